@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 from evorl.distribution import installed_version
 
 if TYPE_CHECKING:
-    from evorl.agent import Agent, AgentState, RandomAgent
+    from evorl.agent import Agent, AgentState
+    from evorl.agents.random_actions import RandomAgent
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
-    # Of the topmost layer (evorl.export.loading, evorl.cli.calling): what is imported here is read by all.
+    # Defined in the topmost layer (evorl.export.loading, evorl.cli.calling), which must not be imported here.
     export_policy: Any
     load_policy: Any
     render: Any
@@ -37,7 +38,7 @@ __all__ = [
     "train",
 ]
 
-# Imported when they are asked for: the command line answers Ctrl-C before JAX, which takes seconds, is imported.
+# Imported on first access: importing JAX takes seconds, and the command line must respond to Ctrl-C before that.
 _MODULES = {
     "cli.calling": ("export_policy", "render", "report", "train"),
     "export.loading": ("load_policy",),

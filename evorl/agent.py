@@ -1,4 +1,4 @@
-"""The learning agent: networks and losses as methods, parameters outside in an ``AgentState``."""
+"""Agents: networks and losses as methods; the parameters are kept outside, in an ``AgentState``."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import jax
-import jax.numpy as jnp
 
 from evorl.config.defaults import completed
-from evorl.config.names import did_you_mean, load_all
-from evorl.config.nodes import node_from_config, node_type, plain
-from evorl.config.values import checked_mapping, checked_value, field_types
-from evorl.distributions import ActionDistribution, Categorical, distribution_for
+from evorl.config.names import load_all
+from evorl.config.nodes import node_from_config, node_type
+from evorl.config.values import checked_mapping, checked_value, field_types, plain
+from evorl.distributions import ActionDistribution, distribution_for
 from evorl.envs.action_conversion import ActionConversion, seen_by_agents
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, describe_kinds, kind_of, num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
-from evorl.networks.inputs import as_float
-from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
-from evorl.ops.random import as_typed_key
+from evorl.envs.space import Space
+from evorl.ops.normalization import RunningStatistics, init_statistics
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Params, PolicyExtras, PyTreeData, PyTreeNode, pytree_field
 
 
 class AgentState(PyTreeData):
-    """What an agent learns.
+    """Learned state of an agent.
 
     Attributes:
         params: network parameters, by network name.
-        obs_preprocessor_state: running statistics of the observations; ``None`` where they are used as they come.
-        extra_state: whatever else acting needs.
-        recurrent_state: that of an episode that starts, leaves ``[*]``; ``None`` for agents that have none.
+        obs_preprocessor_state: running statistics of the observations; ``None`` without normalisation.
+        extra_state: further state needed for acting.
+        recurrent_state: recurrent state at the start of an episode, leaves ``[*]``; ``None`` for non-recurrent agents.
     """
 
     params: Params
@@ -43,11 +40,11 @@ class AgentState(PyTreeData):
 
 
 class NoParts(PyTreeNode):
-    """Settings of an agent of which nothing is built."""
+    """Settings of an agent that builds no parts."""
 
 
 class Agent(PyTreeNode):
-    """How to act, and the losses by which acting improves. Methods are pure; ``AgentState`` carries what changes.
+    """Policy and losses of an algorithm. Methods are pure; everything that changes is in ``AgentState``.
 
     Attributes:
         normalize_obs: normalise observations by running statistics.
@@ -55,29 +52,31 @@ class Agent(PyTreeNode):
 
     normalize_obs: bool = pytree_field(static=True, default=False, kw_only=True)
 
-    # Action spaces that it acts in.
+    # Supported action spaces.
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
-    # What a config says of the parts below, as it is where the config is silent.
+    # True if ``actor_loss`` improves any policy of its kind from replayed transitions, see ``agents.critic_ensemble``.
+    improves_policies: ClassVar[bool] = False
+    # Settings of the parts that ``parts`` builds, with their defaults.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Fields that a config's ``agent`` describes, above all networks, built for the spaces of ``env``.
+        """Build the fields that a config's ``agent`` describes, mainly networks, for the spaces of ``env``.
 
-        What is described is taken out of ``settings``, which has an entry for every one of ``part_settings``; what is
-        left are values of the other fields.
+        Removes the entries it uses from ``settings``, which has an entry for every field of ``part_settings``; the
+        remaining entries are values of the other fields.
 
         Raises:
-            ValueError: a description makes no sense, in words.
+            ValueError: a description is invalid; the message explains it.
         """
         return {}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None, env: Env) -> Self:
-        """The agent that a config's ``agent`` describes, its networks built for the spaces of ``env``.
+        """Return the agent that a config's ``agent`` describes, with networks built for the spaces of ``env``.
 
         Raises:
-            ValueError: the algorithm cannot act in the action space, a key is unknown, or a value cannot work.
+            ValueError: the action space is unsupported, a key is unknown, or a value is invalid.
         """
         env_space = getattr(env, "unwrapped", env).action_space
         env = seen_by_agents(env)
@@ -91,180 +90,102 @@ class Agent(PyTreeNode):
 
     @classmethod
     def check_action_space(cls, space: Space, env_space: Space | None = None) -> None:
-        """Refuse an action space in which this agent cannot act.
+        """Raise an error if this agent does not support an action space.
 
         Args:
-            space: action space for agents, see ``evorl.envs.action_conversion``.
-            env_space: action space of the environment itself, for the message; ``None`` for ``space``.
+            space: action space as agents see it, see ``evorl.envs.action_conversion``.
+            env_space: action space of the environment itself, for the message; defaults to ``space``.
 
         Raises:
-            ValueError: this agent cannot act there; the message names agents that can.
+            ValueError: the space is unsupported; the message lists the agents that support it.
         """
         kind, env_space = kind_of(space), space if env_space is None else env_space
         if kind in cls.acts_in:
             return
         if kind is ActionSpaces.OTHERS:
-            ActionConversion(env_space)  # says why no agent can
+            ActionConversion(env_space)  # raises the error that explains why no agent supports it
         bounds = ""
         if kind is ActionSpaces.UNBOUNDED_BOXES and ActionSpaces.BOUNDED_BOXES in cls.acts_in:
             bounds = (
                 " Or give both ends of every dimension, such as Box(-10.0, 10.0), where the environment is defined."
             )
         raise ValueError(
-            f"{_name_of(cls)} acts in {describe_kinds(cls.acts_in)}, and this environment's action space is "
+            f"{_name_of(cls)} acts in {describe_kinds(cls.acts_in)}, but this environment's action space is "
             f"{env_space!r}. Agents that act in it: {', '.join(agents_acting_in(kind))}.{bounds}"
         )
 
     @classmethod
     def complete_config(cls, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The ``agent`` part of a config, with the class's values where it is silent."""
+        """Return the ``agent`` part of a config, completed with the class's defaults."""
         config = plain(checked_mapping(config, "agent"))
         parts = type(cls.part_settings)
-        of_parts = {name: value for name, value in config.items() if name in field_types(parts)}
-        fields = completed(cls, {name: value for name, value in config.items() if name not in of_parts}, where="agent")
+        part_values = {name: value for name, value in config.items() if name in field_types(parts)}
+        fields = completed(
+            cls, {name: value for name, value in config.items() if name not in part_values}, where="agent"
+        )
         built = {f.name for f in dataclasses.fields(cls) if f.metadata.get("built")}
         fields = {name: value for name, value in fields.items() if name in config or name not in built}
-        return {**completed(parts, of_parts, cls.part_settings, "agent"), **fields}
+        return {**completed(parts, part_values, cls.part_settings, "agent"), **fields}
 
     @abstractmethod
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """Fresh network parameters for these spaces, by network name."""
+        """Return fresh network parameters for these spaces, by network name."""
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """The first state for these spaces: fresh parameters, statistics of no observation yet."""
+        """Return the initial state for these spaces: fresh parameters and empty observation statistics."""
         statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
         return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """The state that explores when this share of the training is over, for exploration that changes with it."""
+        """Return the state with exploration set for ``progress``, the completed fraction of training in [0, 1]."""
         return agent_state
 
     @abstractmethod
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Exploring actions for ``sample_batch.obs`` ``[B, ...]``, and what the learner wants to know of them.
+        """Return exploratory actions for ``sample_batch.obs`` ``[B, ...]``, and extras for the learner.
 
-        A recurrent agent reads its state in ``sample_batch.extras.recurrent_state``, and gives the next one as
-        ``recurrent_state`` among the extras.
+        A recurrent agent reads its state from ``sample_batch.extras.recurrent_state`` and returns the next one as
+        ``recurrent_state`` in the extras.
 
-        ``key`` is one key for the batch, or one per row ``[B]``.
+        ``key`` is one key for the batch, or one per environment ``[B]``.
         """
 
     @abstractmethod
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The actions the agent is most confident of; the same arguments and results as ``compute_actions``."""
+        """Return greedy actions, with the arguments and results of ``compute_actions``."""
 
 
 def agents_acting_in(kind: ActionSpaces) -> list[str]:
-    """The names of evorl's agents that act in spaces of this kind, sorted. All algorithms are imported to know them."""
+    """Return the sorted names of evorl's agents that support ``kind``."""
+    return sorted({_name_of(agent) for agent in shipped_agents() if kind in agent.acts_in})
+
+
+def shipped_agents() -> set[type[Agent]]:
+    """Return the classes of evorl's own agents. Imports every algorithm."""
     modules = {Agent.__module__, *load_all("evorl.algorithms")}
-    found, heirs = set(), Agent.__subclasses__()
-    while heirs:
-        agent = heirs.pop()
-        heirs += agent.__subclasses__()
-        if agent.__module__ in modules and kind in agent.acts_in:
-            found.add(_name_of(agent))
-    return sorted(found)
+    found, subclasses = set(), Agent.__subclasses__()
+    while subclasses:
+        agent = subclasses.pop()
+        subclasses += agent.__subclasses__()
+        if agent.__module__ in modules:
+            found.add(agent)
+    return found
 
 
 def _name_of(agent: type[Agent]) -> str:
     return agent.__name__.removesuffix("Agent")
 
 
-def select_observation(obs: Observation, key: str | None) -> Observation:
-    """The entry ``key`` of a dict observation. For ``None`` all of it, as ``read_of_entries`` says.
-
-    Raises:
-        ValueError: the observation has no such entry, or no entries at all; or it cannot be joined with its goal.
-    """
-    if key is None:
-        return read_of_entries(obs) if isinstance(obs, Mapping) else obs
-    if not isinstance(obs, Mapping):
-        raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
-    if key not in obs:
-        there_are = f"There are: {', '.join(sorted(map(str, obs)))}."
-        raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {there_are}")
-    entries: Mapping[Any, Observation] = obs
-    return entries[key]
-
-
-def read_of_entries(obs: Mapping[str, Any]) -> Observation:
-    """What of a dict observation is read where no entry is named: all but the action mask.
-
-    One with goals is joined with the desired one. A single entry beside a mask is read as if there were no mask.
-    """
-    entries = obs
-    if ACTION_MASK in obs:
-        entries = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
-    if set(entries) == GOAL_KEYS:
-        return joined_with_goal(entries)
-    return next(iter(entries.values())) if len(entries) == 1 < len(obs) else entries
-
-
-def allowed_only(outputs: jax.Array, obs: Observation) -> jax.Array:
-    """``outputs`` of discrete actions, ``-inf`` where the ``action_mask`` of an observation forbids the action.
-
-    This is the one place where masks are read: for logits of policies, and for action values wherever one of them is
-    chosen. Where a mask forbids everything, as it may once an episode has ended, nothing is forbidden.
-
-    Args:
-        outputs: a number for each action, ``[..., A]``.
-        obs: observations ``[..., *observation]``; without an entry ``action_mask``, nonzero where an action is allowed,
-            ``[..., A]``, the outputs are returned as they are.
-
-    Raises:
-        ValueError: the mask has another number of actions.
-    """
-    mask = obs.get(ACTION_MASK) if isinstance(obs, Mapping) else None
-    if mask is None:
-        return outputs
-    if mask.shape[-1:] != outputs.shape[-1:]:
-        raise ValueError(
-            f"the observation's action_mask has the shape {mask.shape}, and the network's outputs {outputs.shape}: a "
-            "mask has one entry for each discrete action."
-        )
-    mask = mask.astype(jnp.bool_)
-    return jnp.where(mask | ~mask.any(axis=-1, keepdims=True), outputs, -jnp.inf)
-
-
-def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
-    """What a network reads of an observation with goals: itself and the desired goal, ``[..., O + G]``.
-
-    Raises:
-        ValueError: the observation itself is no vector.
-    """
-    observation, goal = obs["observation"], obs["desired_goal"]
-    if not hasattr(observation, "ndim") or observation.ndim != goal.ndim:
-        raise ValueError(
-            "a network joins the observation and the desired goal where both are vectors, and here they are "
-            f"{jax.tree.map(jnp.shape, observation)} and {goal.shape}: name the entry that it reads (policy_obs_key, "
-            "value_obs_key), or set env.flatten_obs=true."
-        )
-    return jnp.concatenate([as_float(observation), as_float(goal)], axis=-1)
-
-
-def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:
-    """The array a network reads: observations normalised by the agent's statistics, then the entry ``obs_key``.
-
-    This is the one place where observations are normalised, for acting, for losses and for evaluation.
-
-    Raises:
-        ValueError: the observation has no such entry.
-    """
-    if agent_state.obs_preprocessor_state is not None:
-        obs = normalize(agent_state.obs_preprocessor_state, obs)
-    return select_observation(obs, obs_key)
-
-
 def action_distribution(action_space: Space, squashed: bool = True) -> ActionDistribution:
     """Return the distribution of a stochastic policy: categorical, or normal, squashed by tanh in bounded dimensions.
 
     Args:
-        action_space: the space in which the agent acts.
-        squashed: whether samples of the distribution are squashed; otherwise its ``squash`` does it.
+        action_space: action space of the agent.
+        squashed: if true, samples are squashed; otherwise call ``ActionDistribution.squash`` on them.
 
     Raises:
         ValueError: the space is neither ``Discrete`` nor a flat ``Box``.
@@ -272,72 +193,8 @@ def action_distribution(action_space: Space, squashed: bool = True) -> ActionDis
     kind = kind_of(action_space)
     if kind is ActionSpaces.OTHERS:
         known = describe_kinds(ActionSpaces.DISCRETE_AND_BOXES)
-        raise ValueError(f"policies have distributions over {known}, and this action space is {action_space!r}.")
+        raise ValueError(f"policies have distributions over {known}, but this action space is {action_space!r}.")
     if kind is ActionSpaces.DISCRETE:
         return distribution_for(num_actions=num_outputs(action_space))
     bounded = bounded_dimensions(action_space)
     return distribution_for(action_size=num_outputs(action_space), squashed=squashed, bounded=bounded)
-
-
-def one_observation(obs_space: Space, obs_key: str | None = None) -> jax.Array:
-    """Zeros like one observation, or its entry ``obs_key``, with a leading axis: what networks are initialised by."""
-    return jax.tree.map(lambda x: x[None], select_observation(obs_space.zeros(), obs_key))
-
-
-def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
-    """The number of axes of one observation, or of its entry ``obs_key``.
-
-    Raises:
-        ValueError: the observation has no such entry, or has several and none is named.
-    """
-    obs = select_observation(obs_space.zeros(), obs_key)
-    if not isinstance(obs, jax.Array):
-        raise ValueError(
-            f"observations here have several parts, {obs_space!r}, and a network reads one: name it by "
-            "agent.policy_obs_key and agent.value_obs_key, or set env.flatten_obs=true."
-        )
-    return obs.ndim
-
-
-class RandomAgent(Agent):
-    """Acts uniformly at random in its action space. It has nothing to learn: the baseline and the warm-up."""
-
-    acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
-
-    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """None."""
-        return PyTreeDict()
-
-    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """A state that knows the action space."""
-        return AgentState(params=PyTreeDict(), extra_state=_ActionSpace(action_space))
-
-    def compute_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        num_rows = jax.tree.leaves(sample_batch.obs)[0].shape[0]
-        return random_actions(
-            agent_state.extra_state.space, as_typed_key(key), num_rows, sample_batch.obs
-        ), PyTreeDict()
-
-    def evaluate_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        return self.compute_actions(agent_state, sample_batch, key)
-
-
-class _ActionSpace(PyTreeData):
-    """A space inside an agent state: static, so the state stays a pytree of arrays."""
-
-    space: Space = pytree_field(static=True)
-
-
-def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
-    """Uniform actions ``[num_rows, ...]`` of those that ``obs`` allows; ``key`` is one for all or one per row."""
-    keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
-    has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
-    return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)
-
-
-def _random_allowed(num_actions: int, keys: Key, obs: Observation) -> jax.Array:
-    return Categorical(allowed_only(jnp.zeros((*keys.shape, num_actions)), obs)).sample(keys)

@@ -1,8 +1,8 @@
-"""The name by which pip installs this package, and its version."""
+"""Name of this package on package indexes, and its version."""
 
 from importlib.metadata import PackageNotFoundError, version
 
-# On package indexes, evorl and evorl-jax are other projects, which are imported as evorl too.
+# The names evorl and evorl-jax belong to other projects, which also install a package evorl.
 DISTRIBUTION = "evorl-engine"
 
 

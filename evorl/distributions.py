@@ -1,7 +1,7 @@
-"""Action distributions: sample, log_prob, entropy, mode and kl, each written once.
+"""Action distributions with sample, log_prob, entropy, mode and kl.
 
-A distribution holds its parameters as leaves, ``[..., event]``. ``sample`` takes one key for the whole batch or one per
-row of the leading axes. ``entropy`` takes a key in every class; only those without a closed form use it.
+The parameters of a distribution are its leaves, ``[..., event]``. ``sample`` takes one key for the whole batch or one
+per element of the leading axes. ``entropy`` takes a key in every class; only classes without a closed form use it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from evorl.ops.random import draw
 from evorl.types import Key, PyTreeData, pytree_field
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_BORDER = 1e-6  # actions of a tanh-normal are taken to be at least this far inside (-1, 1)
+_BORDER = 1e-6  # actions of a tanh-normal are clipped to at least this distance inside (-1, 1)
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 
 
 class Categorical(PyTreeData):
-    """A choice among the entries of the last axis.
+    """Categorical distribution over the last axis.
 
     Attributes:
-        logits: ``[..., A]``, unnormalised; ``-inf`` forbids a choice.
+        logits: ``[..., A]``, unnormalised; ``-inf`` excludes an action.
     """
 
     logits: jax.Array
@@ -42,70 +42,70 @@ class Categorical(PyTreeData):
         return jax.nn.softmax(self.logits)
 
     def sample(self, key: Key) -> jax.Array:
-        """Choices, int32 ``[...]`` (the Gumbel-max trick)."""
+        """Return sampled actions, int32 ``[...]`` (Gumbel-max trick)."""
         return jnp.argmax(self.logits + draw(jax.random.gumbel, key, self.logits.shape), axis=-1).astype(jnp.int32)
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
-        """Choices and their log-probabilities, both ``[...]``."""
+        """Return sampled actions and their log-probabilities, both ``[...]``."""
         action = self.sample(key)
         return action, self.log_prob(action)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Log-probability of integer choices ``[...]``."""
-        # A masked sum is what XLA fuses best for few actions, and its gradient needs no scatter.
+        """Return the log-probability of integer actions ``[...]``."""
+        # XLA fuses a masked sum best for few actions, and its gradient needs no scatter.
         chosen = action[..., None] == jnp.arange(self.logits.shape[-1])
         return jnp.sum(jnp.where(chosen, self.log_probs, 0.0), axis=-1)
 
     def entropy(self, key: Key | None = None) -> jax.Array:
-        """Entropy in nats, ``[...]``, in closed form."""
+        """Return the entropy in nats, ``[...]``, in closed form."""
         del key
         log_probs = self.log_probs
         return -jnp.sum(_weighted(self.probs, log_probs), axis=-1)
 
     def mode(self) -> jax.Array:
-        """The most probable choice, int32 ``[...]``."""
+        """Return the most probable action, int32 ``[...]``."""
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     def kl(self, other: Categorical) -> jax.Array:
-        """``KL(self || other)``, ``[...]``; infinite where ``other`` forbids what ``self`` allows."""
+        """Return ``KL(self || other)``, ``[...]``; infinite where ``other`` excludes an action that ``self`` allows."""
         return jnp.sum(_weighted(self.probs, self.log_probs) - _weighted(self.probs, other.log_probs), axis=-1)
 
 
 class Normal(PyTreeData):
-    """Independent normals; the last axis is one event.
+    """Independent normal distributions; the last axis is one event.
 
     Attributes:
-        loc: ``[..., A]``.
-        scale: standard deviations, of a shape that broadcasts to that of ``loc``.
+        loc: means, ``[..., A]``.
+        scale: standard deviations, broadcastable to the shape of ``loc``.
     """
 
     loc: jax.Array
     scale: jax.Array
 
     def sample(self, key: Key) -> jax.Array:
-        """Values ``[..., A]``, differentiable in the parameters."""
+        """Return samples ``[..., A]``, differentiable with respect to the parameters."""
         return self.loc + self.scale * draw(jax.random.normal, key, self.loc.shape)
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
-        """Values ``[..., A]`` and their log-densities ``[...]``."""
+        """Return samples ``[..., A]`` and their log-densities ``[...]``."""
         noise = draw(jax.random.normal, key, self.loc.shape)
         return self.loc + self.scale * noise, self._log_prob_of_noise(noise)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Log-density, ``[...]``."""
+        """Return the log-density, ``[...]``."""
         return self._log_prob_of_noise((action - self.loc) / self.scale)
 
     def entropy(self, key: Key | None = None) -> jax.Array:
-        """Differential entropy in nats, ``[...]``, in closed form."""
+        """Return the differential entropy in nats, ``[...]``, in closed form."""
         del key
         return jnp.sum(0.5 + _LOG_SQRT_2PI + jnp.broadcast_to(jnp.log(self.scale), self.loc.shape), axis=-1)
 
     def mode(self) -> jax.Array:
-        """The mean, ``[..., A]``."""
+        """Return the mean, ``[..., A]``."""
         return self.loc
 
     def kl(self, other: Normal) -> jax.Array:
-        """``KL(self || other)``, ``[...]``."""
+        """Return ``KL(self || other)``, ``[...]``."""
         ratio = jnp.square(self.scale / other.scale)
         distance = jnp.square((self.loc - other.loc) / other.scale)
         return 0.5 * jnp.sum(ratio + distance - 1.0 - jnp.log(ratio), axis=-1)
@@ -115,12 +115,12 @@ class Normal(PyTreeData):
 
 
 class TanhNormal(PyTreeData):
-    """The hyperbolic tangent of independent normals: actions in (-1, 1) (Haarnoja et al. 2018, appendix C).
+    """Tanh of independent normals: actions in (-1, 1) (Haarnoja et al. 2018, appendix C).
 
     Attributes:
-        loc: ``[..., A]``, of the normal before the tangent.
-        scale: standard deviations before the tangent, of a shape that broadcasts to that of ``loc``.
-        bounded: for each dimension whether the tangent is applied; empty for all. The others stay normal.
+        loc: means before tanh, ``[..., A]``.
+        scale: standard deviations before tanh, broadcastable to the shape of ``loc``.
+        bounded: for each dimension, true if tanh is applied; the others remain normal. Empty means all are bounded.
     """
 
     loc: jax.Array
@@ -129,28 +129,29 @@ class TanhNormal(PyTreeData):
 
     @property
     def base(self) -> Normal:
-        """The normal before the tangent."""
+        """Normal distribution before tanh."""
         return Normal(self.loc, self.scale)
 
     def sample(self, key: Key) -> jax.Array:
-        """Actions ``[..., A]``, differentiable in the parameters."""
+        """Return sampled actions ``[..., A]``, differentiable with respect to the parameters."""
         return squash(self.base.sample(key), self.bounded)
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
-        """Actions ``[..., A]`` and their log-densities ``[...]``, exact however near the border."""
+        """Return sampled actions ``[..., A]`` and their log-densities ``[...]``, exact even next to the bounds."""
         pre_tanh, log_prob = self.base.sample_and_log_prob(key)
         return squash(pre_tanh, self.bounded), log_prob - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        """Log-density ``[...]``; actions on or within 1e-6 of the border count as 1e-6 inside it."""
+        """Return the log-density ``[...]``; actions are first clipped to at least 1e-6 inside the bounds."""
         pre_tanh = _where_bounded(self.bounded, jnp.arctanh(jnp.clip(action, -1.0 + _BORDER, 1.0 - _BORDER)), action)
         return self.base.log_prob(pre_tanh) - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def entropy(self, key: Key | None = None) -> jax.Array:
-        """Differential entropy in nats, ``[...]``.
+        """Return the differential entropy in nats, ``[...]``.
 
-        With a key, the usual estimate ``-log_prob`` of one sample. Without, ``H(base) + E[log(1 - tanh^2 x)]`` by
-        Gauss-Hermite quadrature: no noise, and good to about 1e-3 per dimension for scales up to 2.
+        With a key, return the standard estimate ``-log_prob`` of one sample. Without, return
+        ``H(base) + E[log(1 - tanh^2 x)]`` by Gauss-Hermite quadrature, which has no noise and is accurate to about 1e-3
+        per dimension for scales up to 2.
         """
         if key is not None:
             return -self.sample_and_log_prob(key)[1]
@@ -160,11 +161,11 @@ class TanhNormal(PyTreeData):
         return self.base.entropy() + jnp.sum(slope, axis=-1)
 
     def mode(self) -> jax.Array:
-        """The tangent of the mean, ``[..., A]``: what is called the deterministic action."""
+        """Return tanh of the mean, ``[..., A]``: the deterministic action."""
         return squash(self.loc, self.bounded)
 
     def kl(self, other: TanhNormal) -> jax.Array:
-        """``KL(self || other)``, ``[...]``: that of the normals, since the tangent is invertible."""
+        """Return ``KL(self || other)``, ``[...]``, which equals that of the normals because tanh is invertible."""
         return self.base.kl(other.base)
 
     def _log_slope(self, x: jax.Array) -> jax.Array:
@@ -173,14 +174,14 @@ class TanhNormal(PyTreeData):
 
 @dataclasses.dataclass(frozen=True)
 class ActionDistribution:
-    """How network outputs become a distribution. Compared and hashed by value, so it may be a static field.
+    """Converts network outputs to a distribution. Compared and hashed by value, so it may be a static field.
 
     Attributes:
         kind: ``"categorical"``, ``"normal"`` or ``"tanh_normal"``.
-        size: number of choices, or of action dimensions.
-        bounded: for each action dimension whether actions lie in [-1, 1]; empty for all.
-        min_log_std: bounds of the log standard deviation the network asks for.
-        max_log_std: the upper one.
+        size: number of discrete actions, or of action dimensions.
+        bounded: for each action dimension, true if actions are within [-1, 1]; empty for all.
+        min_log_std: lower bound on the log standard deviation.
+        max_log_std: upper bound on the log standard deviation.
     """
 
     kind: str
@@ -192,29 +193,29 @@ class ActionDistribution:
     def __post_init__(self) -> None:
         kinds = ("categorical", "normal", "tanh_normal")
         if self.kind not in kinds:
-            raise ValueError(f"there is no action distribution {self.kind!r}; there are: {', '.join(kinds)}.")
+            raise ValueError(f"unknown action distribution {self.kind!r}; available: {', '.join(kinds)}.")
         if self.size < 1:
             raise ValueError(f"an action distribution needs at least one action, got size {self.size}.")
         if self.min_log_std >= self.max_log_std:
             raise ValueError(f"min_log_std {self.min_log_std} must be below max_log_std {self.max_log_std}.")
         if self.bounded and len(self.bounded) != self.size:
-            raise ValueError(f"bounded has an entry for each of {self.size} dimensions, got {len(self.bounded)}.")
+            raise ValueError(f"bounded needs an entry for each of {self.size} dimensions, got {len(self.bounded)}.")
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are integers."""
+        """True if actions are integers."""
         return self.kind == "categorical"
 
     @property
     def num_parameters(self) -> int:
-        """How many outputs the network needs: the logits, or locations followed by log standard deviations."""
+        """Required number of network outputs: the logits, or means followed by log standard deviations."""
         return self.size if self.is_discrete else 2 * self.size
 
     def __call__(self, parameters: jax.Array) -> Categorical | Normal | TanhNormal:
-        """The distribution of network outputs ``[..., num_parameters]``.
+        """Return the distribution with the parameters ``[..., num_parameters]``.
 
         Raises:
-            ValueError: the last axis has another length.
+            ValueError: the last axis does not have length ``num_parameters``.
         """
         if parameters.shape[-1] != self.num_parameters:
             raise ValueError(
@@ -228,7 +229,7 @@ class ActionDistribution:
         return Normal(loc, scale) if self.kind == "normal" else TanhNormal(loc, scale, self.bounded)
 
     def squash(self, samples: jax.Array) -> jax.Array:
-        """Map samples ``[..., A]`` of an unsquashed normal into the action space; choices stay as they are."""
+        """Map samples ``[..., A]`` of an unsquashed normal into the action space; discrete actions stay unchanged."""
         return samples if self.is_discrete else squash(samples, self.bounded)
 
 
@@ -243,17 +244,17 @@ def distribution_for(
     """Return the action distribution for a discrete space of ``num_actions`` or a box of ``action_size`` dimensions.
 
     Args:
-        num_actions: choices of a discrete space.
-        action_size: dimensions of a box.
+        num_actions: number of actions of a discrete space.
+        action_size: number of dimensions of a box.
         squashed: for boxes, a tanh-normal with actions in (-1, 1) instead of an unbounded normal.
-        bounded: of a box, for each dimension whether it is bounded; empty for all. Only these are squashed.
+        bounded: for each dimension of a box, true if it is bounded and so squashed; empty for all.
         **options: ``min_log_std`` and ``max_log_std``.
 
     Raises:
-        ValueError: both or neither of the two sizes are given, or ``bounded`` is of another size.
+        ValueError: not exactly one of the two sizes is passed, or ``bounded`` does not have ``action_size`` entries.
     """
     if (num_actions is None) == (action_size is None):
-        raise ValueError("give either num_actions (a discrete space) or action_size (a box), not both and not neither.")
+        raise ValueError("pass exactly one of num_actions (a discrete space) and action_size (a box).")
     if num_actions is not None:
         return ActionDistribution("categorical", int(num_actions), **options)
     is_squashed = squashed and (not bounded or any(bounded))
@@ -262,18 +263,18 @@ def distribution_for(
 
 
 def squash(x: jax.Array, bounded: tuple[bool, ...] = ()) -> jax.Array:
-    """Return the hyperbolic tangent of the dimensions of ``x`` ``[..., A]`` that are bounded, all if none is named."""
+    """Apply tanh to the bounded dimensions of ``x`` ``[..., A]``; an empty ``bounded`` means all."""
     return _where_bounded(bounded, jnp.tanh(x), x)
 
 
 def clip_bounded(x: jax.Array, bounded: tuple[bool, ...] = ()) -> jax.Array:
-    """Clip the dimensions of ``x`` ``[..., A]`` that are bounded, all if none is named, to [-1, 1]."""
+    """Clip the bounded dimensions of ``x`` ``[..., A]`` to [-1, 1]; an empty ``bounded`` means all."""
     return _where_bounded(bounded, jnp.clip(x, -1.0, 1.0), x)
 
 
 def _where_bounded(bounded: tuple[bool, ...], value: jax.Array, otherwise: jax.Array) -> jax.Array:
-    """Choose ``value`` ``[..., A]`` in bounded dimensions and ``otherwise`` in the rest."""
-    if all(bounded):  # or none is named
+    """Return ``value`` ``[..., A]`` in bounded dimensions and ``otherwise`` in the others."""
+    if all(bounded):  # also true if empty
         return value
     if not any(bounded):
         return otherwise
@@ -281,11 +282,11 @@ def _where_bounded(bounded: tuple[bool, ...], value: jax.Array, otherwise: jax.A
 
 
 def _log_tanh_slope(x: jax.Array) -> jax.Array:
-    """``log(1 - tanh(x)^2)`` without cancellation."""
+    """Return ``log(1 - tanh(x)^2)`` without cancellation."""
     return 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
 
 
 def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
-    """``probs * values`` where impossible entries count 0 whatever their value, also in the gradient."""
+    """Return ``probs * values``, with 0 for impossible entries even of infinite value, also in the gradient."""
     possible = probs > 0.0
     return jnp.where(possible, probs * jnp.where(possible, values, 0.0), 0.0)

@@ -1,8 +1,8 @@
-"""Several processes of one training: ``python -m evorl.launch -n 2 agent=ppo env=hopper``.
+"""Launches several processes of one training run: ``python -m evorl.launch -n 2 agent=ppo env=hopper``.
 
-This process starts the others and watches over them. The first one's output is shown; of the others only what a
-failing one said last. When one ends, the others are stopped: by themselves, for they notice it at once when they
-exchange something, or by signals.
+The launcher starts the processes and supervises them. It shows the output of process 0; of the others, only the last
+lines of one that fails. When one process ends with an error, the rest are stopped: either they notice the loss in
+their next collective operation, or the launcher sends signals.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from evorl.cli.joining import LOST_STATUS, Place
 from evorl.cli.signals import SHOW_CURSOR
+from evorl.execution.multiprocess import LOST_STATUS, Place
 from evorl.ops.processes import without_working_directory
 
-PATIENCE = 5.0  # seconds that the others have to end by themselves, and again after they were asked to
-# How JAX begins to say that a process has lost another, pages before it ends it.
+PATIENCE = 5.0  # seconds for the other processes to end by themselves, and again after the signal to stop
+# Start of the log lines, some pages long, in which JAX reports a lost process before it ends the present one.
 _LOSS = re.compile(r"[EF]\d{4} [\d:.]+ +\d+ (coordination_service|client\.h)")
 _SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST")
 
 
 class Process:
-    """One process of the training.
+    """One process of the training run.
 
     Args:
-        place: its place among them.
-        arguments: the settings of the training; or a Python file, and arguments of it.
+        place: index of this process, and how it reaches the others.
+        arguments: settings of the run; or a Python file followed by its arguments.
     """
 
     def __init__(self, place: Place, arguments: Sequence[str]) -> None:
         self.place = place
         self.last_lines: collections.deque[str] = collections.deque(maxlen=50)
-        self.stopped_by = 0  # the signal by which this launcher ended it
+        self.stopped_by = 0  # signal with which this launcher stopped the process; 0 if it did not
         self._lost_another = False
         program = (
             [] if arguments and arguments[0].endswith(".py") else [*without_working_directory(), "-m", "evorl.cli"]
         )
-        # A group of its own, so that Ctrl-C reaches this launcher alone, which hands it on once. Standard input is held
-        # open as long as the launcher lives.
+        # A separate process group: Ctrl-C reaches only this launcher, which forwards it once. Standard input stays open
+        # while the launcher lives.
         self._child = subprocess.Popen(
             [sys.executable, *program, *arguments],
             env={**os.environ, **place.as_variable()},
@@ -73,40 +73,40 @@ class Process:
 
     @property
     def status(self) -> int | None:
-        """0 or another exit status, or the negative number of the signal that ended it; ``None`` while it runs."""
+        """Exit status, or the negative number of the signal that ended the process; ``None`` while it runs."""
         return self._child.poll()
 
     @property
     def lost_another(self) -> bool:
-        """Whether it ended because another one had."""
+        """True if the process ended because another one had ended."""
         self._reading.join(timeout=1)
         return self._lost_another or self.status == LOST_STATUS
 
     def signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal to the process unless it has ended."""
         self._child.send_signal(number)
 
     def describe_end(self) -> str:
-        """How it ended, as a part of a sentence."""
+        """Return the predicate of a sentence that explains how the process ended."""
         if self.stopped_by == signal.SIGKILL:
-            return "did not answer"
+            return "did not respond"
         status = self.status or 0
         return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes that the command line describes, and wait for them; returns the exit status."""
+    """Start the processes that the command line describes, wait for them, and return the exit status."""
     options, settings = _parser().parse_known_args(arguments)
     processes = [Process(place, settings) for place in places(options, os.environ)]
     received: list[int] = []
 
-    def hand_on(number: int, frame: object) -> None:
+    def forward(number: int, frame: object) -> None:
         received.append(number)
         for process in processes:
             process.signal(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, hand_on)
+        signal.signal(number, forward)
     while not any(statuses := [process.status for process in processes]) and None in statuses:
         time.sleep(0.1)
     if not any(statuses):
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(SHOW_CURSOR, end="", flush=True)
     first = _first_to_fail(processes)
     if not received:
-        _tell(first, processes, settings)
+        _report(first, processes, settings)
     status = first.status or 1
     return 128 - status if status < 0 else status
 
@@ -124,37 +124,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m evorl.launch",
-        description="Train by several processes. Under SLURM's srun every task is one: leave all options out.",
-        epilog="All other arguments are those of evorl train.",
+        description="Train with several processes. Under SLURM's srun each task is one process: leave all options out.",
+        epilog="All other arguments are passed to evorl train.",
         allow_abbrev=False,
     )
     parser.add_argument("-n", type=int, metavar="N", help="processes on this machine")
-    parser.add_argument("--devices-per-process", type=int, metavar="K", help="devices (on a CPU: cores) of each")
-    parser.add_argument("--hosts", type=int, default=1, metavar="H", help="machines, with N processes on each")
-    parser.add_argument("--host", type=int, default=0, metavar="I", help="which of them this is, from 0")
-    parser.add_argument("--coordinator", metavar="NAME:PORT", help="a free port of host 0, where there are several")
+    parser.add_argument("--devices-per-process", type=int, metavar="K", help="devices (CPU: cores) per process")
+    parser.add_argument("--hosts", type=int, default=1, metavar="H", help="number of machines, each with N processes")
+    parser.add_argument("--host", type=int, default=0, metavar="I", help="index of this machine, from 0")
+    parser.add_argument("--coordinator", metavar="NAME:PORT", help="a free port of host 0; required with several hosts")
     return parser
 
 
 def places(options: argparse.Namespace, environment: Mapping[str, str]) -> list[Place]:
-    """The places of the processes to be started here.
+    """Return the places of the processes to start on this machine.
 
     Raises:
-        SystemExit: the options do not say how many, or do not fit together.
+        SystemExit: the number of processes is missing, or the options are inconsistent.
     """
     command = "python -m evorl.launch"
     devices = options.devices_per_process
     if options.n is None:
         if not all(name in environment for name in _SLURM):
-            _parser().error("how many processes? Give -n 2, or start this by SLURM's srun, which makes them itself")
+            _parser().error("the number of processes is missing: pass -n 2, or start with SLURM's srun, which sets it")
         index, count = int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"])
         return [Place(index, count, None, 0, 1, devices, f"srun {command}")]
     if options.n < 1 or options.hosts < 1 or not 0 <= options.host < options.hosts or (devices or 1) < 1:
-        _parser().error("-n, --hosts and --devices-per-process are 1 or more, and --host from 0 to --hosts - 1")
+        _parser().error("-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
-        _parser().error("several hosts meet at a port of host 0: give all of them the same --coordinator name:port")
+        _parser().error(
+            "several hosts need a common port of host 0: pass the same --coordinator name:port on each of them"
+        )
     if options.host == 0 and options.coordinator and not _is_free(port := int(options.coordinator.rpartition(":")[2])):
-        _parser().error(f"something else listens at port {port} of this machine: choose another --coordinator")
+        _parser().error(f"port {port} of this machine is in use: choose another --coordinator")
     command += f" -n {options.n}" + (f" --devices-per-process {devices}" if devices else "")
     if options.hosts > 1:
         command += f" --hosts {options.hosts} --host {options.host} --coordinator {options.coordinator}"
@@ -176,7 +178,7 @@ def _is_free(port: int) -> bool:
 
 
 def _stop(processes: Sequence[Process]) -> None:
-    """End those that still run: they are waited for, then asked by a first signal, ended by a second, and killed."""
+    """Stop the running processes: wait, then send SIGTERM twice, then SIGKILL, with ``PATIENCE`` after each step."""
     for numbers in ((), (signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL,)):
         for number in numbers:
             for process in processes:
@@ -194,7 +196,7 @@ def _stop(processes: Sequence[Process]) -> None:
 
 
 def _first_to_fail(processes: Sequence[Process]) -> Process:
-    """The one that the others were stopped for: that failed by itself, or did not answer, or lost one elsewhere."""
+    """Return the process that caused the stop: one that failed by itself, did not respond, or lost a remote process."""
 
     def is_consequence(process: Process) -> tuple[bool, bool, bool]:
         return process.lost_another, process.stopped_by != 0, process.stopped_by != signal.SIGKILL
@@ -202,8 +204,8 @@ def _first_to_fail(processes: Sequence[Process]) -> Process:
     return min((process for process in processes if process.status), key=is_consequence)
 
 
-def _tell(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
-    """Say which process ended, with its last words unless they are on the screen already."""
+def _report(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
+    """Print which process ended, with its last lines unless they are already on the screen."""
     ended_itself = (first.status or 0) > 0
     if first.place.index == 0 and ended_itself:
         return
@@ -212,15 +214,15 @@ def _tell(first: Process, processes: Sequence[Process], settings: Sequence[str])
     for line in first.last_lines if ended_itself else ():
         if line not in shown:
             print(f"[{first.place.index}] {line}", file=sys.stderr)
-    said = f"{name} {first.describe_end()}, and the others were stopped."
+    message = f"{name} {first.describe_end()}, and the others were stopped."
     if first.lost_another:
-        said = f"{name} ended because another one has ended, or cannot be reached."
+        message = f"{name} ended because another one has ended, or cannot be reached."
     if not ended_itself:
         arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]
         resume = shlex.join(["resume=latest", *arguments])
-        said += f" Checkpoints are kept; to go on: {first.place.command} {resume}"
-    if first.status != LOST_STATUS:  # which has said so itself
-        print(said, file=sys.stderr)
+        message += f" Checkpoints are kept; to go on: {first.place.command} {resume}"
+    if first.status != LOST_STATUS:  # such a process has printed its own message
+        print(message, file=sys.stderr)
 
 
 if __name__ == "__main__":

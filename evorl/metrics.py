@@ -1,4 +1,4 @@
-"""Metric containers, their reduction, and a counter that does not wrap."""
+"""Metric containers, their aggregation, and a 64-bit counter."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _WORD = 2**32
 
 
 class WideCounter(PyTreeData):
-    """A 64-bit counter made of two 32-bit words, since JAX counts in 32 bits by default.
+    """64-bit counter made of two 32-bit words, because JAX integers have 32 bits by default.
 
     Attributes:
-        high: uint32, the upper word.
-        low: uint32, the lower one.
+        high: upper word, uint32.
+        low: lower word, uint32.
     """
 
     high: jax.Array
@@ -29,17 +29,17 @@ class WideCounter(PyTreeData):
 
     @classmethod
     def create(cls, value: int = 0) -> Self:
-        """A counter that stands at ``value``.
+        """Return a counter with the given value.
 
         Raises:
             ValueError: ``value`` is negative or needs more than 64 bits.
         """
         if not 0 <= value < _WORD**2:
-            raise ValueError(f"a counter counts from 0 to 2^64 - 1, got {value}.")
+            raise ValueError(f"a counter holds values from 0 to 2^64 - 1, got {value}.")
         return cls(high=jnp.asarray(value // _WORD, jnp.uint32), low=jnp.asarray(value % _WORD, jnp.uint32))
 
     def add(self, amount: jax.Array | int) -> Self:
-        """The counter ``amount`` further: a Python int, or a traced integer from 0 to 2^32 - 1."""
+        """Return the counter increased by ``amount``: a Python int, or a traced integer from 0 to 2^32 - 1."""
         high = jnp.uint32(0)
         if isinstance(amount, int):
             high, amount = jnp.uint32(amount // _WORD), amount % _WORD
@@ -48,7 +48,7 @@ class WideCounter(PyTreeData):
         return self.replace(high=self.high + high + carry, low=low)
 
     def times(self, factor: int) -> Self:
-        """The count times a whole number from 0 to 2^32 - 1, by products of halves of words."""
+        """Return the count times an integer from 0 to 2^32 - 1, computed from products of half words."""
         upper, lower = jnp.uint32(factor >> 16), jnp.uint32(factor & 0xFFFF)
         high, low = self.low >> 16, self.low & 0xFFFF
         first, second, third = low * lower, low * upper, high * lower
@@ -57,28 +57,28 @@ class WideCounter(PyTreeData):
         return self.replace(high=self.high * jnp.uint32(factor) + carry, low=(middle << 16) | (first & 0xFFFF))
 
     def as_float(self) -> jax.Array:
-        """The count as float32, exact up to 2^24 and to 7 digits beyond: for schedules inside a trace."""
+        """Return the count as float32, exact up to 2^24 and to 7 digits beyond: for schedules inside a trace."""
         return self.high.astype(jnp.float32) * float(_WORD) + self.low.astype(jnp.float32)
 
     def __int__(self) -> int:
-        """The exact count, on the host; of a batch of counters (one per seed) the first."""
+        """Return the exact count, on the host; for a batch of counters (one per seed), that of the first."""
         return int(np.ravel(self.high)[0]) * _WORD + int(np.ravel(self.low)[0])
 
     def total(self) -> int:
-        """The exact sum of a batch of counters, on the host."""
+        """Return the exact sum of a batch of counters, on the host."""
         high, low = (int(np.asarray(word).sum(dtype=np.uint64)) for word in (self.high, self.low))
         return high * _WORD + low
 
 
 class EpisodeStatistics(PyTreeData):
-    """Sums over ended episodes; mergeable, and not a number where no episode ended.
+    """Mergeable sums over finished episodes.
 
     Attributes:
         count: number of episodes, float32.
         return_sum: sum of their undiscounted returns.
         length_sum: sum of their lengths in steps.
-        return_min: the least return.
-        return_max: the greatest.
+        return_min: smallest return; ``inf`` without episodes.
+        return_max: largest return; ``-inf`` without episodes.
     """
 
     count: jax.Array
@@ -98,7 +98,7 @@ class EpisodeStatistics(PyTreeData):
         return self.length_sum / jnp.where(self.count > 0, self.count, jnp.nan)
 
     def merge(self, other: EpisodeStatistics) -> EpisodeStatistics:
-        """Statistics of the episodes of both."""
+        """Return the statistics of the episodes of both."""
         return EpisodeStatistics(
             count=self.count + other.count,
             return_sum=self.return_sum + other.return_sum,
@@ -108,20 +108,20 @@ class EpisodeStatistics(PyTreeData):
         )
 
     def over(self, axis: int = 0, where: jax.Array | bool = True) -> EpisodeStatistics:
-        """Statistics of the episodes of a whole axis, or of those of its entries where ``where`` holds."""
+        """Return the statistics over an axis, restricted to entries where ``where`` holds."""
         sums = (jnp.sum(x, axis, where=where) for x in (self.count, self.return_sum, self.length_sum))
-        least = jnp.min(self.return_min, axis, initial=jnp.inf, where=where)
-        greatest = jnp.max(self.return_max, axis, initial=-jnp.inf, where=where)
-        return EpisodeStatistics(*sums, return_min=least, return_max=greatest)
+        smallest = jnp.min(self.return_min, axis, initial=jnp.inf, where=where)
+        largest = jnp.max(self.return_max, axis, initial=-jnp.inf, where=where)
+        return EpisodeStatistics(*sums, return_min=smallest, return_max=largest)
 
 
 def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_lengths: jax.Array) -> EpisodeStatistics:
-    """Statistics of the episodes that ended within a batch.
+    """Return statistics of the episodes that ended within a batch.
 
     Args:
-        dones: ``[...]``, where an episode ended.
-        episode_returns: ``[...]``, the running return including that step.
-        episode_lengths: ``[...]``, the running length including that step.
+        dones: true where an episode ended, ``[...]``.
+        episode_returns: running returns including that step, ``[...]``.
+        episode_lengths: running lengths including that step, ``[...]``.
     """
     chex.assert_equal_shape([dones, episode_returns, episode_lengths])
     ended = dones.astype(bool)
@@ -135,16 +135,16 @@ def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_len
 
 
 class EvaluationMetrics(PyTreeData):
-    """What an evaluation returns.
+    """Result of an evaluation.
 
     Attributes:
-        episode_returns: undiscounted or discounted returns, ``[N]``.
+        episode_returns: returns, discounted or not as the evaluator chooses, ``[N]``.
         episode_lengths: lengths in steps, ``[N]``.
-        success_at_end: whether the last step of an episode is at its goal, bool ``[N]``; ``None`` without goals.
-        success_ever: whether any step is.
-        goals: ``[N, G]`` each: ``start``, achieved when the episode began, ``achieved`` when it ended, and ``desired``;
-            ``None`` unless they are kept.
-        steps: every step of the first n episodes, an ``EpisodeSteps``; ``None`` unless they are kept.
+        success_at_end: true if an episode's last step is at its goal, bool ``[N]``; ``None`` without goals.
+        success_ever: true if any step is at the goal, bool ``[N]``; ``None`` without goals.
+        goals: arrays ``[N, G]`` named ``start`` (achieved at the start of the episode), ``achieved`` (at its end) and
+            ``desired``; ``None`` unless recorded.
+        steps: every step of the first n episodes, an ``EpisodeSteps``; ``None`` unless recorded.
     """
 
     episode_returns: jax.Array | np.ndarray
@@ -155,9 +155,9 @@ class EvaluationMetrics(PyTreeData):
     steps: Any = None
 
     def summary(self) -> PyTreeDict:
-        """Mean, standard deviation, extremes and median of the returns, the mean length, and shares of success.
+        """Return mean, standard deviation, extremes and median of the returns, the mean length, and success rates.
 
-        Where more is kept of the episodes than that, they themselves are ``episodes``.
+        If goals or steps are recorded, ``episodes`` is this object.
         """
         returns = self.episode_returns
         successes = {"success": self.success_at_end, "success_ever": self.success_ever}

@@ -1,7 +1,7 @@
-"""Episodes, or slices of them, of different lengths in one batch: padded in time, with the length of each.
+"""Batches of episodes, or slices of episodes, of different lengths: padded in time, with the length of each.
 
-Every operation keeps NumPy arrays NumPy arrays, so that batches can be put together beside simulators; on JAX's arrays
-all may be traced but those that say otherwise, whose result has a shape that depends on lengths.
+Every operation on NumPy arrays returns NumPy arrays, so that batches can be assembled in processes that run simulators.
+All operations on JAX arrays can be traced, except those marked "Not in a trace": their output shapes depend on lengths.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Tree = TypeVar("Tree")
 
 
 class PaddedBatch(PyTreeData, Generic[Tree]):
-    """Rows of steps; what follows a row's length is padding, and may hold anything.
+    """Rows of steps. Entries after a row's length are padding and may hold any value.
 
     Attributes:
-        data: any tree, often a ``SampleBatch``; leaves ``[B, T, ...]``.
-        lengths: steps of each row, int32 ``[B]``.
-        info: what is known once for each row, as who acted, where, and from which recurrent state; leaves ``[B, ...]``.
+        data: any pytree, often a ``SampleBatch``; leaves ``[B, T, ...]``.
+        lengths: number of valid steps of each row, int32 ``[B]``.
+        info: per-row data, such as the actor, the environment and the initial recurrent state; leaves ``[B, ...]``.
     """
 
     data: Tree
@@ -34,63 +34,65 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
 
     @property
     def num_rows(self) -> int:
-        """B."""
+        """Number of rows B."""
         return self.lengths.shape[0]
 
     @property
     def num_steps(self) -> int:
-        """T, padding included; 0 without data."""
+        """Number of steps T, padding included; 0 without data."""
         leaves = jax.tree.leaves(self.data)
         return leaves[0].shape[1] if leaves else 0
 
     @property
     def mask(self) -> Any:
-        """The steps that are no padding, bool ``[B, T]``."""
+        """True for valid steps, false for padding, bool ``[B, T]``."""
         return array_library(self.lengths).arange(self.num_steps) < self.lengths[:, None]
 
     def __getitem__(self, rows: Any) -> PaddedBatch[Tree]:
-        """Some rows: a slice, or an array of row numbers or bools.
+        """Return the selected rows: a slice, or an array of indices or bools.
 
         Raises:
-            TypeError: a single number, which would leave no axis of rows.
+            TypeError: ``rows`` is a single integer, which would remove the row axis.
         """
         if isinstance(rows, int | np.integer):
-            raise TypeError(f"batch[{rows}] is no batch: batch.episodes()[{rows}] is that row without its padding.")
+            raise TypeError(
+                f"batch[{rows}] is not a batch: use batch.episodes()[{rows}] for that row without its padding."
+            )
         return jax.tree.map(lambda x: x[rows], self)
 
     __iter__ = None  # without it, iteration would index past the end for ever
 
     def between(self, start: int, stop: int) -> PaddedBatch[Tree]:
-        """Steps ``start`` to ``stop - 1`` of every row; rows that end before have length 0.
+        """Return steps ``start`` to ``stop - 1`` of every row; rows that end before ``start`` have length 0.
 
         Raises:
-            ValueError: there are no such steps.
+            ValueError: not ``0 <= start <= stop``.
         """
         if not 0 <= start <= stop:
-            raise ValueError(f"steps go from 0 on and forwards, got between({start}, {stop}).")
+            raise ValueError(f"between expects 0 <= start <= stop, got between({start}, {stop}).")
         return self.replace(
             data=jax.tree.map(lambda x: x[:, start:stop], self.data),
             lengths=(self.lengths - start).clip(0, stop - start),
         )
 
     def at(self, steps: Any) -> Tree:
-        """One step of every row, leaves ``[B, ...]``: the same for all, or ``steps`` ``[B]``; see ``mask``."""
+        """Return one step of every row, leaves ``[B, ...]``; ``steps`` is one index or ``[B]``. See ``mask``."""
         return jax.tree.map(lambda x: x[np.arange(self.num_rows), steps], self.data)
 
     def running_at(self, step: int) -> tuple[Tree, np.ndarray]:
-        """This step of the rows that have it, leaves ``[R, ...]``, and their numbers, int32 ``[R]``. Not in a trace."""
+        """Return ``step`` of the rows that have it, leaves ``[R, ...]``, and their indices ``[R]``. Not in a trace."""
         rows = np.flatnonzero(self._lengths_on_host("running_at") > step).astype(np.int32)
         return jax.tree.map(lambda x: x[rows, np.full_like(rows, step)], self.data), rows
 
     def shorten(self) -> PaddedBatch[Tree]:
-        """Without the steps that are padding in all rows. Not in a trace."""
+        """Remove the steps that are padding in all rows. Not in a trace."""
         return self.between(0, int(self._lengths_on_host("shorten").max(initial=0)))
 
     def expand(self, num_rows: int) -> PaddedBatch[Tree]:
-        """With rows of zeros and length 0 at the end, ``num_rows`` in all.
+        """Append rows of zeros with length 0, up to ``num_rows`` rows in total.
 
         Raises:
-            ValueError: there are more rows already.
+            ValueError: the batch has more rows already.
         """
         if num_rows < self.num_rows:
             raise ValueError(
@@ -99,62 +101,62 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         return jax.tree.map(lambda x: _with_zeros(x, num_rows - self.num_rows, axis=0), self)
 
     def episodes(self) -> list[Tree]:
-        """Every row without its padding, leaves ``[length, ...]``. Not in a trace."""
+        """Return every row without its padding, leaves ``[length, ...]``. Not in a trace."""
         lengths = self._lengths_on_host("episodes")
         return [jax.tree.map(lambda x, i=i, n=n: x[i, :n], self.data) for i, n in enumerate(lengths)]
 
-    def _lengths_on_host(self, asked: str) -> np.ndarray:
+    def _lengths_on_host(self, method: str) -> np.ndarray:
         if isinstance(self.lengths, jax.core.Tracer):
             raise ValueError(
-                f"PaddedBatch.{asked} gives arrays whose shapes depend on lengths: call it outside of jitted "
-                "functions, and use mask inside of them."
+                f"PaddedBatch.{method} returns arrays whose shapes depend on lengths: call it outside jitted "
+                "functions, and use mask inside them."
             )
         return np.asarray(self.lengths)
 
 
 def padded_batch(data: Tree, lengths: Any = None, info: Any = None) -> PaddedBatch[Tree]:
-    """A batch of arrays that are padded already.
+    """Create a batch from arrays that are already padded.
 
     Args:
         data: leaves ``[B, T, ...]``.
-        lengths: integers ``[B]``; T for all by default.
+        lengths: integers ``[B]``; defaults to T for every row.
         info: leaves ``[B, ...]``.
 
     Raises:
-        ValueError: axes do not agree, or a row is longer than the data.
+        ValueError: the leading axes differ, or a length exceeds T.
     """
     shapes = {leaf.shape[:2] for leaf in jax.tree.leaves(data)}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2:
-        raise ValueError(f"the leaves of a padded batch share the axes [B, T], got {sorted(shapes)}.")
+        raise ValueError(f"the leaves of a padded batch must share the axes [B, T], got {sorted(shapes)}.")
     num_rows, num_steps = shapes.pop()
     library = array_library(data)
-    given = library.full(num_rows, num_steps) if lengths is None else library.asarray(lengths)
-    if given.shape != (num_rows,):
-        raise ValueError(f"{num_rows} rows have {num_rows} lengths, got lengths of shape {given.shape}.")
-    if not isinstance(given, jax.core.Tracer) and not np.all((given >= 0) & (given <= num_steps)):
-        raise ValueError(f"rows of {num_steps} steps have lengths from 0 to {num_steps}, got {given.tolist()}.")
+    row_lengths = library.full(num_rows, num_steps) if lengths is None else library.asarray(lengths)
+    if row_lengths.shape != (num_rows,):
+        raise ValueError(f"{num_rows} rows need {num_rows} lengths, got lengths of shape {row_lengths.shape}.")
+    if not isinstance(row_lengths, jax.core.Tracer) and not np.all((row_lengths >= 0) & (row_lengths <= num_steps)):
+        raise ValueError(f"lengths must be from 0 to {num_steps}, the number of steps, got {row_lengths.tolist()}.")
     if any(leaf.shape[0] != num_rows for leaf in jax.tree.leaves(info)):
-        raise ValueError(f"info is known once for each of {num_rows} rows, got {jax.tree.map(np.shape, info)}.")
-    return PaddedBatch(data=data, lengths=given.astype(np.int32), info=info)
+        raise ValueError(f"info needs one entry for each of {num_rows} rows, got {jax.tree.map(np.shape, info)}.")
+    return PaddedBatch(data=data, lengths=row_lengths.astype(np.int32), info=info)
 
 
 def pad_episodes(episodes: Sequence[Tree], info: Any = None) -> PaddedBatch[Tree]:
-    """A batch of episodes, padded by zeros to the longest.
+    """Create a batch of episodes, padded with zeros to the longest.
 
     Args:
-        episodes: trees of one structure, the leaves of each ``[its length, ...]``.
+        episodes: pytrees of the same structure; the leaves of each are ``[length, ...]``.
         info: leaves ``[len(episodes), ...]``.
 
     Raises:
-        ValueError: there is no episode, or the leaves of one differ in length.
+        ValueError: ``episodes`` is empty, or the leaves of an episode differ in length.
     """
     if not episodes:
-        raise ValueError("a batch of no episodes has no shape: give one episode at least.")
+        raise ValueError("cannot infer the shape of a batch without episodes: pass at least one episode.")
     lengths = [{leaf.shape[0] for leaf in jax.tree.leaves(episode)} for episode in episodes]
-    for number, of_one in enumerate(lengths):
-        if len(of_one) != 1:
+    for number, leaf_lengths in enumerate(lengths):
+        if len(leaf_lengths) != 1:
             raise ValueError(
-                f"all leaves of an episode have its length; those of episode {number} have {sorted(of_one)}."
+                f"all leaves of an episode must have the same length; episode {number} has {sorted(leaf_lengths)}."
             )
     counts = np.array([length.pop() for length in lengths], np.int32)
     longest, library = int(counts.max()), array_library(episodes)
@@ -166,7 +168,7 @@ def pad_episodes(episodes: Sequence[Tree], info: Any = None) -> PaddedBatch[Tree
 
 
 def concatenate(batches: Sequence[PaddedBatch[Tree]]) -> PaddedBatch[Tree]:
-    """The rows of all batches in order; shorter batches are padded in time by zeros."""
+    """Concatenate the rows of all batches in order; shorter batches are padded in time with zeros."""
     num_steps = max(batch.num_steps for batch in batches)
     longer = [
         batch.replace(
@@ -178,18 +180,18 @@ def concatenate(batches: Sequence[PaddedBatch[Tree]]) -> PaddedBatch[Tree]:
 
 
 def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
-    """The episodes of a window, whole or cut by its ends, as a row each; environment by environment. Not in a trace.
+    """Split a window into episodes, whole or cut at its ends, one per row, ordered by environment. Not in a trace.
 
     Args:
-        trajectory: leaves ``[T, B, ...]``, as of a rollout.
-        dones: where an episode ended, ``[T, B]``.
+        trajectory: leaves ``[T, B, ...]``, as returned by a rollout.
+        dones: true where an episode ended, ``[T, B]``.
 
     Returns:
-        The rows, and in ``info`` of each the number of its ``env``, the step it ``starts`` with, int32, and whether it
-        ``ended`` inside of the window, bool.
+        The rows. Their ``info`` holds the environment index ``env`` and the first step ``starts``, both int32, and
+        ``ended``, true if the episode ended within the window.
     """
     ended = np.asarray(dones, bool)
-    rows: list[tuple[int, int, int]] = []  # environment, first step, the one after the last
+    rows: list[tuple[int, int, int]] = []  # environment, first step, last step + 1
     for env in range(ended.shape[1]):
         stops = [*(np.flatnonzero(ended[:, env]) + 1).tolist(), ended.shape[0]]
         rows += [(env, start, stop) for start, stop in zip([0, *stops], stops, strict=False) if start < stop]

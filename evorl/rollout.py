@@ -1,4 +1,4 @@
-"""Rollouts: the only place where an agent meets an environment."""
+"""Rollouts: the only module in which an agent interacts with an environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evorl.types import Action, Key, PolicyExtras, PyTreeData, PyTreeDict, State
 
 EnvFn = Callable[[EnvState, Action], EnvState]
 ActionFn = Callable[[AgentState, SampleBatch, Key], tuple[Action, PolicyExtras]]
-_RECURRENT_STATE = "recurrent_state"  # its name in an environment state
+_RECURRENT_STATE = "recurrent_state"  # key in the internal data of an environment state
 
 
 def rollout(
@@ -33,29 +33,29 @@ def rollout(
     env_extra_fields: Sequence[str] = (),
     env_chunk: int | None = None,
 ) -> tuple[SampleBatch, EnvState]:
-    """Let an agent act in (vectorised) environments for a number of steps.
+    """Run an agent in (vectorised) environments for a fixed number of steps.
 
-    Each environment draws from its own stream of keys, folded from ``key`` and its global number. So the trajectory
-    does not depend on how environments are split over devices or blocks.
+    Each environment has its own stream of keys, folded from ``key`` and its global index. The trajectory therefore
+    does not depend on how environments are split over devices or chunks.
 
     Args:
         env_fn: ``env.step``.
         action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.
         env_state: state of B environments.
         agent_state: state of the agent.
-        key: one key.
+        key: a single key.
         rollout_length: number of steps T.
-        env_extra_fields: names in ``env_state.info`` to keep, under ``extras.env_extras``.
-        env_chunk: step at most this many environments at a time through all T steps, so that their state stays in the
-            processor's cache; ``None`` steps all together. The result is the same.
+        env_extra_fields: entries of ``env_state.info`` to record under ``extras.env_extras``.
+        env_chunk: number of environments that are stepped together through all T steps, so that their state stays in
+            the processor's cache; ``None`` steps all of them together. The result is the same.
 
     Returns:
-        The trajectory, every leaf ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor
-        of ``obs``, also where an episode ended and the environment was reset. The recurrent state
-        of an agent before each step is ``extras.recurrent_state``; the present one is in the environment state.
+        The trajectory, leaves ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor of
+        ``obs``, also where the episode ended and the environment was reset. ``extras.recurrent_state`` is the agent's
+        recurrent state before each step; the current one is in the environment state.
 
     Raises:
-        ValueError: a name in ``env_extra_fields`` is not in ``info``.
+        ValueError: an entry of ``env_extra_fields`` is missing from ``info``.
     """
     _check_fields(env_state.info, env_extra_fields)
     key = as_typed_key(key)
@@ -93,10 +93,10 @@ def env_step(
     key: Key,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """One step of the agent in its environments: the next state and the transition, leaves ``[B, ...]``.
+    """Step the agent and its environments once; return the next state and the transition, leaves ``[B, ...]``.
 
-    An agent's recurrent state is part of the episode's state: it is handed over in ``extras.recurrent_state``, comes
-    back in the policy's extras, and is zeros again where an episode has ended.
+    An agent's recurrent state belongs to the state of the episode: the agent reads it from
+    ``extras.recurrent_state``, returns it in the policy's extras, and it is reset to zeros where an episode ended.
     """
     actions, policy_extras = choose_actions(action_fn, env_state, agent_state, key)
     next_state = env_fn(without_recurrent_state(env_state), actions)
@@ -106,7 +106,7 @@ def env_step(
 def choose_actions(
     action_fn: ActionFn, env_state: EnvState, agent_state: AgentState, key: Key
 ) -> tuple[Action, PolicyExtras]:
-    """What the agent does in its environments, ``[B, ...]``: the first half of a step, see ``env_step``."""
+    """Return the agent's actions ``[B, ...]`` and extras: the first half of ``env_step``."""
     return action_fn(agent_state, SampleBatch(obs=env_state.obs, extras=_acting_extras(env_state)), key)
 
 
@@ -117,7 +117,7 @@ def transition_after(
     next_state: EnvState,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """The second half: ``next_state``, to which ``actions`` in ``env_state`` led, with the agent's recurrent state."""
+    """Return ``next_state``, with the recurrent state, and the transition to it: the second half of ``env_step``."""
     extras = _acting_extras(env_state)
     if extras:
         after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
@@ -142,16 +142,16 @@ def _acting_extras(env_state: EnvState) -> PyTreeDict:
 def act_again(
     action_fn: ActionFn, agent_state: AgentState, batch: PaddedBatch[SampleBatch], key: Key
 ) -> tuple[Action, PolicyExtras]:
-    """What an agent does now where others acted: its actions for recorded observations, step after step.
+    """Compute an agent's actions for recorded observations, step by step.
 
-    A recurrent agent starts every row from ``batch.info.recurrent_state``, from zeros without one, and anew where an
-    episode of ``batch.data.dones`` has ended. Gradients go through all of it.
+    A recurrent agent starts every row from ``batch.info.recurrent_state``, or from zeros if missing, and is reset to
+    zeros where an episode of ``batch.data.dones`` has ended. Gradients flow through all steps.
 
     Args:
         action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.
         agent_state: state of the agent.
-        batch: recorded steps, of which the observations are looked at; leaves ``[B, T, ...]``.
-        key: one key, of which each step of each row has its own.
+        batch: recorded steps, leaves ``[B, T, ...]``; only observations, dones and the recurrent state are read.
+        key: a single key, from which a key is derived for each step of each row.
 
     Returns:
         Actions and extras, leaves ``[B, T, ...]``.
@@ -180,7 +180,7 @@ def act_again(
 
 
 def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:
-    """The state of environments with the agent's recurrent state, that of episodes which start unless there is one."""
+    """Add the agent's initial recurrent state to an environment state, unless it has one already."""
     if agent_state.recurrent_state is None or recurrent_state_of(env_state) is not None:
         return env_state
     rows = env_state.done.shape
@@ -189,12 +189,12 @@ def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvSta
 
 
 def recurrent_state_of(env_state: EnvState) -> Any:
-    """The agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
+    """Return the agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 
 def without_recurrent_state(env_state: EnvState) -> EnvState:
-    """The state as the environments know it."""
+    """Return the environment state without the agent's recurrent state."""
     if recurrent_state_of(env_state) is None:
         return env_state
     internal = PyTreeDict({name: value for name, value in env_state._internal.items() if name != _RECURRENT_STATE})
@@ -202,16 +202,16 @@ def without_recurrent_state(env_state: EnvState) -> EnvState:
 
 
 def block_size(num_envs: int, env_chunk: int | None) -> int:
-    """The largest divisor of ``num_envs`` that is at most ``env_chunk``."""
+    """Return the largest divisor of ``num_envs`` that is at most ``env_chunk``; ``num_envs`` for ``None``."""
     if env_chunk is None or env_chunk >= num_envs:
         return num_envs
     return next(size for size in range(max(env_chunk, 1), 0, -1) if num_envs % size == 0)
 
 
 def step_keys(key: Key, env_state: EnvState, steps: jax.Array) -> Key:
-    """Keys of the steps numbered ``steps`` ``[T]`` of a rollout, made for use inside of a loop.
+    """Return the keys of the steps ``steps`` ``[T]`` of a rollout, for use inside a loop.
 
-    They are ``[T, B]`` for vectorised environments, ``[T]`` for a single one.
+    Their shape is ``[T, B]`` for vectorised environments, ``[T]`` for a single one.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, steps)
     env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None
@@ -224,18 +224,18 @@ def _check_fields(info: PyTreeDict, names: Sequence[str]) -> None:
     for name in names:
         if name not in info:
             raise ValueError(
-                f"env_extra_fields asks for {name!r}, which env_state.info has not; it has "
+                f"env_extra_fields names {name!r}, which is not in env_state.info; available: "
                 f"{', '.join(sorted(info))}.{did_you_mean(name, info)}"
             )
 
 
 class Acting(PyTreeData):
-    """How an agent acts through one rollout.
+    """Inputs of an agent's policy for one rollout.
 
     Attributes:
-        agent_state: of the agent.
-        key: of the rollout.
-        warming_up: bool; whether actions are random ones. ``None`` where they never are.
+        agent_state: state of the agent.
+        key: key of the rollout.
+        warming_up: bool, true if actions are random; ``None`` for workflows without warm-up.
     """
 
     agent_state: AgentState
@@ -255,29 +255,29 @@ class ActsInRollouts(Protocol):
 
     @property
     def rollout_length(self) -> int:
-        """Steps T."""
+        """Number of steps T."""
         ...
 
     @property
     def env_chunk(self) -> int | None:
-        """Environments stepped at a time."""
+        """Number of environments that are stepped together; ``None`` for all."""
         ...
 
     def acting(self, state: State) -> tuple[Acting, State]:
-        """How the agent acts in the next rollout, and the state after its draws."""
+        """Return the policy inputs of the next rollout, and the state after its random draws."""
         ...
 
     def action_fn(self, acting: Acting) -> ActionFn:
-        """The function that chooses actions."""
+        """Return the function that computes actions."""
         ...
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """What of a rollout is learned from."""
+        """Return the part of a rollout that is used for learning."""
         ...
 
 
 def collect_rollout(workflow: ActsInRollouts, state: State) -> tuple[SampleBatch, State]:
-    """A rollout ``[T, B, ...]`` of this device's environments, and the state after it."""
+    """Run a rollout ``[T, B, ...]`` in this device's environments; return it and the state after it."""
     acting, state = workflow.acting(state)
     trajectory, env_state = rollout(
         workflow.env.step,

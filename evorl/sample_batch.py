@@ -1,4 +1,4 @@
-"""Trajectory data: transitions in batches, and episodes."""
+"""Trajectory data: batches of transitions, and episodes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from evorl.types import PyTreeData
 
 
 class SampleBatch(PyTreeData):
-    """Transitions with any leading axes, ``[T, B, ...]`` from a rollout; fields that are not needed stay ``None``.
+    """Transitions with any leading axes, ``[T, B, ...]`` from a rollout; unused fields are ``None``.
 
-    At time t of an environment: the agent saw ``obs``, did ``actions``, got ``rewards`` and came to ``next_obs`` (the
-    true successor, also where the episode ended), and ``dones`` says whether the episode ended with that step.
+    At each step the agent observes ``obs``, takes ``actions``, and receives ``rewards`` and ``next_obs``, the true
+    successor even if the episode ended. ``dones`` is true if the episode ended with that step.
 
     Attributes:
         obs: ``[..., *observation]``, an array or a pytree of arrays.
         actions: ``[..., *action]``.
-        rewards: ``[...]``, or a dict of such.
-        next_obs: as ``obs``.
+        rewards: ``[...]``, or a dict of such arrays.
+        next_obs: same shape as ``obs``.
         dones: ``[...]``.
-        extras: other information by name, leaves ``[..., *]``.
+        extras: additional data by name, leaves ``[..., *]``.
     """
 
     obs: Any = None
@@ -34,23 +34,23 @@ class SampleBatch(PyTreeData):
     extras: Any = None
 
     def __len__(self) -> int:
-        """The length of the first axis; 0 without data."""
+        """Return the length of the first axis; 0 without data."""
         leaves = jax.tree.leaves(self)
         return leaves[0].shape[0] if leaves else 0
 
     def __getitem__(self, index: Any) -> SampleBatch:
-        """The same indexing applied to every leaf: rows, slices, integer or mask arrays."""
+        """Index every leaf: with slices, integer arrays or masks."""
         return jax.tree.map(lambda x: x[index], self)
 
     __iter__ = None  # without it, iteration would index past the end for ever
 
     def flatten(self, num_axes: int = 2) -> SampleBatch:
-        """Time and environments joined to one axis: ``[T, B, ...] -> [T * B, ...]``."""
+        """Merge time and environments into one axis: ``[T, B, ...] -> [T * B, ...]``."""
         return flatten_leading_axes(self, num_axes)
 
 
 class Episode(PyTreeData):
-    """One episode in a window of fixed length, or a batch of them; what follows its end is padding.
+    """One episode in a window of fixed length, or a batch of them; steps after its end are padding.
 
     Attributes:
         trajectory: ``[T, ...]``, time first; ``dones`` must be present.
@@ -60,7 +60,7 @@ class Episode(PyTreeData):
 
     @property
     def valid_mask(self) -> jax.Array:
-        """bool ``[T, ...]``: the steps up to and including the first end."""
+        """Bool ``[T, ...]``, true up to and including the first end of an episode."""
         return valid_mask(_present(self.trajectory.dones, "dones"))
 
     @property
@@ -76,26 +76,26 @@ class Episode(PyTreeData):
 
 
 def valid_mask(dones: jax.Array) -> jax.Array:
-    """bool ``[T, ...]``: the steps of the first episode, its last one included."""
+    """Return a bool ``[T, ...]`` that is true for the steps of the first episode, its last one included."""
     ended = jnp.cumsum(dones.astype(jnp.int32), axis=0)
     return (ended - dones.astype(jnp.int32)) == 0
 
 
 def first_episodes(dones: jax.Array, num_episodes: int, env_ids: jax.Array, num_envs: int) -> jax.Array:
-    """bool ``[T, B]``: the steps of the first ``num_episodes`` episodes of a window, turn by turn.
+    """Return a bool ``[T, B]`` that is true for the steps of the first ``num_episodes`` episodes of a window.
 
-    The first episode of every environment counts, then the second of every one, and so on: which ones are chosen does
-    not depend on how long they are. Those that the window cuts are not left out.
+    Episodes are counted in rounds: the first episode of every environment, then the second of every environment, and
+    so on. The selection therefore does not depend on episode lengths. Episodes that the window cuts are included.
 
     Args:
         dones: ``[T, B]``.
-        num_episodes: over all environments.
-        env_ids: numbers of these environments among all, ``[B]``.
-        num_envs: how many there are in all.
+        num_episodes: number of episodes over all environments.
+        env_ids: global indices of these environments, ``[B]``.
+        num_envs: total number of environments.
     """
     ended = dones.astype(jnp.int32)
-    turn = jnp.cumsum(ended, axis=0) - ended
-    return turn * num_envs + env_ids < num_episodes
+    episode_index = jnp.cumsum(ended, axis=0) - ended
+    return episode_index * num_envs + env_ids < num_episodes
 
 
 def _present(field: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
-"""PyTree containers and the axis legend: the vocabulary of the whole package.
+"""PyTree containers, and the legend of array axes used in the whole package.
 
-Axis legend, written at the end of the line that makes an array::
+Axis legend, used in comments at the end of lines that create arrays::
 
     T  time             B  parallel environments     N  batch of independent rows
     P  population       S  random seeds              A  actions     O  observation features
@@ -8,7 +8,7 @@ Axis legend, written at the end of the line that makes an array::
 
 Three containers are registered as JAX pytrees. ``PyTreeDict`` stores named data, ``PyTreeData`` is a frozen
 dataclass for data, and ``PyTreeNode`` is the base of logic classes (agents, evaluators, workflows): numbers that
-only change values are its leaves, what changes shapes or control flow is static. A node is therefore a legal
+only change values are its leaves; fields that change shapes or control flow are static. A node is therefore a valid
 argument of a jitted function, and changing one of its numbers does not recompile.
 """
 
@@ -28,7 +28,7 @@ import jax
 import jax.core
 import numpy as np
 
-# An array, or any pytree of arrays: what is in it is known by its name, and no type checker could follow.
+# Arrays or pytrees of arrays. The aliases document their content, which type checkers cannot verify.
 Action: TypeAlias = Any
 Observation: TypeAlias = Any
 Params: TypeAlias = Any
@@ -39,33 +39,25 @@ T = TypeVar("T")
 
 
 class PyTreeDict(dict):
-    """A dict whose entries are attributes too, registered as a pytree with sorted keys.
+    """A dict whose entries are also attributes, registered as a pytree with sorted keys.
 
-    Nested plain mappings are converted, so ``d.a.b`` works at any depth; two dicts with the same entries in another
-    order have the same tree structure. Used for storing data.
+    Nested plain mappings are converted, so ``d.a.b`` works at any depth. Insertion order does not affect the structure.
 
     Raises:
-        AttributeError: a key shadows a method of ``dict`` (``items``, ``update`` ...) or is not a string.
+        AttributeError: a key has the name of a ``dict`` method (``items``, ``update`` ...) or is not a string.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
         self.update(*args, **kwargs)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if not isinstance(key, str):
-            raise AttributeError(f"PyTreeDict keys are strings, got {key!r} of type {type(key).__name__}.")
-        if hasattr(dict, key):
-            raise AttributeError(
-                f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
-            )
-        super().__setitem__(key, _convert_mappings(value))
+        self.update({key: value})
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"no entry {name!r}; there are: {', '.join(sorted(self)) or 'none'}") from None
+            raise AttributeError(f"no entry {name!r}; available: {', '.join(sorted(self)) or 'none'}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -77,8 +69,17 @@ class PyTreeDict(dict):
             raise AttributeError(f"no entry {name!r} to delete") from None
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
+        entries = args[0] if len(args) == 1 and type(args[0]) is dict and not kwargs else dict(*args, **kwargs)
+        for key in entries:
+            if not isinstance(key, str):
+                raise AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
+            if key in _DICT_NAMES:
+                raise AttributeError(
+                    f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
+                )
+        if not _CONTAINERS.isdisjoint(map(type, entries.values())):
+            entries = {key: _convert_mappings(value) for key, value in entries.items()}
+        super().update(entries)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -98,10 +99,10 @@ class PyTreeDict(dict):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some existing entries changed. Raises ``AttributeError`` for a name that is not there."""
+        """Return a copy with existing entries replaced. Raises ``AttributeError`` for a missing name."""
         unknown = sorted(set(changes) - set(self))
         if unknown:
-            raise AttributeError(f"cannot replace {', '.join(unknown)}; there are: {', '.join(sorted(self))}")
+            raise AttributeError(f"cannot replace {', '.join(unknown)}; available: {', '.join(sorted(self))}")
         return type(self)({**self, **changes})
 
     def __reduce__(self) -> tuple:
@@ -126,33 +127,33 @@ def _register_dict(cls: type[PyTreeDict]) -> None:
         return [d[name] for name in names], names
 
     def unflatten(names: tuple, children: Iterable[Any]) -> PyTreeDict:
-        d = cls()
-        for name, child in zip(names, children, strict=True):
-            dict.__setitem__(d, name, child)  # as it is: JAX puts placeholders where arrays were
+        d = cls.__new__(cls)
+        dict.update(d, zip(names, children, strict=True))  # no conversion: JAX may pass placeholders
         return d
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: Any) -> Any:
-    """A dataclass field that says whether it is static (part of the tree structure) or data (leaves).
+    """Declare a dataclass field as static (part of the tree structure) or data (leaves).
 
     Args:
-        static: ``True`` for what changes shapes or control flow; it must be hashable. ``False`` for data. ``None``
-            leaves the choice to the class: data in a ``PyTreeData``; by the annotation in a ``PyTreeNode``.
-        setting: whether a config may set it. What is made of other settings, or set by another class, is none.
-        **kwargs: as for ``dataclasses.field``.
+        static: ``True`` for a field that changes shapes or control flow; its values must be hashable. ``False`` for
+            data. With ``None``, ``PyTreeData`` treats the field as data, ``PyTreeNode`` decides by the annotation.
+        setting: true if configs may set the field; false if it is derived or set by another class.
+        **kwargs: arguments of ``dataclasses.field``.
     """
     metadata = dict(kwargs.pop("metadata", None) or {})
     metadata |= {"static": static, "setting": setting}
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
+_DICT_NAMES, _CONTAINERS = frozenset(dir(dict)), frozenset({dict, list, tuple})
 _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 
 def _annotation_is_static(annotation: Any) -> bool:
-    """Whether values of this annotation can only be structure: int, bool, str, Enum, Callable and tuples of them."""
+    """Return True if values of this annotation are always structure: int, bool, str, Enum, Callable, tuples of them."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, python_types.UnionType):
         members = [a for a in typing.get_args(annotation) if a is not type(None)]
@@ -165,7 +166,7 @@ def _annotation_is_static(annotation: Any) -> bool:
 
 
 def _resolved_annotations(cls: type) -> dict[str, Any]:
-    """Annotations of the class itself; an annotation that cannot be resolved here counts as data."""
+    """Return the annotations of the class itself; an annotation that cannot be resolved counts as data."""
     namespace = vars(sys.modules.get(cls.__module__, python_types.ModuleType("none")))
     resolved = {}
     for name, annotation in inspect.get_annotations(cls).items():
@@ -179,7 +180,7 @@ def _resolved_annotations(cls: type) -> dict[str, Any]:
 
 
 def _mark_static_by_annotation(cls: type) -> None:
-    """Give the fields of a node that say nothing their ``static`` mark from their annotation."""
+    """Set ``static`` from the annotation for the fields of a node that do not declare it."""
     for name, annotation in _resolved_annotations(cls).items():
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
@@ -207,7 +208,7 @@ def _register(cls: type) -> None:
         return [getattr(node, name) for name in data_names], tuple(getattr(node, name) for name in static_names)
 
     def unflatten(static: tuple, children: Any) -> Any:
-        # Past __init__ and __post_init__: JAX puts tracers, None and placeholders where arrays were.
+        # Bypasses __init__ and __post_init__: JAX may pass tracers, None or placeholders instead of arrays.
         node = object.__new__(cls)
         for name, value in zip(static_names, static, strict=True):
             object.__setattr__(node, name, value)
@@ -220,7 +221,7 @@ def _register(cls: type) -> None:
 
 @dataclass_transform(field_specifiers=(pytree_field, dataclasses.field), frozen_default=True)
 class PyTreeData:
-    """A frozen dataclass registered as a pytree; inherit and annotate the fields.
+    """Base of frozen dataclasses that are registered as pytrees; inherit and annotate the fields.
 
     Every field is data unless it is declared ``pytree_field(static=True)``. ``replace`` returns a changed copy.
     """
@@ -232,20 +233,20 @@ class PyTreeData:
             _register(cls)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed. Raises ``TypeError`` for a name that is no field."""
+        """Return a copy with some fields changed. Raises ``TypeError`` for an unknown field."""
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
 
 def _describe_illegal_leaf(leaf: Any) -> str | None:
     if isinstance(leaf, int | float | complex | jax.core.Tracer) or hasattr(leaf, "__jax_array__"):
         return None
-    if hasattr(leaf, "dtype"):  # arrays, NumPy's numbers, abstract values
+    if hasattr(leaf, "dtype"):  # arrays, NumPy scalars, abstract values
         return None
     return f"{type(leaf).__name__} ({str(leaf)[:60]})"
 
 
 def _as_hashable(value: Any) -> Any:
-    """Lists and dicts, as they come from YAML, become tuples: static values are compared and hashed by value."""
+    """Convert nested lists, as read from YAML, to tuples: static values are compared and hashed by value."""
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return tuple(_as_hashable(item) for item in value)
     return value
@@ -253,15 +254,14 @@ def _as_hashable(value: Any) -> Any:
 
 @dataclass_transform(field_specifiers=(pytree_field, dataclasses.field), frozen_default=True)
 class PyTreeNode:
-    """The base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
+    """Base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
 
-    A field is static when it is declared so or when its annotation can only be structure: ``int``, ``bool``, ``str``,
-    enums, callables and tuples of them. Everything else (``float``, arrays, other nodes) is data. Data fields are
-    checked to hold arrays or numbers only, static ones to be hashable, so that equal structure means equal hash and
-    two nodes of equal structure share one compiled program.
+    A field is static if it is declared so, or if its annotation can only be structure: ``int``, ``bool``, ``str``,
+    enums, callables and tuples of them. All others (``float``, arrays, nodes) are data, and hold only arrays or
+    numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
 
     Raises:
-        TypeError: a data field holds something that is no array or number, or a static one something unhashable.
+        TypeError: a data field holds something other than arrays and numbers, or a static field is not hashable.
         dataclasses.FrozenInstanceError: a field is set after construction; use ``replace``.
     """
 
@@ -273,7 +273,7 @@ class PyTreeNode:
         cls.__init__ = _freeze_after(cls.__init__)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed; ``__post_init__`` is run again. Raises ``TypeError`` for unknown names."""
+        """Return a copy with some fields changed, after ``__post_init__``. Raises ``TypeError`` for unknown fields."""
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -288,7 +288,7 @@ class PyTreeNode:
 
 
 def _freeze_after(init: Callable) -> Callable:
-    """Wrap ``__init__`` so that fields may be set inside it (and in ``__post_init__``) and never again."""
+    """Wrap ``__init__`` so that fields can be set only inside it and in ``__post_init__``."""
 
     def __init__(self: PyTreeNode, *args: Any, **kwargs: Any) -> None:
         object.__setattr__(self, "_constructing", True)
@@ -318,19 +318,16 @@ def _check_fields(node: PyTreeNode) -> None:
             problem = _describe_illegal_leaf(leaf)
             if problem:
                 raise TypeError(
-                    f"{where} holds {problem}; data fields hold arrays or numbers. Declare it with "
-                    "pytree_field(static=True) if it shapes the computation."
+                    f"{where} holds {problem}; data fields hold only arrays or numbers. Declare the field with "
+                    "pytree_field(static=True) if it affects shapes or control flow."
                 )
 
 
 class ByValue:
-    """Compared and hashed by what it was made of, so that equal ones share compiled programs. It is never changed.
-
-    The hash is computed once: a trace asks for it at every call of a compiled method.
-    """
+    """Base of immutable objects compared and hashed by value, so that equal ones share programs; the hash is cached."""
 
     def _identity(self) -> Any:
-        """What two equal ones have equal, hashable. One that says nothing equals only itself."""
+        """Return a hashable value that is the same for equal objects; by default, an object equals only itself."""
         return id(self)
 
     def __eq__(self, other: Any) -> bool:
@@ -343,7 +340,7 @@ class ByValue:
 
 
 class State(PyTreeDict):
-    """The running state of a workflow: everything that a step changes, by name."""
+    """State of a workflow: everything that a step changes, by name."""
 
 
 _register_dict(PyTreeDict)

@@ -1,4 +1,4 @@
-"""Double DQN (Mnih et al. 2015, van Hasselt et al. 2016) in CartPole: the agent is this file's, the loop evorl's.
+"""Double DQN (Mnih et al. 2015, van Hasselt et al. 2016) in CartPole: a custom agent in evorl's training loop.
 
 python examples/dqn_cartpole.py --rollouts 12500
 """
@@ -23,20 +23,20 @@ DISCOUNT, NUM_STEPS = 0.99, 3
 
 
 class QNetwork(nn.Module):
-    """Action values of observations ``[..., O]``, ``[..., A]``."""
+    """Q-network: observations ``[..., O]`` to action values ``[..., A]``."""
 
     num_actions: int
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> jax.Array:
-        """Two hidden layers, normalised: without that, values soon run away here."""
+        """Apply two hidden layers with layer normalization, without which the values diverge on this task."""
         for width in (128, 128):
             obs = nn.relu(nn.LayerNorm()(nn.Dense(width)(obs)))
         return nn.Dense(self.num_actions)(obs)
 
 
 class DQN(HostAgent):
-    """Acts at random with a probability that falls to 0.05, else by the greatest action value."""
+    """Double DQN with epsilon-greedy exploration; epsilon decays to 0.05."""
 
     def __init__(self, env: gymnasium.Env, num_updates: int, seed: int = 0) -> None:
         super().__init__(env.action_space, seed)
@@ -52,16 +52,16 @@ class DQN(HostAgent):
         self.jitted_update = jax.jit(self.pure_update)
 
     def step(self, obs: np.ndarray) -> tuple[Any, dict]:
-        """An action that explores."""
+        """Return an epsilon-greedy action."""
         self.epsilon = max(0.05, self.epsilon - 0.95 / 10_000)
         return super().step(obs) if self.random.random() < self.epsilon else (self.eval_step(obs), {})
 
     def eval_step(self, obs: np.ndarray) -> Any:
-        """The best action."""
+        """Return the greedy action."""
         return np.asarray(self.greedy_action(self.params, obs))
 
     def update(self, batch: Any) -> dict:
-        """One gradient step; now and then the target network becomes a copy."""
+        """Take one gradient step, and copy the parameters to the target network every 100 steps."""
         self.params, self.opt_state, loss = self.jitted_update(self.params, self.target_params, self.opt_state, batch)
         self.num_updates += 1
         if self.num_updates % 100 == 0:
@@ -69,23 +69,23 @@ class DQN(HostAgent):
         return {"loss": loss}
 
     def loss(self, params: Any, target_params: Any, batch: Any) -> jax.Array:
-        """Huber loss of the temporal-difference errors."""
+        """Compute the Huber loss of the temporal-difference errors."""
         q_values = jnp.take_along_axis(self.network.apply(params, batch.obs), batch.actions[:, None], axis=-1)[:, 0]
         best = self.network.apply(params, batch.next_obs).argmax(axis=-1)
         next_values = jnp.take_along_axis(self.network.apply(target_params, batch.next_obs), best[:, None], axis=-1)
-        paid = (batch.rewards * DISCOUNT ** jnp.arange(NUM_STEPS)).sum(axis=-1)  # zeros after the end of an episode
-        targets = paid + DISCOUNT**batch.num_rewards * ~batch.dones * next_values[:, 0]
+        reward_sums = (batch.rewards * DISCOUNT ** jnp.arange(NUM_STEPS)).sum(axis=-1)  # padded with zeros
+        targets = reward_sums + DISCOUNT**batch.num_rewards * ~batch.dones * next_values[:, 0]
         return optax.huber_loss(q_values, jax.lax.stop_gradient(targets)).mean()
 
     def pure_update(self, params: Any, target_params: Any, opt_state: Any, batch: Any) -> tuple[Any, Any, jax.Array]:
-        """New parameters, state of the optimizer and the loss."""
+        """Return the new parameters, the optimizer state and the loss."""
         loss, gradients = jax.value_and_grad(self.loss)(params, target_params, batch)
         updates, opt_state = self.optimizer.update(gradients, opt_state)
         return optax.apply_updates(params, updates), opt_state, loss
 
 
 def train(rollouts: int, seed: int = 0, eval_every: int = 1250, warm_up: int = 1000) -> float:
-    """The mean return of the last evaluation, after so many rollouts of four steps."""
+    """Train for ``rollouts`` rollouts of four steps, and return the mean return of the last evaluation."""
     env = gymnasium.make("CartPole-v1")
     runner = Runner.off_policy(
         env,
@@ -95,7 +95,7 @@ def train(rollouts: int, seed: int = 0, eval_every: int = 1250, warm_up: int = 1
         num_steps=NUM_STEPS,
         capacity=50_000,
         warm_up=warm_up,
-        done_means="terminated",  # a pole that still stands after 500 steps has not fallen
+        done_means="terminated",  # the time limit of 500 steps does not terminate the task
         recorder=ProgressRecorder(live=False),
         seed=seed,
     )

@@ -1,4 +1,4 @@
-"""PPO (Schulman et al. 2017) in eight CartPoles side by side: the agent is this file's, the loop evorl's.
+"""PPO (Schulman et al. 2017) in eight parallel CartPoles: a custom agent in evorl's training loop.
 
 python examples/ppo_cartpole.py --rollouts 100
 """
@@ -24,7 +24,7 @@ DISCOUNT, GAE_LAMBDA, CLIP, ENTROPY, EPOCHS, MINIBATCHES = 0.98, 0.8, 0.2, 0.001
 
 
 class ActorCritic(nn.Module):
-    """Logits ``[..., A]`` and values ``[...]`` of observations ``[..., O]``."""
+    """Actor-critic network: observations ``[..., O]`` to logits ``[..., A]`` and values ``[...]``."""
 
     num_actions: int
 
@@ -36,7 +36,7 @@ class ActorCritic(nn.Module):
 
 
 class PPO(HostAgent):
-    """Samples actions, and stores their log probabilities."""
+    """PPO agent that samples actions and stores their log-probabilities."""
 
     def __init__(self, env: Any, num_updates: int, seed: int = 0) -> None:
         super().__init__(env.action_space, seed, env.num_envs)
@@ -53,7 +53,7 @@ class PPO(HostAgent):
         self.jitted_update = jax.jit(self.pure_update)
 
     def step(self, obs: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Random actions by their probabilities, for all rows."""
+        """Sample actions for all environments."""
         self.state, actions, log_prob = self.sample(self.state, obs)
         return np.asarray(actions), {"log_prob": np.asarray(log_prob)}
 
@@ -61,19 +61,19 @@ class PPO(HostAgent):
         return np.asarray(self.best(self.state[0], obs))
 
     def update(self, batch: Any) -> dict:
-        """Several epochs over the rollout, leaves ``[T, B, ...]``."""
+        """Train for several epochs on the rollout, leaves ``[T, B, ...]``."""
         self.state, metrics = self.jitted_update(self.state, batch)
         return metrics
 
     def pure_sample(self, state: Any, obs: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
-        """The next state (of the key), actions, and their log probabilities."""
+        """Return the next state (a new key), actions, and their log-probabilities."""
         params, opt_state, (key, sample_key) = *state[:2], jax.random.split(state[2])
         log_probs = nn.log_softmax(self.network.apply(params, obs)[0])
         actions = jax.random.categorical(sample_key, log_probs)
         return (params, opt_state, key), actions, jnp.take_along_axis(log_probs, actions[:, None], axis=-1)[:, 0]
 
     def loss(self, params: Any, batch: Any) -> tuple[jax.Array, dict]:
-        """Clipped surrogate, squared error of values, entropy."""
+        """Compute the loss: clipped surrogate, squared value error, entropy bonus."""
         logits, values = self.network.apply(params, batch.obs)
         log_probs = nn.log_softmax(logits)
         log_prob = jnp.take_along_axis(log_probs, batch.actions[:, None], axis=-1)[:, 0]
@@ -86,7 +86,7 @@ class PPO(HostAgent):
         return policy_loss + 0.5 * value_loss - ENTROPY * entropy, metrics
 
     def pure_update(self, state: Any, batch: Any) -> tuple[Any, dict]:
-        """Advantages of the rollout, then gradient steps on shuffled parts of it."""
+        """Compute the advantages of the rollout, then take gradient steps on shuffled minibatches."""
         params, opt_state, key = state
         values, next_values = (self.network.apply(params, obs)[1] for obs in (batch.obs, batch.next_obs))
         ends = (batch.termination, batch.termination | batch.truncation)
@@ -106,7 +106,7 @@ class PPO(HostAgent):
 
 
 def train(rollouts: int, seed: int = 0, eval_every: int = 20) -> float:
-    """The mean return of the last evaluation, after so many rollouts of 64 steps of each of 8 environments."""
+    """Train for ``rollouts`` rollouts of 64 steps in 8 environments; return the last mean evaluation return."""
     env, eval_env = (make_gymnasium_simulators("CartPole-v1", num_envs=count) for count in (8, 20))
     agent, recorder = PPO(env, rollouts, seed), ProgressRecorder(live=False)
     runner = Runner.on_policy(env, agent, rollout_length=64, eval_env=eval_env, recorder=recorder, seed=seed)

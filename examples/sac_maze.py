@@ -1,4 +1,4 @@
-"""A point finds its way to any place of a maze of rooms: soft actor-critic with hindsight (Andrychowicz et al. 2017).
+"""Goal-conditioned navigation in a maze of rooms: soft actor-critic with hindsight (Andrychowicz et al. 2017).
 
 python examples/sac_maze.py --total-timesteps 60000
 """
@@ -12,7 +12,7 @@ from evorl.recorders import ProgressRecorder
 
 
 def train(total_timesteps: int = 60_000, hindsight: str = "future", seed: int = 0) -> float:
-    """The share of evaluation episodes that are at their goal when they end, after ``total_timesteps`` steps."""
+    """Train for ``total_timesteps`` steps, and return the fraction of evaluation episodes that end at their goal."""
     workflow = SACWorkflow.build_from_config(
         {
             "env": {"library": "goal", "name": "point_maze", "maze": "rooms"},

@@ -1,4 +1,4 @@
-"""TD3 (Fujimoto et al. 2018) in Pendulum: the agent is this file's, the loop evorl's.
+"""TD3 (Fujimoto et al. 2018) in Pendulum: a custom agent in evorl's training loop.
 
 python examples/td3_pendulum.py --rollouts 15000
 """
@@ -24,7 +24,7 @@ DISCOUNT, TAU, POLICY_DELAY, EXPLORATION, SMOOTHING, CLIP = 0.98, 0.005, 2, 0.1,
 
 
 class MLP(nn.Module):
-    """Two hidden layers, ``[..., I] -> [..., width]``."""
+    """MLP with two hidden layers, ``[..., I] -> [..., width]``."""
 
     width: int
 
@@ -36,7 +36,7 @@ class MLP(nn.Module):
 
 
 class TD3(HostAgent):
-    """Acts in [-1, 1] by its policy and Gaussian noise, which is scaled to the bounds of the environment."""
+    """TD3 agent with Gaussian exploration noise; actions in [-1, 1] are scaled to the bounds of the environment."""
 
     def __init__(self, env: gymnasium.Env, seed: int = 0, learning_rate: float = 1e-3) -> None:
         super().__init__(env.action_space, seed)
@@ -48,7 +48,7 @@ class TD3(HostAgent):
         critics = jax.vmap(self.critic.init, (0, None))(jnp.stack(keys[1:]), np.concatenate([obs, action]))
         params = {"policy": self.policy.init(keys[0], obs), "critics": critics}
         opt_state = {name: self.optimizer.init(part) for name, part in params.items()}
-        self.state = (params, params, opt_state, key)  # the second are the targets
+        self.state = (params, params, opt_state, key)  # the second entry holds the target parameters
         self.num_updates = 0
         self.best = jax.jit(lambda params, obs: self.act(params["policy"], obs))
         self.jitted_update = jax.jit(self.pure_update, static_argnames="moves_policy")
@@ -57,11 +57,11 @@ class TD3(HostAgent):
         return jnp.tanh(self.policy.apply(policy_params, obs))
 
     def values(self, critic_params: Any, obs: jax.Array, actions: jax.Array) -> jax.Array:
-        """Estimates of both critics, ``[2, N]``."""
+        """Return the values of both critics, ``[2, N]``."""
         return jax.vmap(self.critic.apply, (0, None))(critic_params, jnp.concatenate([obs, actions], -1))[..., 0]
 
     def step(self, obs: np.ndarray) -> tuple[np.ndarray, dict]:
-        """An action with noise; it is stored as it is before scaling (``unscaled``)."""
+        """Return a noisy action; the action before scaling is stored as ``unscaled``."""
         noise = EXPLORATION * self.random.standard_normal(self.policy.width)
         action = np.clip(np.asarray(self.best(self.state[0], obs)) + noise, -1.0, 1.0).astype(np.float32)
         return self.scale * action, {"unscaled": action}
@@ -70,13 +70,13 @@ class TD3(HostAgent):
         return self.scale * np.asarray(self.best(self.state[0], obs))
 
     def update(self, batch: Any) -> dict:
-        """A step of the critics, and at every second call one of the policy and of all targets."""
+        """Update the critics, and at every second call the policy and all target networks."""
         self.num_updates += 1
         self.state, loss = self.jitted_update(self.state, batch, self.num_updates % POLICY_DELAY == 0)
         return {"critic_loss": loss}
 
     def critic_loss(self, critic_params: Any, target_params: Any, batch: Any, key: jax.Array) -> jax.Array:
-        """Squared errors to the lesser of both target critics, at an action with clipped noise."""
+        """Compute the squared errors to the minimum of both target critics, at an action with clipped noise."""
         noise = jnp.clip(SMOOTHING * jax.random.normal(key, batch.unscaled.shape), -CLIP, CLIP)
         next_actions = jnp.clip(self.act(target_params["policy"], batch.next_obs) + noise, -1.0, 1.0)
         next_values = self.values(target_params["critics"], batch.next_obs, next_actions).min(axis=0)
@@ -84,11 +84,11 @@ class TD3(HostAgent):
         return jnp.square(self.values(critic_params, batch.obs, batch.unscaled) - targets).mean()
 
     def policy_loss(self, policy_params: Any, critic_params: Any, obs: jax.Array) -> jax.Array:
-        """The first critic's values of the policy's actions, negative."""
+        """Compute the negative value of the policy's actions under the first critic."""
         return -self.values(critic_params, obs, self.act(policy_params, obs))[0].mean()
 
     def pure_update(self, state: Any, batch: Any, moves_policy: bool) -> tuple[Any, jax.Array]:
-        """The next parameters, target parameters, states of optimizers and key; and the critics' loss."""
+        """Return the next parameters, target parameters, optimizer states and key; and the critic loss."""
         params, target_params, opt_state, key = state
         key, noise_key = jax.random.split(key)
         loss_fn = functools.partial(self.critic_loss, target_params=target_params, batch=batch, key=noise_key)
@@ -106,7 +106,7 @@ class TD3(HostAgent):
 
 
 def train(rollouts: int, seed: int = 0, eval_every: int = 1000, warm_up: int = 1000) -> float:
-    """The mean return of the last evaluation, after so many rollouts of one step."""
+    """Train for ``rollouts`` rollouts of one step, and return the mean return of the last evaluation."""
     env = gymnasium.make("Pendulum-v1")
     options = {"batch_size": 256, "warm_up": warm_up, "done_means": "terminated", "seed": seed}
     runner = Runner.off_policy(env, TD3(env, seed), recorder=ProgressRecorder(live=False), **options)

@@ -30,7 +30,7 @@ import hypothesis
 import jax
 import pytest
 
-from evorl.cli.runtime import collect_garbage_seldom, prepare_runtime, release_programs
+from evorl.execution.runtime import collect_garbage_seldom, prepare_runtime, release_programs
 
 NUM_DEVICES = 4
 

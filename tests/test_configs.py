@@ -15,13 +15,12 @@ from omegaconf import OmegaConf
 
 from evorl.cli.composition import config_folder
 from evorl.cli.settings import commented_yaml
-from evorl.cli.stored_run import build_workflow
 from evorl.envs import available_envs, create_env
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
 from evorl.ops.schedules import value_at
 from evorl.ops.trees import named_leaves
-from evorl.workflows.assembly import complete_config, workflow_class
+from evorl.workflows.assembly import complete_config, workflow_class, workflow_from_config
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
 from tests.support.optional_packages import need
 from tests.support.physics_shapes import let_bodies_be_still
@@ -56,7 +55,7 @@ def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> No
     cls = workflow_class(said.pop("workflow"))
     online = {"offline": False} if _online(agent) else {}
     from_class = cls.build_from_config({"env": OmegaConf.to_container(config.env), "devices": 1, **said, **online})
-    from_file = build_workflow(config)
+    from_file = workflow_from_config(config)
     assert jax.tree.structure(from_class) == jax.tree.structure(from_file)
     for (path, leaf), other in zip(named_leaves(from_class).items(), jax.tree.leaves(from_file), strict=True):
         np.testing.assert_array_equal(leaf, other, err_msg=path)
@@ -160,7 +159,7 @@ def _online(agent: str) -> list[str]:
 def _abstract_step(*overrides: str) -> Any:
     """Traced once where an agent and an environment, and an experiment of theirs, are the same config."""
     config = composed(*overrides)
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     metrics, state = jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
     assert int(config.total_timesteps) >= workflow.timesteps_per_iteration
     return metrics, state
@@ -172,7 +171,7 @@ def test_an_agent_builds(agent: str, env: str) -> None:
     space = ActionSpaces.BOUNDED_BOXES if env == "pendulum" else ActionSpaces.DISCRETE
     if space not in acts_in(agent):
         with pytest.raises(ValueError, match=r"acts in (Discrete|flat).*act in it: "):
-            build_workflow(composed(f"agent={agent}", f"env={env}"))
+            workflow_from_config(composed(f"agent={agent}", f"env={env}"))
         return
     _, state = _abstract_step(f"agent={agent}", f"env={env}", *_online(agent))
     assert "agent_state" in state.get("members", state)
@@ -198,7 +197,7 @@ def test_an_experiment_builds(experiment: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_value_over_the_training_is_a_number_or_a_schedule() -> None:
     def ends(*overrides: str) -> tuple[float, float]:
-        optimizer = build_workflow(composed(*overrides)).optimizer
+        optimizer = workflow_from_config(composed(*overrides)).optimizer
         return tuple(float(value_at(optimizer.learning_rate, progress)) for progress in (0.0, 1.0))
 
     assert ends() == pytest.approx((2.5e-3, 0.0))

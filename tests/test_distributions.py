@@ -130,10 +130,10 @@ def test_action_distributions_read_network_outputs() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: distribution_for(), "either num_actions"),
-        (lambda: distribution_for(num_actions=2, action_size=2), "either num_actions"),
+        (lambda: distribution_for(), "exactly one of num_actions"),
+        (lambda: distribution_for(num_actions=2, action_size=2), "exactly one of num_actions"),
         (lambda: distribution_for(num_actions=0), "at least one action"),
-        (lambda: ActionDistribution("beta", 2), "no action distribution 'beta'"),
+        (lambda: ActionDistribution("beta", 2), "action distribution 'beta'"),
         (lambda: distribution_for(action_size=2, min_log_std=3.0), "must be below"),
         (lambda: distribution_for(action_size=2)(jnp.zeros(3)), "takes 4 parameters, got 3"),
     ],

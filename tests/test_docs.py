@@ -29,6 +29,7 @@ from evorl.cli.composition import compose_config
 from evorl.cli.preparation import check_training
 from evorl.cli.sweep_jobs import combinations
 from evorl.config.names import load
+from evorl.runs.spec import RunSpec
 from tests.support.compilation import compiled_to_run_long
 from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
 from tests.support.physics_shapes import let_bodies_be_still
@@ -182,7 +183,7 @@ def test_trainings_are_built_as_they_are_printed(page: Path, monkeypatch: pytest
             config = compose_config([*job, "compilation_cache=false"])
             if config.get("offline"):  # of data of the reader
                 config.offline = False
-            check_training(config)
+            check_training(RunSpec.from_config(config))
         except ImportError:
             continue  # of an extra that is not installed here
         except Exception as error:

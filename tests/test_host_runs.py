@@ -8,15 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from evorl.cli.composition import compose_config
-from evorl.cli.main import train_from_config
-from evorl.cli.stored_run import build_workflow
+from evorl.cli.main import train_from_spec
 from evorl.execution.learning import NEW_EPISODES
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec, StoredRun
 from evorl.workflows.assembly import workflow_from_config
 from tests.conformance.env import assert_trees_equal
 from tests.support.small_workflows import assert_identical
@@ -28,18 +27,18 @@ SMALL += ["log_interval=8", "checkpoint_interval=0", "recorders.progress=false",
 def run(tmp_path: Path, name: str, *overrides: str) -> tuple[Any, RunFolder]:
     """The last state of a run, and its folder."""
     config = compose_config([*SMALL, f"runs_folder={tmp_path / name}", "compilation_cache=false", *overrides])
-    train_from_config(config)
+    train_from_spec(RunSpec.from_config(config))
     folder = RunFolder.find("latest", str(tmp_path / name))
-    workflow = build_workflow(folder.load_config(trust=True))
+    workflow = workflow_from_config(folder.load_config(trust=True))
     state, _ = restore(workflow, RunCheckpointer(folder.checkpoints), 0, "latest")
     workflow.close()
     return state, folder
 
 
 def resumed(tmp_path: Path, name: str, folder: RunFolder, timesteps: int) -> Any:
-    base = {"resume": str(folder.path), "runs_folder": str(tmp_path / name), "run": None, "trust": False}
-    train_from_config(OmegaConf.create(base), [f"total_timesteps={timesteps}"])
-    workflow = build_workflow(folder.load_config(trust=True))
+    stored = StoredRun(resume=str(folder.path), runs_folder=str(tmp_path / name))
+    train_from_spec(RunSpec(stored=stored), [f"total_timesteps={timesteps}"])
+    workflow = workflow_from_config(folder.load_config(trust=True))
     state, _ = restore(workflow, RunCheckpointer(folder.checkpoints), 0, "latest")
     workflow.close()
     return state

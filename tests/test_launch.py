@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evorl import launch
-from evorl.cli.joining import Place
+from evorl.execution.multiprocess import Place
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from tests.support import trained_together
@@ -135,10 +135,10 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
 
 
 def _same_ends(by_two: RunFolder, by_one: RunFolder) -> None:
-    from evorl.cli.stored_run import build_workflow
     from evorl.execution.restoring import restore
+    from evorl.workflows.assembly import workflow_from_config
 
-    workflow = build_workflow(by_one.load_config())
+    workflow = workflow_from_config(by_one.load_config())
     ends = [restore(workflow, RunCheckpointer(run.checkpoints), 0, "200")[0] for run in (by_two, by_one)]
     assert_identical(*ends)
     assert by_two.metrics_csv.read_bytes() == by_one.metrics_csv.read_bytes()
@@ -212,7 +212,7 @@ def test_tasks_of_slurm() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("agent=ppo", "how many processes"),
+        ("agent=ppo", "number of processes is missing"),
         ("-n 0", "1 or more"),
         ("-n 1 --hosts 2 --host 2 --coordinator a:1", "from 0 to --hosts - 1"),
         ("-n 1 --hosts 2 --host 1", "same --coordinator"),

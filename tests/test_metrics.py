@@ -40,7 +40,7 @@ def test_counter_in_a_scan_and_over_seeds() -> None:
 
 @pytest.mark.parametrize("value", [-1, 2**64])
 def test_counter_refuses_what_it_cannot_hold(value: int) -> None:
-    with pytest.raises(ValueError, match="counts from 0"):
+    with pytest.raises(ValueError, match="values from 0"):
         WideCounter.create(value)
 
 

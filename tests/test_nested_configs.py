@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
+from evorl.agents.critic_ensemble import policy_improvers
 from evorl.algorithms.pbt import PBTWorkflow
-from evorl.cli.stored_run import build_workflow
-from evorl.config.nodes import fields_from_config, plain
+from evorl.config.nodes import fields_from_config
+from evorl.config.values import plain
 from evorl.envs.action_spaces import ActionSpaces
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
 
@@ -24,7 +27,7 @@ SEARCHED = sorted(
 def test_a_population_of_any_agent_builds(agent: str) -> None:
     env = "cartpole" if acts_in(agent) is ActionSpaces.DISCRETE else "pendulum"
     config = composed("agent=meta/pbt", f"inner={agent}", f"env={env}")
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     assert isinstance(workflow, PBTWorkflow)
     assert workflow.inner.env.num_envs == OmegaConf.select(config, "inner.num_envs", default=workflow.env.num_envs)
     assert len(workflow.search_space.paths) >= 2
@@ -42,16 +45,16 @@ def test_the_environment_as_it_is_tuned_for_the_members_is_that_of_the_run() -> 
     config = composed(*population)
     assert (config.env.action_repeat, config.env.reward_scale) == (8, 0.1)
     assert "env" not in config.inner
-    assert build_workflow(config).inner.env.num_envs == config.inner.num_envs == 8
+    assert workflow_from_config(config).inner.env.num_envs == config.inner.num_envs == 8
     assert composed(*population, "env.action_repeat=2").env.action_repeat == 2
     assert composed("agent=meta/pbt", "inner=ppo").env.action_repeat == 1
 
 
 def test_a_population_of_an_agent_without_a_search_space() -> None:
     with pytest.raises(ValueError, match="search_space is empty"):
-        build_workflow(composed("agent=meta/pbt", "inner=reinforce"))
+        workflow_from_config(composed("agent=meta/pbt", "inner=reinforce"))
     space = "+search_space.discount={low: 0.9, high: 0.99}"
-    workflow = build_workflow(composed("agent=meta/pbt", "inner=reinforce", space))
+    workflow = workflow_from_config(composed("agent=meta/pbt", "inner=reinforce", space))
     assert workflow.search_space.paths == ("discount",)
 
 
@@ -60,12 +63,61 @@ def test_a_population_of_an_agent_without_a_search_space() -> None:
 @pytest.mark.parametrize("learner", ["td3", "sac", "ddpg"])
 def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: str) -> None:
     config = composed(f"agent={agent}", f"evolution={evolution}", f"learner={learner}", "env=pendulum")
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     assert isinstance(workflow, EvolutionGuidedWorkflow)
     assert workflow.learner.learning_starts == 10_000
     assert workflow.optimizer.pop_size == 10
     expected = {"td3": "TD3Workflow", "sac": "SACWorkflow", "ddpg": "TD3Workflow"}[learner]
     assert type(workflow.learner).__name__ == expected
+
+
+# What the files of these learners say that is for trainings of their own.
+AS_A_LEARNER = {
+    "crossq": ["learner.agent.network.torso=[32]"],
+    "fast_td3": ["learner.num_envs=1", "learner.agent.normalize_obs=false"],
+    "iql": ["learner.offline=false", "learner.agent.normalize_obs=false"],
+    "td3_bc": ["learner.offline=false", "learner.agent.normalize_obs=false"],
+}
+WITH_A_LEARNER = ("qd/pga_me", "erl/erl", "erl/cemrl")
+
+
+@pytest.mark.parametrize("agent", WITH_A_LEARNER)
+@pytest.mark.parametrize("learner", [*policy_improvers(), "ddpg", "fast_td3"])
+def test_every_learner_that_improves_policies_is_taken(agent: str, learner: str) -> None:
+    changes = AS_A_LEARNER.get(learner, [])
+    workflow: Any = workflow_from_config(composed(f"agent={agent}", f"learner={learner}", "env=pendulum", *changes))
+    assert workflow.learner.agent is workflow.agent
+    assert type(workflow.learner).__name__ == said_by(f"agent/{learner}")["workflow"].rpartition(".")[2]
+    assert workflow.learner.env.num_envs == 1
+
+
+@pytest.mark.parametrize("agent", WITH_A_LEARNER)
+@pytest.mark.parametrize(
+    ("learner", "lacks"),
+    [
+        *((name, "has no policy that critics improve") for name in ("dqn", "rainbow", "r2d2")),
+        *((name, "does not learn from a replay buffer") for name in ("ppo", "pqn", "random", "reinforce")),
+    ],
+)
+def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks: str) -> None:
+    """Though the agent's file sets keys that such a learner does not have."""
+    with pytest.raises(ValueError, match=lacks) as refused:
+        workflow_from_config(composed(f"agent={agent}", f"learner={learner}", "env=cartpole"))
+    assert all(name in str(refused.value) for name in policy_improvers())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["learner=td3_bc"], "set learner.offline=false"),
+        (["learner=fast_td3"], "Set learner.num_envs=1"),
+        (["learner=td3", "learner.agent.normalize_obs=true"], "normalize_obs=true"),
+        (["learner=crossq", "learner.agent.network.torso=[batch_renorm,8]"], "layers without batch_renorm"),
+    ],
+)
+def test_settings_that_do_not_suit_a_learner_are_refused_with_those_that_do(changes: list[str], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        workflow_from_config(composed("agent=qd/pga_me", "env=pendulum", *changes))
 
 
 @pytest.mark.parametrize(("overrides", "divisor"), [([], 5.0), (["optimizer.variance_divisor=1"], 1.0)])
@@ -85,8 +137,8 @@ def test_replay_of_the_whole_is_answered_by_the_key_of_the_part_that_has_a_buffe
     words = [f"agent={agent}", "env=goal/reacher", *(["inner=sac"] if part == "inner" else [])]
     config = composed(*words, "replay=hindsight")
     with pytest.raises(
-        ValueError, match=rf"sets up a replay buffer, .* does not have: .* {part}\.replay\.hindsight=future\.$"
+        ValueError, match=rf"configures a replay buffer, .* does not have: .* {part}\.replay\.hindsight=future\.$"
     ):
-        build_workflow(config)
-    workflow: Any = build_workflow(composed(*words, f"{part}.replay.hindsight=future"))
+        workflow_from_config(config)
+    workflow: Any = workflow_from_config(composed(*words, f"{part}.replay.hindsight=future"))
     assert getattr(workflow, part).replay.hindsight == "future"

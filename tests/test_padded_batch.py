@@ -135,7 +135,7 @@ def test_all_that_has_fixed_shapes_may_be_traced() -> None:
     batch = _batch(LENGTHS)
     jax.tree.map(np.testing.assert_array_equal, jax.jit(operations)(batch), operations(batch))
     for name in ("shorten", "episodes"):
-        with pytest.raises(ValueError, match=f"{name} gives arrays whose shapes depend on lengths"):
+        with pytest.raises(ValueError, match=f"{name} returns arrays whose shapes depend on lengths"):
             jax.jit(lambda batch, name=name: getattr(batch, name)())(batch)
 
 
@@ -144,10 +144,10 @@ def test_what_does_not_agree_is_refused_in_words() -> None:
     wrong = {
         "lengths of shape": lambda: padded_batch(data, np.array([1, 2])),
         "from 0 to 10": lambda: padded_batch(data, np.array([1, 2, 11])),
-        "once for each of 3 rows": lambda: padded_batch(data, info=np.zeros(2)),
+        "for each of 3 rows": lambda: padded_batch(data, info=np.zeros(2)),
         r"share the axes \[B, T\]": lambda: padded_batch({"a": np.zeros((3, 2)), "b": np.zeros((3, 4))}),
-        "no episodes": lambda: pad_episodes([]),
-        "those of episode 1": lambda: pad_episodes([{"a": np.zeros(2)}, {"a": np.zeros(2), "b": np.zeros(3)}]),
+        "at least one episode": lambda: pad_episodes([]),
+        "episode 1 has": lambda: pad_episodes([{"a": np.zeros(2)}, {"a": np.zeros(2), "b": np.zeros(3)}]),
     }
     for said, build in wrong.items():
         with pytest.raises(ValueError, match=said):

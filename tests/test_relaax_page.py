@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 
 from evorl.cli.commands import COMMANDS, help_of
 from evorl.cli.composition import config_folder
-from evorl.cli.stored_run import build_workflow
 from evorl.networks.torsos import build_torso
+from evorl.workflows.assembly import workflow_from_config
 from tests.support.doc_pages import ROOT, settings
 
 ROWS = [
@@ -48,7 +48,7 @@ def is_taken(setting: str) -> bool:
                     if setting in ("agent.network.torso=classic", "agent.network.torso=universe")
                     else [f"env={env}"]
                 )
-                build_workflow(compose("config", [*agents, *sees, *more, setting]))
+                workflow_from_config(compose("config", [*agents, *sees, *more, setting]))
             except Exception:  # of whatever sort: another algorithm may take it
                 continue
             return True

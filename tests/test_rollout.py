@@ -103,7 +103,9 @@ def test_a_single_environment_is_rolled_out_too() -> None:
 def test_a_field_that_is_not_there_is_refused() -> None:
     env = VmapAutoResetWrapper(Countdown(), 1)
     state = jax.eval_shape(env.reset, KEY)
-    with pytest.raises(ValueError, match=r"asks for 'terminated'.*it has is_reset_step, .*Did you mean 'termination'?"):
+    with pytest.raises(
+        ValueError, match=r"names 'terminated'.*available: is_reset_step, .*Did you mean 'termination'?"
+    ):
         rollout(env.step, _act, state, AgentState(jnp.float32(0.0)), KEY, 1, ("terminated",))
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.stored_run import build_workflow
 from evorl.execution.restoring import restore
 from evorl.runs.about import read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, STOPPED, read_state
 from evorl.types import State
+from evorl.workflows.assembly import workflow_from_config
 from tests.support.small_workflows import assert_identical
 from tests.support.waiting import wait_until
 
@@ -118,7 +118,7 @@ def test_the_folder_holds_everything(whole: RunFolder) -> None:
 
 
 def _last_state(folder: RunFolder) -> State:
-    workflow = build_workflow(folder.load_config())
+    workflow = workflow_from_config(folder.load_config())
     return restore(workflow, RunCheckpointer(folder.checkpoints), 0, "latest")[0]
 
 

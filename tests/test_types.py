@@ -60,7 +60,7 @@ def test_dict_attribute_and_key_access_agree() -> None:
     assert "a" not in d
     assert not hasattr(d, "a")
     assert d.pop("b") == 2
-    with pytest.raises(AttributeError, match="no entry 'b'; there are: c"):
+    with pytest.raises(AttributeError, match="no entry 'b'; available: c"):
         _ = d.b
     with pytest.raises(AttributeError, match="no entry 'b' to delete"):
         del d.b
@@ -79,7 +79,7 @@ def test_dict_converts_nested_mappings_everywhere() -> None:
 
 @pytest.mark.parametrize("key", ["items", "keys", "update", 3])
 def test_dict_refuses_keys_that_shadow_methods(key) -> None:
-    with pytest.raises(AttributeError, match=r"hide the dict method|keys are strings"):
+    with pytest.raises(AttributeError, match=r"hide the dict method|keys must be strings"):
         PyTreeDict()[key] = 1
 
 
@@ -97,7 +97,7 @@ def test_dict_replace_and_copies() -> None:
     d = PyTreeDict(a=1, b={"c": 2})
     assert d.replace(a=5).a == 5
     assert d.a == 1
-    with pytest.raises(AttributeError, match="cannot replace z; there are: a, b"):
+    with pytest.raises(AttributeError, match="cannot replace z; available: a, b"):
         d.replace(z=1)
     for other in (copy.copy(d), d.copy(), copy.deepcopy(d)):
         other.a = 7

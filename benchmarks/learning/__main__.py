@@ -17,11 +17,11 @@ from evorl.config.names import no_such
 
 
 def show(task: LearningTask, result: Mapping[str, Any]) -> str:
-    """What is asked, what is reached, and the end, for the screen."""
+    """Return the requirement, the results and the last evaluation of a task as console output."""
     judgement = task.judge(result["curve"])
     last = result["curve"][-1] if result["curve"] else None
-    lines = [f"    asked {task.limit}: {'met' if judgement.met else 'NOT MET'}"]
-    for what, point in (("counts", judgement.point), ("first there", judgement.reached), ("last", last)):
+    lines = [f"    required {task.limit}: {'met' if judgement.met else 'NOT MET'}"]
+    for what, point in (("counts", judgement.point), ("reached at", judgement.reached), ("last", last)):
         if point is not None:
             lines.append(f"    {what}: {show_value(point)} at {point['timesteps']:,} steps")
     lines.append(f"    {result['timesteps']:,} steps in {result['seconds']:.0f} s")

@@ -1,7 +1,7 @@
-"""What is learned, as the documentation tells it: an overview, and the tables in the page of each algorithm.
+"""Documentation of learning performance: an overview, and the tables in the page of each algorithm.
 
 A page of ``docs/algorithms`` has its tables between two comments, ``<!-- learning -->`` and
-``<!-- end of learning -->``. They are of the agents whose settings the page tells.
+``<!-- end of learning -->``. They cover the agents whose settings the page documents.
 """
 
 from __future__ import annotations
@@ -22,52 +22,53 @@ _SETTINGS = re.compile(r"<!-- settings: configs/agent/([\w/]+)\.yaml -->")
 LEARNING = """
 ## Learning
 
-Trainings by the shipped configs, several seeds side by side in one program. A return is the mean over complete
-evaluation episodes (20 of each seed) and over the seeds. In square brackets stands the 95 % bootstrap interval of that
-mean over at least 5 seeds (10,000 resamples); from 10 seeds on it is the interquartile mean (IQM) with its interval. Of
-fewer seeds the least and the greatest are told, of a single one the standard deviation over its episodes. Curves are in
-`benchmarks/results/learning`, an evaluation a line. Seconds are left out: they depend on what else a machine does.
+Trainings with the shipped configs, several seeds in parallel in one program. A return is the mean over complete
+evaluation episodes (20 for each seed) and over the seeds. Square brackets contain the 95 % bootstrap interval of that
+mean over at least 5 seeds (10,000 resamples), or from 10 seeds on the interquartile mean (IQM) with its interval. For
+fewer seeds, parentheses contain the minimum and maximum; for a single seed, ± is the standard deviation over its
+episodes. Curves are in `benchmarks/results/learning`, one line per evaluation. Times are omitted, since they depend on
+the load of the machine.
 
-**Published figures.** What others publish for the same algorithm and an environment of the same name is a return after
-a whole training. Asked is the lower end of the published band, mean less spread, at the published number of steps: our
-last evaluation up to there counts. *First there* is the first evaluation that has it. The spread of RL Baselines3 Zoo
-is the standard deviation over 150,000 steps of evaluation episodes of one training; where no spread is published, the
-figure itself is asked.
+**Published figures.** Published results for the same algorithm and an environment of the same name are returns after a
+whole training. The requirement is the lower end of the published band, mean minus spread, at the published number of
+steps: the last evaluation up to this step counts. *Reached at* is the first evaluation that meets the requirement. The
+spread of RL Baselines3 Zoo is the standard deviation over 150,000 steps of evaluation episodes of one training; if no
+spread is published, the requirement is the figure itself.
 """
 
 OURS = """
-**No published figure.** For these tasks none was found for the same algorithm and environment (rejax, MinAtar and the
-papers publish settings, lengths of training or plots; figures of MuJoCo's Hopper and Swimmer are of other physics than
-brax's), so they have a threshold of our own: some evaluation within the limit has to reach it.
+**No published figure.** For these tasks no figure was found for the same algorithm and environment (rejax, MinAtar and
+the papers publish settings, lengths of training or plots; figures for MuJoCo's Hopper and Swimmer use other physics
+than brax). They have our own threshold instead: at least one evaluation within the limit must reach it.
 """
 
 INTRODUCTION = """
-Trainings by the shipped configs, `python -m benchmarks.learning`. How they are measured, and what the published numbers
-are, is told in [Benchmarks](../benchmarks.md#learning).
+Trainings with the shipped configs, `python -m benchmarks.learning`. The measurement and the published figures are
+described in [Benchmarks](../benchmarks.md#learning).
 """
-PUBLISHED_COLUMNS = ["task", "seeds", "published", "asked", "ours", "", "first there"]
-OUR_COLUMNS = ["task", "seeds", "asked", "first there", "last", ""]
+PUBLISHED_COLUMNS = ["task", "seeds", "published", "required", "evorl", "", "reached at"]
+OUR_COLUMNS = ["task", "seeds", "required", "reached at", "last", ""]
 
 
 def agents_of(page: str) -> list[str]:
-    """The agents whose settings the text of a page tells."""
+    """Return the agents whose settings a page documents."""
     return _SETTINGS.findall(page)
 
 
 def with_learning(page: str, results: Mapping[str, Any]) -> str:
-    """The text of an algorithm's page with the tables that follow from the results."""
+    """Return the text of an algorithm page with its tables generated from the results."""
     agents = agents_of(page)
     return _PLACE.sub(lambda place: f"{place[1]}{learning_section(agents, results)}\n{place[2]}", page)
 
 
 def write_algorithm_pages(docs: Path, results: Mapping[str, Any]) -> None:
-    """Renew the tables in all pages of ``docs/algorithms``."""
+    """Regenerate the tables in all pages of ``docs/algorithms``."""
     for path in sorted((docs / "algorithms").glob("*.md")):
         path.write_text(with_learning(path.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 def learning_summary(results: Mapping[str, Any], docs: Path) -> str:
-    """Both tables, with a row for every task; those that were not recorded are told too."""
+    """Return both tables, with a row for every task, including tasks that were not recorded."""
     homes = {agent: path.name for path in (docs / "algorithms").glob("*.md") for agent in agents_of(path.read_text())}
 
     def title(task: LearningTask) -> str:
@@ -78,26 +79,26 @@ def learning_summary(results: Mapping[str, Any], docs: Path) -> str:
 
 
 def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
-    """The tasks of some agents: what was reached when, what others publish, and with what it was measured."""
+    """Return the tables of the tasks of some agents: results, published figures and provenance."""
     tasks = {name: task for name, task in TASKS.items() if task.agent in agents}
     recorded = {name: results[name] for name in tasks if name in results}
     published, ours = _tables(tasks.values(), results, lambda task: f"`{task.name}`: {task.title}")
     notes = [f"`{name}`: {result['notes']}\n" for name, result in recorded.items() if result.get("notes")]
     notes += [_learned_from(name, result["recorded"]) for name, result in recorded.items() if "recorded" in result]
-    ours = f"No published figure, a threshold of our own:\n\n{ours}" if ours else ""
+    ours = f"No published figure, own threshold:\n\n{ours}" if ours else ""
     return "\n".join([INTRODUCTION, *filter(None, [published, ours]), *notes, *_provenances(recorded)])
 
 
 def _learned_from(name: str, recorded: Mapping[str, Any]) -> str:
     mean, spread = recorded["episode_return_mean"], recorded["episode_return_std"]
     return (
-        f"`{name}`: learned from {recorded['num_steps']:,} transitions in {recorded['num_episodes']:,} episodes, of "
-        f"return {mean:,.1f} ± {spread:,.1f}, the replay buffer of `{' '.join(recorded['overrides'])}`.\n"
+        f"`{name}`: trained on {recorded['num_steps']:,} transitions in {recorded['num_episodes']:,} episodes with "
+        f"return {mean:,.1f} ± {spread:,.1f}, from the replay buffer of `{' '.join(recorded['overrides'])}`.\n"
     )
 
 
 def show_value(point: Point) -> str:
-    """The return (or score) of an evaluation with how far it may be off, as far as its seeds tell."""
+    """Return the return (or score) of an evaluation with its uncertainty over the seeds, as text."""
     if "by_seed" not in point:
         digits = _digits([point["mean"]])
         return f"{point['mean']:,.{digits}f}" + ("" if point["spread"] is None else f" ± {point['spread']:,.{digits}f}")
@@ -109,12 +110,12 @@ def show_value(point: Point) -> str:
 
 
 def _digits(values: Sequence[float]) -> int:
-    """Digits behind the point: one of a return, three of a share."""
+    """Return the number of decimals: one for a return, three for a fraction."""
     return 3 if max(map(abs, values)) <= 1.0 else 1
 
 
 def _tables(tasks: Iterable[LearningTask], results: Mapping[str, Any], title: Any) -> tuple[str, str]:
-    """The table of tasks with a published figure and of those without; an empty text where there is no such task."""
+    """Return the tables of tasks with and without a published figure; an empty text replaces an empty table."""
     published, ours = [], []
     for task in tasks:
         result = results.get(task.name)
@@ -147,19 +148,21 @@ def _show_published(theirs: Published) -> str:
 
 
 def _show_at(point: Point | None) -> str:
-    return f"{show_value(point)} at {point['timesteps']:,}" if point else "not evaluated by then"
+    return f"{show_value(point)} at {point['timesteps']:,}" if point else "not evaluated in time"
 
 
 def _show_verdict(judgement: Judgement) -> str:
-    return verdict(judgement.met) + (", by a shorter training" if judgement.shorter else "")
+    return verdict(judgement.met) + (", with a shorter training" if judgement.shorter else "")
 
 
 def _provenances(results: Mapping[str, Any]) -> Iterable[str]:
-    """Date, machine and versions, each set of them once with the tasks that had it."""
+    """Return date, machine and versions, each combination once with its tasks."""
     by_origin: dict[str, list[str]] = {}
     for name, result in results.items():
         by_origin.setdefault(json.dumps([result.get(x) for x in ("date", "machine", "versions")]), []).append(name)
     for names in by_origin.values():
         first = results[names[0]]
-        origin = {key: first[key] for key in ("date", "machine") if key in first}  # loads differ: returns do not care
+        origin = {
+            key: first[key] for key in ("date", "machine") if key in first
+        }  # the load is omitted: it does not affect returns
         yield provenance(origin, show_versions(first["versions"]), f"`python -m benchmarks.learning {' '.join(names)}`")

@@ -18,6 +18,7 @@ from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.machine import versions
 from evorl.cli.composition import compose_config
 from evorl.runs.recording import Recorder, Row
+from evorl.runs.spec import RunSpec
 
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")
 
@@ -95,14 +96,15 @@ def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
 @functools.cache
 def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The replay buffer of a training with these overrides, as a file that goes with this process; and its facts."""
-    from evorl.cli.stored_run import build_workflow, prepare_for
+    from evorl.execution.runtime import prepare_for
+    from evorl.workflows.assembly import workflow_from_config
     from evorl.workflows.recorded_steps import save_recorded_steps
 
     config = compose_config([*overrides, "eval_interval=0"])
-    prepare_for({**config, "compilation_cache": False})
+    prepare_for(RunSpec.from_config({**config, "compilation_cache": False}))
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     path = Path(folder) / "recorded"
     facts = save_recorded_steps(workflow, workflow.learn(key=config.seed), path)
     workflow.close()
@@ -162,10 +164,11 @@ def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None
 
 
 def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
-    from evorl.cli.stored_run import build_workflow, prepare_for
+    from evorl.execution.runtime import prepare_for
     from evorl.recorders import make_recorder
     from evorl.recorders.recorder_group import RecorderGroup
     from evorl.runs.folder import RunFolder
+    from evorl.workflows.assembly import workflow_from_config
 
     load_before = os.getloadavg()[0]
     loaded, recorded = [], {}
@@ -174,8 +177,8 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
         loaded, recorded = [f"replay.load={path}"], {"recorded": {"overrides": list(task.recorded_by), **facts}}
     curve = ScoreCurve(task.score)
     config = compose_config([*overrides, *loaded])
-    prepare_for({**config, "compilation_cache": False})
-    workflow = build_workflow(config)
+    prepare_for(RunSpec.from_config({**config, "compilation_cache": False}))
+    workflow = workflow_from_config(config)
     most_seconds = float("inf") if task.within_minutes is None else 60 * task.within_minutes
     with tempfile.TemporaryDirectory() as folder:
         recorder = RecorderGroup([make_recorder(RunFolder.create(folder, config), live=False), curve])

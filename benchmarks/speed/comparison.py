@@ -19,7 +19,15 @@ DRIVERS = {  # what a child process runs, python -m
     **{name: f"benchmarks.speed.drivers.{name}" for name in ("training", "floor", "replay_adding", "process")},
     **{
         name: f"benchmarks.speed.drivers.{name}"
-        for name in ("acquiring", "serving", "echoing", "serving_memory", "serving_abuse", "wire_training")
+        for name in (
+            "acquiring",
+            "host_collecting",
+            "serving",
+            "echoing",
+            "serving_memory",
+            "serving_abuse",
+            "wire_training",
+        )
     },
     "grpc": "benchmarks.speed.peers.grpc_serving",
     "rejax": "benchmarks.speed.peers.rejax_training",

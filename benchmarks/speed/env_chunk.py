@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.machine import about
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.runtime import prepare_runtime
 
 BAR = 0.95
 CHUNKS = ("auto", 16, 32, 64, 128, None)

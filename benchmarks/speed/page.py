@@ -1,4 +1,4 @@
-"""What was measured of speed, memory and starting, as the documentation and the screen tell it."""
+"""Documentation and console output of the measurements of speed, memory and startup."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from benchmarks.speed.comparison import (
 SPEED = """
 ## Speed
 
-The sides of a comparison are processes on one machine, measured in turn, so that whatever else the machine does falls
-on all of them. Values are medians over the rounds; a range has the least and the greatest of a round. *Per CPU second*
-is the same ratio by the processor time, user and system, of all threads: it depends less on what else the machine does,
-and shows what a second core is used for. Trainings run through `learn`, record as usual, and do not evaluate;
-compilation is excluded. The *floor* of a training is the same batch of environments stepped with random actions on one
-device, unchunked: what stepping alone costs.
+The sides of a comparison are processes on one machine, measured alternately, so that other load affects all of them.
+Values are medians over the rounds; a range is the minimum and maximum over the rounds. *Per CPU second* is the same
+ratio in terms of the processor time, user and system, of all threads: it depends less on other load, and shows the use
+of a second core. Trainings run through `learn` and record as usual, without evaluations; compilation is excluded. The
+*floor* of a training is the same batch of environments stepped with random actions on one device, without chunks: the
+cost of stepping alone.
 
-Peers run as their authors ship them: rejax 0.1.3 with gymnax 0.0.9 in a virtual environment of its own
-(`--rejax-python`), evosax and brax in ours. brax's trainer calls `jax.device_put_replicated`, which JAX has removed:
-the process that measures it supplies this one function (`benchmarks/speed/peers/brax_ppo.py`), and nothing else.
+Peers run as published by their authors: rejax 0.1.3 with gymnax 0.0.9 in a separate virtual environment
+(`--rejax-python`), evosax and brax in the environment of evorl. brax's trainer calls `jax.device_put_replicated`, which
+JAX has removed: the measuring process supplies only this function (`benchmarks/speed/peers/brax_ppo.py`).
 """
 
 
 def speed_summary(results: Mapping[str, Any]) -> str:
-    """A row for every bar; what was not recorded is told too."""
+    """Return a table with a row for every bar, including bars that were not recorded."""
     rows = []
     for name, comparison in COMPARISONS.items():
         readings = readings_by_side(results[name]["readings"]) if name in results else {}
         link = f"[`{name}`](#{name})" if readings else f"`{name}`"
         rows += [[link, *_bar_cells(bar, readings)] for bar in comparison.bars]
-    return table(["comparison", "", "measured", "range", "per CPU second", "asked", ""], rows)
+    return table(["comparison", "", "measured", "range", "per CPU second", "required", ""], rows)
 
 
 def speed_details(name: str, result: Mapping[str, Any]) -> str:
-    """What every side measured, and with what."""
+    """Return the section of one comparison: the measurements of every side, and their provenance."""
     quantity, readings = result["quantity"], readings_by_side(result["readings"])
     cpu_quantity, medians = CPU_QUANTITIES.get(quantity, ""), medians_of(readings)
     rows = []
@@ -54,7 +54,7 @@ def speed_details(name: str, result: Mapping[str, Any]) -> str:
         cpu = medians[side].get(cpu_quantity)
         cpu_text = "" if cpu is None else show_quantity(cpu_quantity, cpu)
         rows.append([side, *[show_quantity(quantity, number) for number in cells], cpu_text])
-    columns = ["", "median", "least", "greatest", "by CPU time"]
+    columns = ["", "median", "min", "max", "by CPU time"]
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     num_rounds = len(next(iter(readings.values())))
@@ -70,23 +70,23 @@ def speed_details(name: str, result: Mapping[str, Any]) -> str:
 
 
 def show_comparison(comparison: Comparison, result: Mapping[str, Any]) -> str:
-    """Medians with their spread, and the bars, for the screen."""
+    """Return medians with their ranges, and the bars, as console output."""
     readings, quantity, lines = readings_by_side(result["readings"]), comparison.quantity, []
     cpu_quantity = CPU_QUANTITIES.get(quantity, "")
     for side, median in medians_of(readings).items():
         numbers = [reading[quantity] for reading in readings[side]]
-        least, greatest = (show_quantity(quantity, number) for number in (min(numbers), max(numbers)))
+        low, high = (show_quantity(quantity, number) for number in (min(numbers), max(numbers)))
         cpu = f"   {show_quantity(cpu_quantity, median[cpu_quantity])}" if cpu_quantity in median else ""
-        lines.append(f"    {side:20s} {show_quantity(quantity, median[quantity]):>16s}   ({least} .. {greatest}){cpu}")
+        lines.append(f"    {side:20s} {show_quantity(quantity, median[quantity]):>16s}   ({low} .. {high}){cpu}")
     for bar in comparison.bars:
         judged = bar.judge(readings)
-        met = "" if judged.met is None else f"   asked {bar.limit}: {'met' if judged.met else 'NOT MET'}"
+        met = "" if judged.met is None else f"   required {bar.limit}: {'met' if judged.met else 'NOT MET'}"
         lines.append(f"    {bar.text:20s} {judged.value:16.3g}   ({judged.lowest:.3g} .. {judged.highest:.3g}){met}")
     return "\n".join(lines)
 
 
 def _bar_cells(bar: Bar, readings: Readings) -> list[str]:
-    """What a bar is of, its number and range, the same per CPU second, what is asked, and whether it is met."""
+    """Return the cells of a bar: text, value, range, value per CPU second, requirement, and verdict."""
     if not bar.is_measured(readings):
         return [bar.text, "-", "-", "-", bar.limit, "not recorded"]
     judged, by_cpu = bar.judge(readings), bar.per_cpu_second
@@ -96,7 +96,7 @@ def _bar_cells(bar: Bar, readings: Readings) -> list[str]:
 
 
 def _versions_by_side(versions: Mapping[str, Mapping[str, str]]) -> str:
-    """Versions, each set once, with the sides that had it."""
+    """Return the package versions, each combination once with its sides."""
     sides_by_versions: dict[str, list[str]] = {}
     for side, installed in versions.items():
         sides_by_versions.setdefault(show_versions(installed), []).append(side)

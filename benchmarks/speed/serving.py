@@ -56,10 +56,10 @@ class Policy:
     def __init__(self, max_clients: int, records: bool) -> None:
         from omegaconf import OmegaConf
 
-        from evorl.cli.stored_run import build_workflow
         from evorl.serving.answering import Answering
+        from evorl.workflows.assembly import workflow_from_config
 
-        self.workflow: Any = build_workflow(OmegaConf.create(CONFIG))
+        self.workflow: Any = workflow_from_config(OmegaConf.create(CONFIG))
         acting, _ = self.workflow.acting(self.workflow.init(0))
         self.answering = Answering(self.workflow, max_clients, records)
         self.answering.publish(acting)

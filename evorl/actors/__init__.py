@@ -1,1 +1,1 @@
-"""Collecting on the host: a loop around simulators, and actors in other processes that collect beside the learner."""
+"""Collection of rollouts outside compiled programs: a host loop around simulators, and actors in other processes."""

@@ -1,4 +1,4 @@
-"""Iterations whose rollouts come from actors: all of one policy, or of whoever is ready first."""
+"""Training iterations with rollouts from actors: synchronous, all with one policy, or asynchronous, first come."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import acting_template, leaves_of, tree_of
+from evorl.execution.collector import PROGRAM
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
@@ -23,74 +24,80 @@ _WORKER = "evorl.actors.worker:Worker"
 
 
 class Actors(ByValue):
-    """The actors of one training, started when they are first needed.
+    """Actors of one training run, a ``Collector``; they start on first use.
 
     Args:
-        settings: how many, where, and how they are waited for.
-        config: of the workflow of one actor.
+        settings: number and kind of actors, and how the learner waits for them.
+        config: config of the workflow of one actor.
     """
 
     def __init__(self, settings: ActorSettings, config: Mapping[str, Any]) -> None:
         self.settings, self._config = settings, dict(config)
         self._supervisor: Supervisor | None = None
         self._templates: Any = None
-        self._asked_at: dict[int, int] = {}  # updates there had been, by actor
+        self._requested_at: dict[int, int] = {}  # number of updates at the time of the request, by actor
         self._num_updates = 0
 
+    is_one_program = False
+
     def check(self, workflow: Any) -> None:
-        """Raises ``ValueError`` where a workflow cannot learn from such actors, in words."""
+        """Raise ``ValueError`` if a workflow does not support these actors."""
         name = type(workflow).__name__
         if not workflow.collects_as_its_family:
-            raise ValueError(f"{name} does not collect rollouts that actors could: leave actors out.")
+            raise ValueError(f"{name} does not collect rollouts in a way that actors support: remove actors.")
         if workflow.execution.num_seeds is not None:
-            raise ValueError("actors collect for one seed: leave num_seeds out, or run a sweep of seeds.")
+            raise ValueError("actors collect for one seed: remove num_seeds, or run a sweep over seeds.")
         if not self.settings.is_async:
             return
         if not workflow.corrects_lag:
             raise ValueError(
-                f"actors.mode=async collects by policies that are up to {self.settings.max_lag} updates old, and "
-                f"{name} does not correct for that: take mode=sync, or agent=impala, or an off-policy agent."
+                f"actors.mode=async collects with policies that are up to {self.settings.max_lag} updates old, and "
+                f"{name} does not correct for that: use mode=sync, agent=impala, or an off-policy agent."
             )
         if not workflow.learns_from_single_steps:
             raise ValueError(
-                f"{name} learns from several steps in a row, which slices of several actors are not: take "
-                "actors.mode=sync, or leave out what needs them (n_step, replay.hindsight, replay.overwrite=random, "
-                "normalize_rewards)."
+                f"{name} learns from several steps in a row, which rollouts of different actors are not: use "
+                "actors.mode=sync, or remove the settings that need them (n_step, replay.hindsight, "
+                "replay.overwrite=random, normalize_rewards)."
             )
 
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict, State]:
-        """``(metrics [N, ...], state)`` after so many iterations; the state is donated.
+        """Run ``num_iterations``; return ``(metrics [N, ...], state)``. The state is donated.
 
         Raises:
             HostEnvError: an actor failed.
         """
         supervisor = self._started(workflow, message)
-        one = self._next_slice if self.settings.is_async else self._whole_rollout
+        iterate_once = self._next_slice if self.settings.is_async else self._whole_rollout
         rows = []
         for _ in range(num_iterations):
-            metrics, state = one(workflow, state, supervisor)
+            metrics, state = iterate_once(workflow, state, supervisor)
             rows.append(metrics)
         return stacked_rows(rows), state
+
+    def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
+        """Evaluate in this process."""
+        return PROGRAM.evaluate(workflow, state)
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:
             pool = make_pool(self.settings.kind, _WORKER, lambda number: self._config)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
-            workflow.env.close()  # the set-up needed them; from now on the actors have simulators
+            workflow.env.close()  # only needed for setup: from now on, the actors run the simulators
         self._supervisor.message = message
         return self._supervisor
 
     def _whole_rollout(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """Every actor has its share of the environments: the numbers are those of one process."""
+        """Run one iteration with all actors, each with its share of the environments; equal to a single process."""
         acting, state = _begin(workflow, state)
-        how, count = leaves_of(acting), self.settings.count
+        acting_leaves, count = leaves_of(acting), self.settings.count
         rows = leaves_of(state.env_state)
         size = len(rows[0]) // count
         for i in range(count):
-            actors.submit(i, (how, [x[i * size : (i + 1) * size] for x in rows], None))
+            actors.submit(i, (acting_leaves, [x[i * size : (i + 1) * size] for x in rows], None))
         parts: dict[int, Any] = {}
         while len(parts) < count:
             number, content = actors.take([i for i in range(count) if i not in parts])
@@ -103,27 +110,27 @@ class Actors(ByValue):
         return _learn(workflow, state, tree_of(trajectory, trajectory_template))
 
     def _next_slice(self, workflow: Any, state: State, actors: Supervisor) -> tuple[PyTreeDict, State]:
-        """The rollout of the actor that is ready first; no rollout is older than ``max_lag`` updates."""
+        """Run one iteration on the first rollout to finish; no rollout is older than ``max_lag`` updates."""
         idle = [i for i in range(self.settings.count) if i not in actors.busy]
         for i in idle:
             acting, state = _begin(workflow, state)
             start_key = jax.random.key_data(jax.random.fold_in(acting.key, i))
             actors.submit(i, (leaves_of(acting), None, np.asarray(start_key)))
-            self._asked_at[i] = self._num_updates
-        wanted = [i for i in self._asked_at if self._leaves_time_for_others(i)]
-        number, (leaves, _) = actors.take(wanted)
-        lag = self._num_updates - self._asked_at.pop(number)
+            self._requested_at[i] = self._num_updates
+        candidates = [i for i in self._requested_at if self._leaves_time_for_others(i)]
+        number, (leaves, _) = actors.take(candidates)
+        lag = self._num_updates - self._requested_at.pop(number)
         metrics, state = _learn(workflow, state, tree_of(leaves, self._templates[2]))
         self._num_updates += 1
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
 
     def _leaves_time_for_others(self, number: int) -> bool:
-        """Whether all other rollouts can still be learned from before they are too old, if this one is next."""
-        others = sorted(at for i, at in self._asked_at.items() if i != number)
+        """Return True if, with this rollout used next, all others can still be used before they are too old."""
+        others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 
     def close(self) -> None:
-        """End the actors."""
+        """Stop the actors."""
         if self._supervisor is not None:
             self._supervisor.close()
             self._supervisor = None
@@ -132,7 +139,7 @@ class Actors(ByValue):
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
-    # The learner's next update donates what the actors are told: they get copies.
+    # The learner's next update donates the buffers that the actors receive, so they get copies.
     return copied(acting), state
 
 

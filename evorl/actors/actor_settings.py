@@ -15,14 +15,14 @@ MOST_ACTORS = 4_096
 
 
 class ActorSettings(PyTreeNode):
-    """How rollouts are collected beside the learner.
+    """Settings of the actors that collect rollouts for the learner.
 
     Attributes:
-        kind: inline (in this process), process (of this machine) or ray (an actor of Ray each, on a cluster).
-        count: actors, which share the environments.
-        mode: sync waits for all actors, whose rollouts are by one policy; async learns from each as it comes.
-        max_lag: the most updates that a policy may be old when its rollout is learned from, in async mode.
-        timeout: seconds that a rollout may take; an actor that takes longer is replaced.
+        kind: inline (in this process), process (on this machine) or ray (Ray actors, on a cluster).
+        count: number of actors, which share the environments.
+        mode: sync waits for all actors, whose rollouts use the same policy; async learns from each as it arrives.
+        max_lag: in async mode, largest age of a rollout's policy, in updates, when it is used for learning.
+        timeout: seconds allowed per rollout; an actor that takes longer is replaced.
     """
 
     kind: str = pytree_field(static=True, default="process")
@@ -39,7 +39,7 @@ class ActorSettings(PyTreeNode):
                 raise ValueError(no_such(f"value of actors.{name}", getattr(self, name), valid))
         require_positive(self, "count", "max_lag")
         if self.count > MOST_ACTORS:
-            raise ValueError(f"actors.count={self.count:,} is too many processes: choose {MOST_ACTORS:,} at most.")
+            raise ValueError(f"actors.count={self.count:,} is too many processes: choose at most {MOST_ACTORS:,}.")
         if self.is_async and self.max_lag < self.count - 1:
             raise ValueError(
                 f"actors.max_lag={self.max_lag} keeps only {self.max_lag + 1} of actors.count={self.count} busy: "
@@ -48,14 +48,14 @@ class ActorSettings(PyTreeNode):
 
     @property
     def is_async(self) -> bool:
-        """Whether rollouts of older policies are learned from."""
+        """True if rollouts of older policies are used for learning."""
         return self.mode == "async"
 
 
 def actor_settings(config: Any) -> ActorSettings:
-    """The settings that ``actors`` of a config describes.
+    """Return the settings from the part ``actors`` of a config.
 
     Raises:
-        ValueError: a key or a value cannot be; in words.
+        ValueError: unknown key or invalid value; the message explains it.
     """
     return node_from_config(ActorSettings, checked_mapping(config, "actors"), "actors")

@@ -1,8 +1,8 @@
-"""Iterations whose environments are simulators on the host: a loop steps them, between calls of compiled programs.
+"""Training iterations with simulators on the host: a Python loop steps them between calls of compiled programs.
 
-An iteration is a step of the simulators, ``advance`` and another step as often as a rollout needs, and ``end``, which
-learns and acts in the first step of the next iteration. The numbers are those of the iteration that is one program
-(see ``evorl.rollout.collect_rollout``).
+An iteration consists of: a step of the simulators; ``advance`` and another step, repeated for the length of the
+rollout; and ``end``, which learns and computes the first actions of the next iteration. The results equal the results
+of an iteration that is one compiled program (see ``evorl.rollout.collect_rollout``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.execution.collector import ProgramCollector
 from evorl.execution.programs import over_seeds
 from evorl.ops.trees import Flat, Packed, pack
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
@@ -23,13 +24,13 @@ from evorl.types import PyTreeData, PyTreeDict, State
 
 
 class Rollout(PyTreeData):
-    """A rollout that is going on: the agent has acted, and the simulators are to answer.
+    """Rollout in progress: the agent has acted, and the response of the simulators is pending.
 
     Attributes:
-        env_state: of the environments.
-        actions: of the agent, ``[B, ...]``.
-        policy_extras: of its actions.
-        trajectory: the steps so far, packed: rows ``[T, B, features]``.
+        env_state: state of the environments.
+        actions: actions of the agent, ``[B, ...]``.
+        policy_extras: extras of these actions.
+        trajectory: steps so far, packed: ``[T, B, features]``.
     """
 
     env_state: Any
@@ -39,18 +40,18 @@ class Rollout(PyTreeData):
 
 
 class _Begun(NamedTuple):
-    """How the agent acts in a rollout, its first actions, and what the simulators are told."""
+    """Flattened policy inputs of a rollout, its state after the first actions, and the request to the simulators."""
 
     acting: Flat
     rollout: Flat
-    told: Flat
+    request: Flat
 
     def with_leaves(self, *leaves: list[Any]) -> _Begun:
         return _Begun(*[part._replace(leaves=x) for part, x in zip(self, leaves, strict=True)])
 
 
 def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """``(metrics [N, ...], state)`` after so many iterations; the state is donated.
+    """Run ``num_iterations``; return ``(metrics [N, ...], state)``. The state is donated.
 
     Raises:
         HostEnvError: a simulator failed.
@@ -67,35 +68,48 @@ def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[P
     return stacked_rows(rows), flat.tree().replace(env_state=begun.rollout.tree().env_state)
 
 
+class HostLoop(ProgramCollector):
+    """Collects by a loop on the host that steps simulators between calls of compiled programs."""
+
+    def iterate(
+        self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """Run iterations, see ``iterate_on_host``."""
+        return iterate_on_host(workflow, state, num_iterations)
+
+
+HOST_LOOP = HostLoop(is_one_program=False)
+
+
 def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
-    """Metrics of iterations ``[N, ...]`` on the host."""
+    """Stack the metrics of iterations to ``[N, ...]``, on the host."""
     return jax.tree.map(lambda *x: np.stack(x), *jax.device_get(rows))
 
 
 def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """A rollout of one seed by a loop on the host: what is learned from, and the state of the environments after."""
+    """Run a rollout of one seed by a host loop; return its data for learning, and the environment state after it."""
     begun = _Begun(*map(Flat.of, _begin_rollout(workflow, acting, env_state)))
     rollout, answer = _step_to_the_last(workflow, Flat.of(workflow), begun)
     return _finish(workflow, rollout.tree(), answer.tree())
 
 
 def _step_to_the_last(workflow: Any, constant: Flat, begun: _Begun) -> tuple[Flat, Flat]:
-    """The rollout before its last step, and what the simulators answer at that."""
-    acting, rollout, told = begun
+    """Return the rollout before its last step, and the response of the simulators to that step."""
+    acting, rollout, request = begun
     advance: Any = None
     for step in range(workflow.rollout_length - 1):
-        answer, number = Flat.of(_answer(workflow, told.tree())), Flat.of(step)
-        if advance is None:  # to find it takes as long as some simulators do
+        answer, number = Flat.of(_answer(workflow, request.tree())), Flat.of(step)
+        if advance is None:  # looking it up takes as long as a step of some simulators
             treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
             advance = _program(_advance, treedefs, donated=(2,))
-        leaves, told_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
-        rollout, told = rollout._replace(leaves=leaves), told._replace(leaves=told_leaves)
-    return rollout, Flat.of(_answer(workflow, told.tree()))
+        leaves, request_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
+        rollout, request = rollout._replace(leaves=leaves), request._replace(leaves=request_leaves)
+    return rollout, Flat.of(_answer(workflow, request.tree()))
 
 
 @functools.lru_cache(maxsize=64)
 def _program(fn: Callable[..., Any], treedefs: tuple[Any, ...], donated: tuple[int, ...]) -> Any:
-    """``fn``, compiled, of the leaves of trees like these."""
+    """Return ``fn`` compiled as a function of the leaves of trees with these structures."""
 
     @functools.partial(jax.jit, donate_argnums=donated)
     def program(*leaves: list[Any]) -> Any:
@@ -105,23 +119,23 @@ def _program(fn: Callable[..., Any], treedefs: tuple[Any, ...], donated: tuple[i
 
 
 def _advance(workflow: Any, acting: Any, rollout: Rollout, answer: dict[str, Any], step: Any) -> tuple[list, list]:
-    """The leaves of the rollout with what the simulators answered at a step, the agent having acted again."""
+    """Add the simulators' response at ``step``, and act again; return the leaves of the rollout and of the request."""
 
     def one_seed(acting: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[Rollout, Any]:
         rollout = _with_step(workflow, rollout, answer, step)
-        actions, extras, told = _act(workflow, acting, rollout.env_state, step + 1)
-        return rollout.replace(actions=actions, policy_extras=extras), told
+        actions, extras, request = _act(workflow, acting, rollout.env_state, step + 1)
+        return rollout.replace(actions=actions, policy_extras=extras), request
 
     one_or_all = one_seed if workflow.execution.num_seeds is None else jax.vmap(one_seed)
-    rollout, told = one_or_all(acting, rollout, answer)
-    return jax.tree.leaves(rollout), jax.tree.leaves(told)
+    rollout, request = one_or_all(acting, rollout, answer)
+    return jax.tree.leaves(rollout), jax.tree.leaves(request)
 
 
 def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, *tuple[list, ...]]:
-    """The last step of a rollout, what is learned from it all, and how the next one begins; for every seed.
+    """Finish a rollout, learn from it, and begin the next one, for every seed.
 
-    All in one program, as each takes its time to be called. Returns metrics, and the leaves of the state (without the
-    environments'), and of what ``_begin`` gives.
+    One program, because each call has a cost. Returns the metrics, and the leaves of the state (without that of the
+    environments) and of the results of ``_begin``.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:
@@ -135,21 +149,21 @@ def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) 
     return metrics, jax.tree.leaves(state), *map(jax.tree.leaves, following)
 
 
-def _answer(workflow: Any, told: Any) -> dict[str, Any]:
-    """What the simulators say; seeds side by side are more of them."""
-    told = jax.tree.map(np.asarray, told)
+def _answer(workflow: Any, request: Any) -> dict[str, Any]:
+    """Return the response of the simulators; all seeds are stepped as one batch."""
+    request = jax.tree.map(np.asarray, request)
     num_seeds = workflow.execution.num_seeds
     if num_seeds is None:
-        return workflow.env.simulators.step(told)
-    answer = workflow.env.simulators.step(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), told))
+        return workflow.env.simulators.step(request)
+    answer = workflow.env.simulators.step(jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), request))
     return jax.tree.map(lambda x: x.reshape(num_seeds, -1, *x.shape[1:]), answer)
 
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
-    """How a rollout begins, for every seed; and the state without that of the environments, which the rollout has.
+    """Return the start of a rollout, for every seed, and the state without that of the environments, which is moved.
 
-    The state does not know that the agent has acted: where no more follows, it is the one to go on from.
+    The returned state does not include the random draws of acting: if no iteration follows, training resumes from it.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:
@@ -169,13 +183,15 @@ def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rol
 
 
 def _first_actions(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rollout, Any]:
-    actions, extras, told = _act(workflow, acting, env_state, 0)
-    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0]))
+    actions, extras, request = _act(workflow, acting, env_state, 0)
+    blank = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", request.token.shape[0])
+    )
     row = jax.eval_shape(lambda: pack(_transition(workflow, env_state, actions, extras, blank)[1]))
     room = jax.tree.map(lambda x: jnp.zeros((workflow.rollout_length, *x.shape), x.dtype), row)
     rollout = Rollout(env_state=env_state, actions=actions, policy_extras=extras, trajectory=room)
-    # Of one step there is no further one to act in: parameters need no copy.
-    return acting if workflow.rollout_length > 1 else None, rollout, told
+    # In a rollout of one step, the agent does not act again: no copy of the parameters is needed.
+    return acting if workflow.rollout_length > 1 else None, rollout, request
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-"""Actors in this process: for tests, for the debugger, and where another process would not pay."""
+"""Actors in this process: for tests, debugging, and cases in which another process does not pay off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evorl.envs.host.answers import refuse_exit
 
 
 class InlinePool(ActorPool):
-    """Actors in this process, which work one after another when they are asked for an answer.
+    """Actors in this process, which run one after another when their results are requested.
 
     Args:
         worker: see ``ActorPool``.
@@ -24,15 +24,13 @@ class InlinePool(ActorPool):
         self._requests: dict[int, tuple[Any, ...]] = {}
 
     def start(self, number: int) -> None:
-        """See ``ActorPool.start``."""
         self._workers[number] = load(self._worker)(self._settings_of(number))
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
-        """See ``ActorPool.send``."""
         self._requests[number] = request
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """That of the first that was asked."""
+        """Run the oldest request and return its result."""
         if not self._requests:
             return []
         number = next(iter(self._requests))
@@ -43,13 +41,11 @@ class InlinePool(ActorPool):
             raise
 
     def why_dead(self, number: int) -> None:
-        """Never."""
+        """Return ``None``: an inline actor cannot die."""
 
     def stop(self, number: int) -> None:
-        """See ``ActorPool.stop``."""
         self._workers.pop(number).close()
 
     def close(self) -> None:
-        """See ``ActorPool.close``."""
         for number in list(self._workers):
             self.stop(number)

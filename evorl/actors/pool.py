@@ -1,4 +1,4 @@
-"""Where actors run: what is asked of processes of this machine, and of a cluster."""
+"""Interface of actor pools, which run actors in this process, in other processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from evorl.config.names import load, no_such
 
-STARTING_SECONDS = 180.0  # that an actor has to import, to make its environments and to compile
-SILENT_SECONDS = 6.0  # after which an actor without a sign of life is taken for hung
+STARTING_SECONDS = 180.0  # time limit for an actor's imports, environments and compilation
+SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hung
 
 
 _POOLS = {
@@ -20,21 +20,21 @@ _POOLS = {
 
 
 class ActorWorker(Protocol):
-    """What an actor has inside, wherever it runs; made from settings."""
+    """Worker inside an actor, created from settings."""
 
     def answer(self, *request: Any) -> Any:
-        """Do what was asked."""
+        """Process a request and return the result."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release all resources."""
 
 
 class ActorPool(abc.ABC):
-    """Actors by number, each with one request at a time.
+    """Pool of numbered actors, each with at most one pending request.
 
     Args:
-        worker: the class of an ``ActorWorker``, ``"package.module:name"``, which is imported where the actor runs.
-        settings_of: gives what the worker of the actor of this number is made from; asked each time one starts.
+        worker: class of an ``ActorWorker``, ``"package.module:name"``, imported in the process of the actor.
+        settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
     def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
@@ -42,31 +42,31 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def start(self, number: int) -> None:
-        """Start an actor; also in the place of one that was stopped."""
+        """Start an actor; also to replace a stopped one."""
 
     @abc.abstractmethod
     def send(self, number: int, request: tuple[Any, ...]) -> None:
-        """Ask for an answer: the arguments of ``ActorWorker.answer``. It is done when the actor has started."""
+        """Send a request, the arguments of ``ActorWorker.answer``; it is processed once the actor has started."""
 
     @abc.abstractmethod
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """What has come within so many seconds: number, ``"done"`` with the result or ``"failed"`` with a sentence."""
+        """Wait up to ``timeout`` seconds; return triples: number, ``"done"`` or ``"failed"``, result or reason."""
 
     @abc.abstractmethod
     def why_dead(self, number: int) -> str | None:
-        """In words why an actor will not answer any more; ``None`` while it may."""
+        """Return the reason why an actor cannot respond any more; ``None`` if it can."""
 
     @abc.abstractmethod
     def stop(self, number: int) -> None:
-        """End an actor at once; it may be dead already."""
+        """Stop an actor immediately; it may be dead already."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End all actors; none is left behind."""
+        """Stop all actors."""
 
 
 def make_pool(kind: str, worker: str, settings_of: Callable[[int], Any]) -> ActorPool:
-    """A pool without actors yet.
+    """Return a pool without actors.
 
     Args:
         kind: inline, process or ray.
@@ -74,8 +74,8 @@ def make_pool(kind: str, worker: str, settings_of: Callable[[int], Any]) -> Acto
         settings_of: see ``ActorPool``.
 
     Raises:
-        ValueError: there is no such kind.
-        ImportError: Ray is asked for, and not installed.
+        ValueError: unknown kind.
+        ImportError: ``kind`` is ray, and Ray is not installed.
     """
     if kind not in _POOLS:
         raise ValueError(no_such("kind of actors", kind, _POOLS))

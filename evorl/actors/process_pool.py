@@ -1,4 +1,4 @@
-"""Actors that are processes of this machine."""
+"""Actors in processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BEAT_SECONDS = 0.5
 
 
 class ProcessPool(ActorPool):
-    """A process for each actor, which a pipe joins to this one.
+    """Pool with one process per actor, connected by pipes.
 
-    Each gives a sign of life twice a second, from a thread of its own: so a process that was stopped, or holds Python's
-    lock for ever, is told from one whose environments are slow.
+    Each process updates a heartbeat twice a second from a separate thread. This distinguishes a process that was
+    stopped, or that holds Python's lock forever, from one with slow environments.
 
     Args:
         worker: see ``ActorPool``.
@@ -31,23 +31,20 @@ class ProcessPool(ActorPool):
 
     def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
-        # A fork of a process with JAX's threads can hang: actors are started from the beginning.
+        # Forking a process with JAX's threads can deadlock, so actors are spawned.
         self._context = multiprocessing.get_context("spawn")
         self._actors: dict[int, _Actor] = {}
 
     def start(self, number: int) -> None:
-        """See ``ActorPool.start``."""
         self._actors[number] = _Actor(self._context, self._worker, self._settings_of(number), number)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
-        """See ``ActorPool.send``."""
-        with contextlib.suppress(OSError):  # of a process that is gone: ``why_dead`` says so
+        with contextlib.suppress(OSError):  # the process is gone: ``why_dead`` reports it
             self._actors[number].pipe.send(request)
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """See ``ActorPool.answers``."""
         numbers: dict[Any, int] = {actor.pipe: number for number, actor in self._actors.items() if not actor.is_silent}
-        found = []
+        results = []
         for pipe in wait(list(numbers), timeout):
             number = numbers[pipe]
             try:
@@ -57,14 +54,13 @@ class ProcessPool(ActorPool):
                 continue
             self._actors[number].has_started = True
             if kind != "started":
-                found.append((number, kind, content))
-        return found
+                results.append((number, kind, content))
+        return results
 
     def why_dead(self, number: int) -> str | None:
-        """See ``ActorPool.why_dead``."""
         actor = self._actors[number]
         if actor.is_silent:
-            actor.process.join(1.0)  # its pipe closes a moment before it has ended
+            actor.process.join(1.0)  # its pipe closes shortly before it exits
         exit_code = actor.process.exitcode
         if exit_code is not None:
             return f"ended by signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit status {exit_code}"
@@ -73,55 +69,53 @@ class ProcessPool(ActorPool):
         now = time.monotonic()
         silent_for = now - max(actor.started_at, actor.beat.value)
         if silent_for > SILENT_SECONDS and (actor.beat.value > 0.0 or _is_stopped(actor.process.pid)):
-            return f"gave no sign of life for {silent_for:.0f} s"
+            return f"sent no heartbeat for {silent_for:.0f} s"
         if not actor.has_started and now - actor.started_at > STARTING_SECONDS:
             return f"had not started after {STARTING_SECONDS:.0f} s"
         return None
 
     def stop(self, number: int) -> None:
-        """See ``ActorPool.stop``."""
         actor = self._actors.pop(number, None)
         if actor is not None:
             actor.end()
 
     def close(self) -> None:
-        """See ``ActorPool.close``."""
         for number in list(self._actors):
             self.stop(number)
 
 
 class _Actor:
     def __init__(self, context: Any, worker: str, settings: Any, number: int) -> None:
-        self.pipe, theirs = context.Pipe()
-        self.beat = context.Value("d", 0.0, lock=False)  # not before Python and JAX are there, which may take long
+        self.pipe, actor_end = context.Pipe()
+        self.beat = context.Value("d", 0.0, lock=False)  # 0 until Python and JAX are imported, which may take long
         self.process = context.Process(
             target=_serve,
-            args=(theirs, self.beat, worker, settings, _jax_settings()),
+            args=(actor_end, self.beat, worker, settings, _jax_settings()),
             name=f"actor-{number}",
             daemon=True,
         )
         self.process.start()
-        theirs.close()
+        actor_end.close()
         self.started_at = time.monotonic()
         self.has_started = False
         self.is_silent = False
 
     def end(self) -> None:
-        self.process.kill()  # also one that was stopped; it has nothing to save
+        self.process.kill()  # also works on a stopped process; it has nothing to save
         self.process.join()
         self.pipe.close()
         self.process.close()
 
 
 def _is_stopped(pid: int | None) -> bool:
-    """Whether a signal stopped a child of this process, where the system tells."""
+    """Return True if a signal stopped a child of this process; false on systems that cannot report it."""
     if pid is None or not hasattr(os, "waitid"):
         return False
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _jax_settings() -> dict[str, Any]:
-    """What actors have in common with this process: where compiled programs are kept."""
+    """Return JAX settings that actors share with this process: the compilation cache."""
     import jax
 
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -129,9 +123,9 @@ def _jax_settings() -> dict[str, Any]:
 
 
 def prepare_actor(jax_settings: Mapping[str, Any]) -> None:
-    """Set JAX up in a process of one actor, before it computes anything: one core, and no accelerator.
+    """Configure JAX in the process of one actor, before its first computation: one core, and no accelerator.
 
-    Actors share the cores between them, and an accelerator is the learner's.
+    Actors share the cores, and the accelerator belongs to the learner.
     """
     import jax
 
@@ -143,26 +137,28 @@ def prepare_actor(jax_settings: Mapping[str, Any]) -> None:
 
 
 def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings: Mapping[str, Any]) -> None:
-    """The life of an actor: it ends with its learner, whose end of the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal: the learner ends us
+    """Serve requests until the learner closes its end of the pipe."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal sends Ctrl-C to all its processes: the learner stops actors
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_keep_beating, args=(beat, os.getppid()), daemon=True).start()
     prepare_actor(jax_settings)
     try:
-        served = load(worker)(settings)
+        actor_worker = load(worker)(settings)
         pipe.send(("started", None))
         while True:
             request = pipe.recv()
-            pipe.send(("done", served.answer(*request)))
+            pipe.send(("done", actor_worker.answer(*request)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-    except BaseException as error:  # SystemExit of an environment, too: Ctrl-C does not reach us
+    except BaseException as error:  # includes SystemExit of an environment; Ctrl-C is ignored
         with contextlib.suppress(OSError):
             pipe.send(("failed", in_words(error)))
 
 
 def in_words(error: BaseException) -> str:
-    """Describe what went wrong in an actor, as the learner reports it."""
+    """Describe an actor's error, as the learner reports it."""
     expected = isinstance(error, ValueError | OSError | ArithmeticError)
     return str(error) if expected else f"{type(error).__name__}: {error}"
 
@@ -170,6 +166,6 @@ def in_words(error: BaseException) -> str:
 def _keep_beating(beat: Any, learner: int) -> None:
     while True:
         beat.value = time.monotonic()
-        if os.getppid() != learner:  # it was killed, and cannot end us
+        if os.getppid() != learner:  # it was killed, and cannot stop this process
             os._exit(1)
         time.sleep(_BEAT_SECONDS)

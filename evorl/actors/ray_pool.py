@@ -1,4 +1,4 @@
-"""Actors on a Ray cluster, or on this machine under Ray. Ray itself is imported when it is used (extra ``ray``)."""
+"""Actors on a Ray cluster, or on this machine with Ray. Ray is imported on use (extra ``ray``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEAT_SECONDS = 2.0
 
 
 class RayPool(ActorPool):
-    """An actor of Ray for each of ours; joins the cluster that is there, or starts Ray on this machine.
+    """Pool with one Ray actor per actor; joins the running cluster, or starts Ray on this machine.
 
     Args:
         worker: see ``ActorPool``.
@@ -32,16 +32,16 @@ class RayPool(ActorPool):
     def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
         try:
-            os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else it writes a token into the home folder
+            os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token to the home folder
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             import ray
         except ImportError as error:
-            raise ImportError("actors.kind=ray needs Ray: install the extra ray, or take kind=process.") from error
+            raise ImportError("actors.kind=ray needs Ray: install the extra ray, or use kind=process.") from error
         self._ray: Any = ray
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of JAX, that Ray's programs are started by a fork: they are others
+                warnings.simplefilter("ignore")  # JAX warns of forks: Ray forks only to start other programs
                 with _away_from_foreign_modules():
                     ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
         self._class: Any = ray.remote(_RayWorker).options(num_cpus=0, max_concurrency=2)
@@ -52,23 +52,20 @@ class RayPool(ActorPool):
         self._causes: dict[int, str] = {}
 
     def start(self, number: int) -> None:
-        """See ``ActorPool.start``."""
         self._actors[number] = self._class.remote(self._worker, self._settings_of(number), carried())
         self._seen_at[number] = time.monotonic() + STARTING_SECONDS - SILENT_SECONDS
         self._beats[number] = (self._actors[number].beat.remote(), time.monotonic())
         self._causes.pop(number, None)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
-        """See ``ActorPool.send``."""
         self._pending[self._actors[number].answer.remote(*request)] = number
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """See ``ActorPool.answers``."""
         if not self._pending:
             time.sleep(timeout)
             return []
         ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=timeout)
-        found = []
+        results = []
         for reference in ready:
             number = self._pending.pop(reference)
             try:
@@ -79,14 +76,13 @@ class RayPool(ActorPool):
             except self._ray.exceptions.RayTaskError as error:
                 kind, content = "failed", str(error.cause)
             self._seen_at[number] = max(self._seen_at[number], time.monotonic())
-            found.append((number, kind, content))
-        return found
+            results.append((number, kind, content))
+        return results
 
     def why_dead(self, number: int) -> str | None:
-        """See ``ActorPool.why_dead``."""
         if number in self._causes:
             return self._causes[number]
-        beat, asked_at = self._beats[number]
+        beat, sent_at = self._beats[number]
         now = time.monotonic()
         if self._ray.wait([beat], timeout=0)[0]:
             try:
@@ -94,14 +90,13 @@ class RayPool(ActorPool):
             except self._ray.exceptions.RayError:
                 return "lost its process"
             self._seen_at[number] = now
-            if now - asked_at > _BEAT_SECONDS:
+            if now - sent_at > _BEAT_SECONDS:
                 self._beats[number] = (self._actors[number].beat.remote(), now)
         elif now - self._seen_at[number] > SILENT_SECONDS:
-            return f"gave no sign of life for {now - asked_at:.0f} s"
+            return f"sent no heartbeat for {now - sent_at:.0f} s"
         return None
 
     def stop(self, number: int) -> None:
-        """See ``ActorPool.stop``."""
         actor = self._actors.pop(number, None)
         self._pending = {reference: owner for reference, owner in self._pending.items() if owner != number}
         if actor is not None:
@@ -109,7 +104,6 @@ class RayPool(ActorPool):
                 self._ray.kill(actor, no_restart=True)
 
     def close(self) -> None:
-        """See ``ActorPool.close``."""
         for number in list(self._actors):
             self.stop(number)
         if self._started_ray:
@@ -117,9 +111,9 @@ class RayPool(ActorPool):
 
 
 def _away_from_foreign_modules() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which Ray may be started: its processes import modules from the working directory first.
+    """Return a context in which Ray may be started: its processes search the working directory for modules first.
 
-    That may be a stranger's folder. While a source that is not trusted is open, Ray is started in the folder of the
+    The working directory may be untrusted. While an untrusted source is open, Ray is started in the folder of the
     Python installation, unless this process searches the working directory too.
     """
     is_safe = not (is_restricted() and without_working_directory())
@@ -128,15 +122,15 @@ def _away_from_foreign_modules() -> contextlib.AbstractContextManager[None]:
 
 class _RayWorker:
     def __init__(self, worker: str, settings: Any, restrictions: str) -> None:
-        carry_on(restrictions)  # Ray's processes may have been started before, on another machine
-        self._named, self._settings = worker, settings
+        carry_on(restrictions)  # Ray's processes may have been started earlier, on another machine
+        self._worker_name, self._settings = worker, settings
         self._worker: Any = None
 
     def beat(self) -> None:
-        """A sign of life."""
+        """Return immediately, as a heartbeat."""
 
     def process_id(self) -> int:
-        """The number of its process."""
+        """Return the process identifier."""
         return os.getpid()
 
     def answer(self, *request: Any) -> tuple[str, Any]:
@@ -145,7 +139,7 @@ class _RayWorker:
         try:
             if self._worker is None:
                 prepare_actor({})
-                self._worker = load(self._named)(self._settings)
+                self._worker = load(self._worker_name)(self._settings)
             return "done", self._worker.answer(*request)
-        except BaseException as error:  # SystemExit of an environment, too
+        except BaseException as error:  # includes SystemExit of an environment
             return "failed", in_words(error)

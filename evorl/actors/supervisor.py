@@ -1,4 +1,4 @@
-"""Requests to actors, and what becomes of them when an actor dies: it is replaced, and its request is made again."""
+"""Requests to actors, with fault tolerance: a dead actor is replaced, and its request is sent again."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from evorl.actors.pool import ActorPool
 from evorl.envs.host.host_vector_env import HostEnvError
 
 _POLL_SECONDS = 0.5
-MOST_DEATHS = 5  # of one actor in a row, without a rollout between them
+MOST_DEATHS = 5  # consecutive deaths of one actor, without a rollout in between
 
 
 class Supervisor:
-    """Actors with at most one request each.
+    """Supervises actors with at most one request each.
 
     Args:
-        pool: where they run.
-        count: how many.
-        timeout: seconds that a rollout may take.
-        message: is told in a sentence what happens to actors.
+        pool: pool in which the actors run.
+        count: number of actors.
+        timeout: seconds allowed per rollout.
+        message: called with a sentence when an actor is replaced.
     """
 
     def __init__(self, pool: ActorPool, count: int, timeout: float, message: Callable[[str], None]) -> None:
@@ -33,20 +33,20 @@ class Supervisor:
             pool.start(number)
 
     def submit(self, number: int, request: tuple[Any, ...]) -> None:
-        """Ask an actor for a rollout, see ``ActorWorker.answer``; it has no other request."""
+        """Request a rollout, see ``ActorWorker.answer``; the actor must not have another request."""
         self._requests[number] = (request, time.monotonic())
         self._pool.send(number, request)
 
     @property
     def busy(self) -> Collection[int]:
-        """The actors whose requests have not been taken."""
+        """Actors with pending requests or results that have not been taken."""
         return [*self._requests, *self._done]
 
     def take(self, wanted: Collection[int]) -> tuple[int, Any]:
-        """The rollout of one of these actors, of whichever has it first; waits for it.
+        """Wait for a rollout of any of the ``wanted`` actors; return the first one available.
 
         Raises:
-            HostEnvError: an actor failed by itself, or dies again and again.
+            HostEnvError: an actor failed, or keeps dying.
         """
         while True:
             for number in wanted:
@@ -55,11 +55,11 @@ class Supervisor:
             self._receive(_POLL_SECONDS)
 
     def poll(self) -> None:
-        """Receive what has come, without waiting for more; raises as ``take`` does."""
+        """Receive available results without waiting; raises as ``take`` does."""
         self._receive(0.0)
 
     def is_done(self, number: int) -> bool:
-        """Whether the rollout of an actor has come."""
+        """Return True if the rollout of an actor is available."""
         return number in self._done
 
     def _receive(self, seconds: float) -> None:
@@ -75,9 +75,9 @@ class Supervisor:
         self._replace_the_dead()
 
     def _replace_the_dead(self) -> None:
-        for number, (request, asked_at) in list(self._requests.items()):
+        for number, (request, sent_at) in list(self._requests.items()):
             reason = self._pool.why_dead(number)
-            late = time.monotonic() - asked_at
+            late = time.monotonic() - sent_at
             if reason is None and number in self._has_answered and late > self._timeout:
                 reason = f"did not answer for {late:.0f} s (actors.timeout)"
             if reason is None:
@@ -92,5 +92,5 @@ class Supervisor:
             self.submit(number, request)
 
     def close(self) -> None:
-        """End all actors."""
+        """Stop all actors."""
         self._pool.close()

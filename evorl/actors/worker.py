@@ -1,6 +1,6 @@
-"""What an actor does, wherever it runs: it has environments and a policy of its own, and collects rollouts on request.
+"""Worker of an actor: collects rollouts on request, with its environments and a copy of the policy.
 
-Between learner and actor go lists of numpy arrays: the leaves of trees that both of them know.
+Learner and actors exchange lists of NumPy arrays: the leaves of trees whose structure both know.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.actors.host_loop import roll_on_host
-from evorl.config.names import load
+from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.execution.env_faults import refuse_faulty_rollout
 from evorl.execution.host_errors import host_errors_in_words
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 
 Leaves = list[np.ndarray]
-_BUILDER = "evorl.workflows.assembly:workflow_from_config"
 
 
 def leaves_of(tree: Any) -> Leaves:
-    """The leaves of a tree on the host, keys as their numbers."""
+    """Return the leaves of a tree on the host, keys as key data."""
     return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(_as_numbers, tree))]
 
 
 def tree_of(leaves: Sequence[np.ndarray], like: Any) -> Any:
-    """The tree with these leaves and the structure of ``like``, of which the shapes do not matter."""
+    """Return the tree with these leaves and the structure of ``like``, whose shapes are ignored."""
     structure = jax.tree.structure(like)
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(like)]
     return jax.tree.unflatten(structure, [_as_leaf(x, dtype) for x, dtype in zip(leaves, dtypes, strict=True)])
@@ -44,7 +43,7 @@ def _as_leaf(leaf: np.ndarray, dtype: Any) -> Any:
 
 
 def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
-    """Shapes of what goes to an actor and comes back: ``acting``, the environments' state, and a trajectory."""
+    """Return the shapes of the data exchanged with an actor: ``acting``, the environment state, and a trajectory."""
     state = jax.eval_shape(workflow.setup, jax.random.key(0))
     acting, state = jax.eval_shape(workflow.acting, state)
     trajectory, env_state = jax.eval_shape(roll, workflow, acting, state.env_state)
@@ -52,7 +51,7 @@ def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
 
 
 def roll(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
-    """A rollout of a workflow's environments as one program: what is learned from, and their state after it."""
+    """Run a rollout of a workflow's environments as one program; return data to learn from and the state after it."""
     trajectory, env_state = rollout(
         workflow.env.step,
         workflow.action_fn(acting),
@@ -70,48 +69,48 @@ _roll = jax.jit(roll)
 
 
 class Worker:
-    """Environments, and how to act in them.
+    """Environments and policy of an actor.
 
     Args:
-        config: of a workflow with the environments of this actor alone.
+        config: config of a workflow with only the environments of this actor.
 
     Raises:
-        ValueError: the config does not fit together.
-        HostEnvError: the simulators could not be made.
+        ValueError: the config is inconsistent.
+        HostEnvError: the simulators cannot be created.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.workflow = load(_BUILDER)(config)
+        self.workflow = load_class(config["workflow"], "workflow", SHIPPED_WORKFLOWS).build_from_config(config)
         self._acting, self._env_state, _ = acting_template(self.workflow)
-        self._own: Any = None  # the state of the environments, where the learner does not keep it
-        self._in_a_loop = not self.workflow.is_one_program
+        self._local_state: Any = None  # state of the environments, unless the learner stores it
+        self._uses_host_loop = not self.workflow.collector.is_one_program
 
     def answer(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
-        """A rollout.
+        """Collect a rollout.
 
         Args:
-            acting: leaves of how to act.
-            env_state: of the environments' state; ``None`` goes on from this actor's last rollout.
-            start_key: the numbers of the key of the first episodes, where there was none.
+            acting: leaves of the policy inputs.
+            env_state: leaves of the environment state; ``None`` continues this actor's last rollout.
+            start_key: data of the key for the first episodes, if there was no rollout before.
 
         Returns:
-            The leaves of the trajectory, and of the environments' state if it was given, else none.
+            The leaves of the trajectory, and of the environment state if it was passed, else an empty list.
         """
-        how = tree_of(acting, self._acting)
+        acting_inputs = tree_of(acting, self._acting)
         with host_errors_in_words():
             if env_state is not None:
                 state = self._live(tree_of(env_state, self._env_state))
-            elif self._own is not None:
-                state = self._own
+            elif self._local_state is not None:
+                state = self._local_state
             else:
                 state = self.workflow.env.reset(jax.random.wrap_key_data(jnp.asarray(start_key)))
-                state = with_recurrent_state(state, how.agent_state)
-            run = roll_on_host if self._in_a_loop else _roll
-            trajectory, state = jax.block_until_ready(run(self.workflow, how, state))
+                state = with_recurrent_state(state, acting_inputs.agent_state)
+            run = roll_on_host if self._uses_host_loop else _roll
+            trajectory, state = jax.block_until_ready(run(self.workflow, acting_inputs, state))
         refuse_faulty_rollout(self.workflow.env, trajectory)
         if env_state is not None:
             return leaves_of(trajectory), leaves_of(state)
-        self._own = state
+        self._local_state = state
         return leaves_of(trajectory), []
 
     def _live(self, env_state: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What agents of a family share: actor-critics, action values with a target network, policies alone."""
+"""Base agents of algorithm families: actor-critics, action values with a target network, policies without critic."""

@@ -1,6 +1,6 @@
-"""The agent that value-based algorithms share: values of discrete actions, and exploration by chance.
+"""Base agent of value-based algorithms: values of discrete actions with epsilon-greedy exploration.
 
-An algorithm adds its loss and the numbers in it.
+An algorithm adds its loss and hyperparameters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActionValueSettings
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
@@ -28,15 +29,15 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 
 class ActionValueAgent(Agent):
-    """Values of discrete actions; acts greedily but for a share of random actions.
+    """Values of discrete actions; acts epsilon-greedily.
 
     Attributes:
-        network: values ``[..., A]`` of an observation.
-        epsilon: probability of acting at random.
-        max_final_epsilon: every episode draws the end of its epsilon schedule uniformly, from the schedule's own end up
-            to this, so that environments explore by different amounts; ``None`` for one epsilon in all. (Mnih et al.
-            2016, section 5.1, draw the final epsilon of each asynchronous learner.)
-        obs_key: the entry of a dict observation that the network sees.
+        network: maps an observation to values ``[..., A]``.
+        epsilon: probability of a random action.
+        max_final_epsilon: every episode draws the end of its epsilon schedule uniformly, from the schedule's end up to
+            this value, so that environments explore to different degrees; ``None`` for one epsilon. (Mnih et al. 2016,
+            section 5.1, draw the final epsilon of each asynchronous learner.)
+        obs_key: entry of a dict observation that the network reads.
     """
 
     network: nn.Module = pytree_field(static=True)
@@ -46,20 +47,20 @@ class ActionValueAgent(Agent):
 
     ranges: ClassVar[Mapping[str, str]] = {"max_final_epsilon": "[0, 1]"}
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE
-    can_draw_epsilon: ClassVar[bool] = True  # support of ``max_final_epsilon``
+    can_draw_epsilon: ClassVar[bool] = True  # true if ``max_final_epsilon`` is supported
     part_settings: ClassVar[PyTreeNode] = ActionValueSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The network that ``network`` in the settings describes."""
+        """Build the network from the entry ``network`` of the settings."""
         return {"network": cls.build_network(settings, env)}
 
     @classmethod
     def build_network(cls, settings: dict[str, Any], env: Env, **heads: Any) -> QNetwork:
-        """The network that ``network`` in the settings describes, with ``heads``, further options of ``QNetwork``.
+        """Build the network from the entry ``network`` of the settings; ``heads`` are further options of ``QNetwork``.
 
         Raises:
-            ValueError: a description makes no sense, in words.
+            ValueError: a setting is invalid; the message explains it.
         """
         return QNetwork(
             build_torso(settings.pop("network")),
@@ -71,56 +72,56 @@ class ActionValueAgent(Agent):
     def __post_init__(self) -> None:
         if self.max_final_epsilon is not None and not self.can_draw_epsilon:
             raise ValueError(
-                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}: leave "
-                "it out, or choose agent=dqn."
+                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}: remove "
+                "it, or use agent=dqn."
             )
-        end, most = self.epsilon.end if isinstance(self.epsilon, Schedule) else self.epsilon, self.max_final_epsilon
-        if isinstance(end, int | float) and isinstance(most, int | float) and most < end:
+        low, high = self.epsilon.end if isinstance(self.epsilon, Schedule) else self.epsilon, self.max_final_epsilon
+        if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
             raise ValueError(
-                f"agent.max_final_epsilon={most:g} is below {end:g}, the end of agent.epsilon: final epsilons are "
-                "drawn between the two. Choose a larger one, or a smaller agent.epsilon.end."
+                f"agent.max_final_epsilon={high:g} is below {low:g}, the end of agent.epsilon: final epsilons are "
+                "drawn between the two. Increase it, or decrease agent.epsilon.end."
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return fresh parameters; with ``max_final_epsilon`` also the draw of an episode that starts."""
+        """Return fresh parameters; with ``max_final_epsilon`` also the initial recurrent state, the episode's draw."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
         return state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """A fresh network."""
+        """Return fresh parameters of the network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key))
 
     def outputs(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """What the network gives; a noisy one has no noise without a key."""
+        """Return the outputs of the network; a noisy network without a key has no noise."""
         obs = preprocess(agent_state, obs, self.obs_key)
         return apply_network(self.network, params, obs, None, key if self.network.noisy else None)
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """Expected returns of all actions, also of forbidden ones, ``[..., A]``; without a key there is no noise."""
+        """Return expected returns ``[..., A]`` of all actions, including forbidden ones; no noise without a key."""
         return self.outputs(agent_state, params, obs, key)
 
     def acting_params(self, params: Params) -> Params:
-        """Those of ``params`` that the network acts with."""
+        """Return the subset of ``params`` that the network acts with."""
         return params
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """Return the state that acts at this point of the training, with its epsilon or the range of final epsilons."""
+        """Return the state with epsilon, or the range of final epsilons, set for this fraction of training."""
         return agent_state.replace(extra_state=self._epsilon_at(progress))
 
     def _epsilon_at(self, progress: jax.Array | float) -> Any:
-        """Return epsilon; with ``max_final_epsilon`` the smallest and the largest of all episodes, ``[2]``."""
-        epsilon, most = self.epsilon, self.max_final_epsilon
-        if most is None:
+        """Return epsilon; with ``max_final_epsilon``, the smallest and the largest over all episodes, ``[2]``."""
+        epsilon, max_final = self.epsilon, self.max_final_epsilon
+        if max_final is None:
             return value_at(epsilon, progress)
-        highest = epsilon.replace(end=most) if isinstance(epsilon, Schedule) else most
+        highest = epsilon.replace(end=max_final) if isinstance(epsilon, Schedule) else max_final
         return jnp.stack([jnp.asarray(value_at(x, progress), jnp.float32) for x in (epsilon, highest)])
 
     def _explore(
         self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions, and the draw that an episode remembers."""
+        """Return epsilon-greedy actions, and the episode's draw as recurrent state."""
         epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
         if self.max_final_epsilon is None:
             return epsilon_greedy(key, q_values, epsilon), PyTreeDict()
@@ -134,7 +135,7 @@ class ActionValueAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Epsilon-greedy actions, of a noisy network with noise of its own for every row."""
+        """Return epsilon-greedy actions; a noisy network draws independent noise for every environment."""
         noise_key, action_key = split_rows(key)
         obs = sample_batch.obs
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), obs, noise_key)
@@ -143,17 +144,17 @@ class ActionValueAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The actions of the greatest expected return."""
+        """Return the greedy actions."""
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs)
         actions = jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32)
         return actions, PyTreeDict() if self.max_final_epsilon is None else PyTreeDict(sample_batch.extras or {})
 
 
 def values_of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:
-    """Of ``[N, A]`` or ``[N, A, M]`` the entries of the actions ``[N]``."""
+    """Select the entries of the actions ``[N]`` from ``[N, A]`` or ``[N, A, M]``."""
     return outputs[jnp.arange(actions.shape[0]), actions]
 
 
 def values_of_actions_along(values: jax.Array, actions: jax.Array) -> jax.Array:
-    """Of ``[T, N, A]`` the entries of the actions ``[T, N]``."""
+    """Select the entries of the actions ``[T, N]`` from ``[T, N, A]``."""
     return jnp.take_along_axis(values, actions[..., None], axis=-1)[..., 0]

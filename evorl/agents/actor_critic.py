@@ -1,6 +1,6 @@
-"""What on-policy actor-critics share: a stochastic policy and a value function, and what losses read of a trajectory.
+"""Base agent of on-policy actor-critics: a stochastic policy, a value function, and the batches that losses read.
 
-An algorithm adds its loss and the numbers in it.
+An algorithm adds its loss and hyperparameters.
 """
 
 from __future__ import annotations
@@ -12,15 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import (
-    Agent,
-    AgentState,
-    action_distribution,
-    allowed_only,
-    observation_ndim,
-    one_observation,
-    preprocess,
-)
+from evorl.agent import Agent, AgentState, action_distribution
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.config.names import no_such
 from evorl.config.values import checked_mapping
@@ -40,12 +33,12 @@ _PARTS = ("shared", "policy", "value")
 
 
 class Estimates(NamedTuple):
-    """What an actor-critic makes of observations.
+    """Outputs of an actor-critic for a batch of observations.
 
     Attributes:
-        policy: the (unsquashed) action distributions, of batch shape ``[...]``.
+        policy: (unsquashed) action distributions, of batch shape ``[...]``.
         values: ``[...]``; ``None`` for an agent without a value function.
-        recurrent_state: after each observation, leaves ``[..., *]``; empty for an agent without one.
+        recurrent_state: recurrent state after each observation, leaves ``[..., *]``; empty for non-recurrent agents.
     """
 
     policy: Any
@@ -54,18 +47,18 @@ class Estimates(NamedTuple):
 
 
 class ActorCriticBatch(PyTreeData):
-    """What losses read of a trajectory ``[T, B]``, or of single steps of it ``[N]``.
+    """Inputs of a loss: a trajectory ``[T, B]``, or single steps ``[N]``.
 
     Attributes:
         obs: observations, ``[..., *observation]``.
         raw_actions: unsquashed actions, ``[...]`` or ``[..., A]``.
-        log_probs: of these actions by the behaviour policy, ``[...]``.
-        targets: what values are learned towards, ``[...]``.
+        log_probs: log-probabilities of these actions under the behaviour policy, ``[...]``.
+        targets: value targets, ``[...]``.
         advantages: ``[...]``.
-        values: those at collection, ``[...]``; ``None`` without a value function.
-        weights: how much a step counts, of mean 1, ``[...]``; ``None`` where all count the same.
-        dones: of a recurrent agent: where episodes end, ``[T, B]``.
-        recurrent_state: of a recurrent agent: before the first step, ``[1, B, *]``.
+        values: values at collection, ``[...]``; ``None`` without a value function.
+        weights: weights of the steps, with mean 1, ``[...]``; ``None`` for equal weights.
+        dones: for recurrent agents, true where an episode ends, ``[T, B]``.
+        recurrent_state: for recurrent agents, the state before the first step, ``[1, B, *]``.
     """
 
     obs: Observation
@@ -79,21 +72,21 @@ class ActorCriticBatch(PyTreeData):
     recurrent_state: Any = None
 
     def flatten(self) -> ActorCriticBatch:
-        """``[T, B, ...]`` as single steps ``[T * B, ...]``."""
+        """Merge ``[T, B, ...]`` into single steps ``[T * B, ...]``."""
         return flatten_leading_axes(self, 2)
 
     def with_standardized_advantages(self) -> ActorCriticBatch:
-        """The batch whose advantages have mean 0 and variance 1 by their weights, over all devices."""
+        """Return the batch with advantages scaled to weighted mean 0 and variance 1, over all devices."""
         return self.replace(advantages=standardize(self.advantages, 1.0 if self.weights is None else self.weights))
 
 
 class ActorCriticNetwork(nn.Module):
-    """Action-distribution parameters and values of observations, by separate networks or by heads on a shared one.
+    """Network for action-distribution parameters and values: separate networks, or heads on a shared one.
 
     Attributes:
-        policy: from observations, or shared features, to the parameters of the action distribution.
-        value: from observations, or shared features, to values; ``None`` for an actor without a critic.
-        shared: features that both read; ``None`` where each network reads the observation itself.
+        policy: maps observations, or shared features, to the parameters of the action distribution.
+        value: maps observations, or shared features, to values; ``None`` for an actor without a critic.
+        shared: maps observations to features for both heads; ``None`` if each network reads the observation itself.
     """
 
     policy: nn.Module
@@ -103,14 +96,14 @@ class ActorCriticNetwork(nn.Module):
     def __call__(
         self, policy_obs: jax.Array, value_obs: jax.Array, recurrent_state: Any = None, starts: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array | None, PyTreeDict]:
-        """Distribution parameters ``[..., M]``, values ``[...]`` and the recurrent states after each observation.
+        """Return distribution parameters ``[..., M]``, values ``[...]`` and recurrent states after each observation.
 
         Args:
-            policy_obs: what the policy (and a shared network) sees, ``[..., *observation]``.
-            value_obs: what the value function sees.
-            recurrent_state: of each recurrent part by its name, before each observation ``[..., *]``; or with
-                ``starts`` before each sequence, ``[B, *]``.
-            starts: ``[T, B]``, the observations of sequences with which an episode starts.
+            policy_obs: observation of the policy (and of a shared network), ``[..., *observation]``.
+            value_obs: observation of the value function.
+            recurrent_state: state of each recurrent part by name, before each observation ``[..., *]``; or, with
+                ``starts``, before each sequence, ``[B, *]``.
+            starts: true where an episode starts with that observation of a sequence, ``[T, B]``.
         """
         after = PyTreeDict()
 
@@ -128,14 +121,14 @@ class ActorCriticNetwork(nn.Module):
         return parameters, None if self.value is None else read("value", value_obs), after
 
     def initial_state(self) -> PyTreeDict:
-        """The recurrent states of an episode that starts, leaves ``[*]``; empty without recurrent parts."""
+        """Return the recurrent states at the start of an episode, leaves ``[*]``; empty without recurrent parts."""
         parts = {name: getattr(self, name) for name in _PARTS}
         return PyTreeDict(
             {name: part.initial_state() for name, part in parts.items() if isinstance(part, RecurrentNetwork)}
         )
 
     def init_params(self, key: Key, policy_obs: jax.Array, value_obs: jax.Array) -> PyTreeDict:
-        """Fresh parameters of each part by its name, from a key of its own; observations are ``[1, *observation]``."""
+        """Return fresh parameters of each part by name, from separate keys; observations are ``[1, *observation]``."""
         policy_key, value_key, shared_key = jax.random.split(key, 3)
         keys: dict[str, Key] = {"policy": policy_key, "value": value_key, "shared": shared_key}
         params = PyTreeDict()
@@ -157,17 +150,17 @@ class ActorCriticNetwork(nn.Module):
 
 
 class ActorCriticAgent(Agent):
-    """A stochastic policy and a value function.
+    """Stochastic policy and value function.
 
     Discrete actions are categorical. Box actions are drawn from a normal distribution whose standard deviation does not
-    depend on the observation, and squashed into (-1, 1) by tanh in the dimensions that are bounded; log-probabilities
-    are those of the unsquashed sample: ratios of two policies and gradients are the same.
+    depend on the observation, and bounded dimensions are squashed into (-1, 1) by tanh. Log-probabilities are those
+    before squashing, which does not change probability ratios or gradients.
 
     Attributes:
-        network: parameters of the action distribution, and values, of observations.
-        distribution: the (unsquashed) action distribution.
-        policy_obs_key: the entry of a dict observation that the policy sees.
-        value_obs_key: the entry that the value function sees.
+        network: maps observations to parameters of the action distribution and to values.
+        distribution: (unsquashed) action distribution.
+        policy_obs_key: entry of a dict observation that the policy reads.
+        value_obs_key: entry of a dict observation that the value function reads.
     """
 
     network: ActorCriticNetwork = pytree_field(static=True)
@@ -179,7 +172,7 @@ class ActorCriticAgent(Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The networks that ``network`` in the settings describes, for the spaces of ``env``."""
+        """Build the networks from the entry ``network`` of the settings, for the spaces of ``env``."""
         distribution = action_distribution(env.action_space, squashed=False)
         obs_ndims = {
             name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")
@@ -187,24 +180,24 @@ class ActorCriticAgent(Agent):
         options = settings.pop("network")
         if options.get("shared") and settings.get("policy_obs_key") != settings.get("value_obs_key"):
             raise ValueError(
-                "agent.network.shared=true reads one observation, and agent.policy_obs_key and agent.value_obs_key "
-                f"name two, {settings.get('policy_obs_key')!r} and {settings.get('value_obs_key')!r}: choose the same, "
-                "or separate networks."
+                "agent.network.shared=true requires one observation, but agent.policy_obs_key and agent.value_obs_key "
+                f"differ, {settings.get('policy_obs_key')!r} and {settings.get('value_obs_key')!r}: set them to the "
+                "same entry, or use separate networks."
             )
         return {"network": build_network(options, distribution, obs_ndims), "distribution": distribution}
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether actions depend on earlier observations of the episode."""
+        """True if actions depend on earlier observations of the episode."""
         return bool(self.network.initial_state())
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Fresh networks, each from its own key."""
+        """Return fresh parameters of each network, from separate keys."""
         obs = (one_observation(obs_space, obs_key) for obs_key in (self.policy_obs_key, self.value_obs_key))
         return self.network.init_params(key, *obs)
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Also the recurrent state of an episode that starts."""
+        """Return the initial state, including the recurrent state at the start of an episode."""
         state = super().init(obs_space, action_space, key)
         return state.replace(recurrent_state=self.network.initial_state() or None)
 
@@ -216,7 +209,7 @@ class ActorCriticAgent(Agent):
         recurrent_state: Any = None,
         starts: jax.Array | None = None,
     ) -> Estimates:
-        """Policy and values in observations ``[..., *observation]``; the other arguments are those of the network."""
+        """Return policy and values for observations ``[..., *observation]``; other arguments as for the network."""
         policy_obs = value_obs = preprocess(agent_state, obs, self.policy_obs_key)
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
@@ -225,25 +218,25 @@ class ActorCriticAgent(Agent):
         return Estimates(self.distribution(parameters), *outputs[1:])
 
     def policy(self, agent_state: AgentState, params: Params, obs: Observation) -> Any:
-        """The (unsquashed) action distributions in observations ``[..., *observation]``; not of a recurrent agent."""
+        """Return the (unsquashed) action distributions for ``[..., *observation]``; only for non-recurrent agents."""
         return self.estimates(agent_state, params, obs).policy
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Values of observations, ``[...]``; not of a recurrent agent."""
+        """Return the values of observations, ``[...]``; only for non-recurrent agents."""
         values: Any = self.estimates(agent_state, params, obs).values
         return values
 
     def estimates_along(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, dones: jax.Array | None
     ) -> Estimates:
-        """Policy and values in observations ``[..., *observation]``; of a recurrent agent in sequences ``[T, B]``.
+        """Return policy and values for observations ``[..., *observation]``; sequences ``[T, B]`` if recurrent.
 
         Args:
-            agent_state: whose statistics normalise the observations.
-            params: of the network.
-            obs: the observations.
-            recurrent_state: of a recurrent agent: before the first observation, ``[1, B, *]``.
-            dones: likewise: where episodes end, ``[T, B]``.
+            agent_state: state whose statistics normalise the observations.
+            params: parameters of the network.
+            obs: observations.
+            recurrent_state: for recurrent agents, the state before the first observation, ``[1, B, *]``.
+            dones: for recurrent agents, true where an episode ends, ``[T, B]``.
         """
         if dones is None or not self.is_recurrent:
             return self.estimates(agent_state, params, obs)
@@ -251,13 +244,13 @@ class ActorCriticAgent(Agent):
         return self.estimates(agent_state, params, obs, jax.tree.map(lambda x: x[0], recurrent_state), starts)
 
     def estimates_of_batch(self, agent_state: AgentState, params: Params, batch: ActorCriticBatch) -> Estimates:
-        """Policy and values in the observations of a batch."""
+        """Return policy and values for the observations of a batch."""
         return self.estimates_along(agent_state, params, batch.obs, batch.recurrent_state, batch.dones)
 
     def estimates_of_trajectory(
         self, agent_state: AgentState, params: Params, trajectory: SampleBatch
     ) -> tuple[Estimates, Any]:
-        """Policy and values in the observations of a trajectory ``[T, B]``, and the values of their true successors."""
+        """Return policy and values for a trajectory ``[T, B]``, and the values of the true successor observations."""
         recurrent_state = trajectory.extras.get("recurrent_state")
         estimates = self.estimates_along(agent_state, params, trajectory.obs, recurrent_state, trajectory.dones)
         after = estimates.recurrent_state
@@ -266,7 +259,7 @@ class ActorCriticAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Actions drawn from the policy; the unsquashed sample and its log-probability go with them."""
+        """Sample actions; the extras hold the unsquashed sample and its log-probability."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         raw, log_prob = policy.sample_and_log_prob(key)
         return self.distribution.squash(raw), extras | {"raw_action": raw, "log_prob": log_prob}
@@ -274,7 +267,7 @@ class ActorCriticAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The mode of the policy."""
+        """Return the mode of the policy."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         return self.distribution.squash(policy.mode()), extras
 
@@ -290,7 +283,7 @@ class ActorCriticAgent(Agent):
         discount: jax.Array | float,
         gae_lambda: jax.Array | float,
     ) -> ActorCriticBatch:
-        """A trajectory ``[T, B]`` with advantages and value targets by GAE."""
+        """Return the batch of a trajectory ``[T, B]``, with advantages and value targets by GAE."""
         estimates, next_values = self.estimates_of_trajectory(agent_state, agent_state.params, trajectory)
         termination = trajectory.extras.env_extras.termination
         advantages, targets = gae(
@@ -298,27 +291,27 @@ class ActorCriticAgent(Agent):
         )
         return self.batch_of(trajectory, targets=targets, advantages=advantages, values=estimates.values)
 
-    def batch_of(self, trajectory: SampleBatch, **learned_from: Any) -> ActorCriticBatch:
-        """What losses read of a trajectory ``[T, B]``; ``learned_from`` are the fields that algorithms compute."""
+    def batch_of(self, trajectory: SampleBatch, **computed: Any) -> ActorCriticBatch:
+        """Return the batch of a trajectory ``[T, B]``; ``computed`` are the fields that algorithms compute."""
         extras = trajectory.extras
         if self.is_recurrent:
-            learned_from |= {"dones": trajectory.dones, "recurrent_state": extras.recurrent_state}
+            computed |= {"dones": trajectory.dones, "recurrent_state": extras.recurrent_state}
         actions = {"raw_actions": extras.policy_extras.raw_action, "log_probs": extras.policy_extras.log_prob}
-        return ActorCriticBatch(obs=trajectory.obs, **actions, **learned_from)
+        return ActorCriticBatch(obs=trajectory.obs, **actions, **computed)
 
 
 def build_network(
     options: dict[str, Any], distribution: ActionDistribution, obs_ndims: dict[str, int]
 ) -> ActorCriticNetwork:
-    """The network that ``agent.network`` describes.
+    """Build the network that ``agent.network`` describes.
 
     Args:
-        options: those of ``build_torso``, and ``shared``, ``recurrent`` and ``heads``: further layers by head.
-        distribution: of the actions.
-        obs_ndims: axes of one observation that the ``policy`` and the ``value`` function see.
+        options: options of ``build_torso``, and ``shared``, ``recurrent`` and ``heads`` (further layers by head).
+        distribution: action distribution.
+        obs_ndims: number of axes of one observation of the ``policy`` and of the ``value`` function.
 
     Raises:
-        ValueError: an option does not exist or cannot work; in words.
+        ValueError: unknown option or invalid value; the message explains it.
     """
     shared, cell = options.pop("shared"), build_cell(options.pop("recurrent"))
     if not isinstance(shared, bool):

@@ -1,4 +1,4 @@
-"""What off-policy actor-critics share: a policy, and an ensemble of critics of observations and actions."""
+"""Base agent of off-policy actor-critics: a policy, and an ensemble of critics of observations and actions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState, shipped_agents
+from evorl.agents.observations import observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
@@ -19,14 +20,18 @@ from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode
 
 
 class CriticEnsembleAgent(Agent):
-    """A policy and an ensemble of critics, some of them with target networks, ``target_<name>`` among the parameters.
+    """Policy and ensemble of critics; target networks are stored as parameters ``target_<name>``.
+
+    Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which returns a loss and its metrics. It
+    reads ``obs`` and ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]`` from ``batch``. ``policy_params`` may
+    belong to another policy than the agent's, because this loss also improves the policies of populations.
 
     Attributes:
-        policy_network: what the policy is made of, ``[..., M]``, from an observation.
-        critic_network: values ``[K, ...]`` of an observation and an action, or ``[K, ..., A]`` of all discrete actions;
-            or distributions of them, with one more axis.
-        policy_obs_key: the entry of a dict observation that the policy sees.
-        value_obs_key: the entry that the critics see.
+        policy_network: maps an observation to the parameters ``[..., M]`` of the policy.
+        critic_network: maps observation and action to values ``[K, ...]``, or an observation to values of all discrete
+            actions ``[K, ..., A]``; with one more axis for distributions of returns.
+        policy_obs_key: entry of a dict observation that the policy reads.
+        value_obs_key: entry of a dict observation that the critics read.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
@@ -34,17 +39,18 @@ class CriticEnsembleAgent(Agent):
     policy_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
     value_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
 
+    improves_policies: ClassVar[bool] = True
     part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings()
-    # Which networks have target networks.
+    # Names of the networks that have target networks.
     target_names: ClassVar[tuple[str, ...]] = ("critic",)
-    # Whether the algorithm keeps running statistics of its networks.
+    # True if the algorithm keeps running statistics of its networks.
     keeps_statistics: ClassVar[bool] = False
 
     @classmethod
     def build_networks(
         cls, settings: dict[str, Any], env: Env, num_policy_outputs: int, num_atoms: int | None = None
     ) -> dict[str, Any]:
-        """The networks that ``network``, ``critic_network`` (where critics differ) and ``num_critics`` describe."""
+        """Build the networks from the settings ``network``, ``critic_network`` (differences) and ``num_critics``."""
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
@@ -62,7 +68,7 @@ class CriticEnsembleAgent(Agent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Fresh networks, each from its own key; target networks start as copies."""
+        """Return fresh parameters of each network, from separate keys; target networks start as copies."""
         policy_key, critic_key = jax.random.split(key)
         params = PyTreeDict(
             policy=self.policy_network.init(policy_key, one_observation(obs_space, self.policy_obs_key)),
@@ -71,25 +77,29 @@ class CriticEnsembleAgent(Agent):
         return params | {f"target_{name}": jax.tree.map(jnp.copy, params[name]) for name in self.target_names}
 
     def init_critics(self, network: nn.Module, obs_space: Space, action_space: Space, key: Key) -> Params:
-        """First parameters of a network of the kind of ``critic_network``."""
+        """Return fresh parameters of a network with the inputs of ``critic_network``."""
         action = () if isinstance(action_space, Discrete) else (action_space.zeros()[None],)
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
+    def policy_statistics(self, agent_state: AgentState) -> Any:
+        """Return the state the policy needs besides its parameters; without leaves for policies that can be evolved."""
+        return agent_state.extra_state
+
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
-        """What the policy's network gives in observations ``[N, ...]``, ``[N, M]``."""
+        """Return the outputs of the policy network for observations ``[N, ...]``, ``[N, M]``."""
         return apply_network(self.policy_network, policy_params, preprocess(agent_state, obs, self.policy_obs_key))
 
     def critics(
         self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
     ) -> jax.Array:
-        """What every critic gives for actions ``[N, ...]``, ``[K, N, *]``; for all discrete actions where ``None``.
+        """Return the outputs of all critics for actions ``[N, ...]``, ``[K, N, *]``; ``None`` for all discrete actions.
 
         Args:
-            agent_state: for the statistics of observations.
-            params: of the critics, or of their target networks.
+            agent_state: state whose statistics normalise the observations.
+            params: parameters of the critics or of their target networks.
             obs: ``[N, ...]``.
             actions: ``[N, ...]``, or ``None`` for ``[K, N, A]``.
-            network: another ensemble over observations and actions.
+            network: another ensemble over observations and actions; defaults to ``critic_network``.
         """
         network = self.critic_network if network is None else network
         obs = preprocess(agent_state, obs, self.value_obs_key)
@@ -97,3 +107,11 @@ class CriticEnsembleAgent(Agent):
             return apply_network(network, params, obs, actions)
         outputs = apply_network(network, params, obs)  # [K, N, A]
         return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
+
+
+def policy_improvers() -> list[str]:
+    """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted.
+
+    The algorithms are found by the files in ``configs/agent``.
+    """
+    return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})

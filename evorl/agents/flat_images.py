@@ -1,4 +1,4 @@
-"""Images that a network without convolutions sees as one long vector, which is seldom meant."""
+"""Checks of networks for images: inputs without convolutions, misplaced channels, empty outputs of convolutions."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from evorl.envs.space import Space
 from evorl.networks.torsos import PRESETS
 
 _IMAGE_AXES = 3  # height, width and channels
-_MOST_CHANNELS = 16  # of an image whose first axis looks like its channels
+_MOST_CHANNELS = 16  # largest first axis that is mistaken for channels
 
 
 def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
     """Return a warning about networks that misread images; ``None`` if there is nothing to report.
 
     Args:
-        agent: with networks among its fields.
-        obs_space: of one observation.
+        agent: agent with networks among its fields.
+        obs_space: observation space.
     """
     networks = list(_networks(agent))
     shape = obs_space.shape
     if any(_sees_flat(network) for network in networks):
-        of_images = f" of {math.prod(shape):,} numbers" if isinstance(shape, tuple) else ""
+        size = f" of {math.prod(shape):,} numbers" if isinstance(shape, tuple) else ""
         shown = f" {list(shape)}" if isinstance(shape, tuple) else ""
         presets = ", ".join(PRESETS)
         return (
-            f"Observations are images{shown}, which a network without convolutions sees as one vector{of_images}. "
+            f"Observations are images{shown}, which a network without convolutions sees as one vector{size}. "
             f"Networks with convolutions: agent.network.torso=<one of {presets}>."
         )
     if _has_channels_first(shape) and any(_has_convolutions(network) for network in networks):
         return (
-            f"Observations {list(shape)} look like images with their channels first, and convolutions take the last "
-            f"axis for the channels, here {shape[-1]}. If they are: env.channels=first."
+            f"Observations {list(shape)} look like images with channels first, but convolutions expect channels in the "
+            f"last axis, here {shape[-1]}. If channels are first, set env.channels=first."
         )
     return None
 
@@ -53,10 +53,10 @@ def _has_convolutions(network: nn.Module) -> bool:
 
 
 def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) -> None:
-    """Refuse convolutions whose output for images of this space is empty; only shapes are computed.
+    """Raise an error if the output of convolutions is empty for images of this space; only shapes are computed.
 
     Raises:
-        ValueError: images are too small; the message has the smallest size and the presets that fit.
+        ValueError: images are too small; the message states the smallest size and the presets that fit.
     """
     if any(_has_convolutions(network) for network in _networks(agent)):
         key = jax.eval_shape(lambda: jax.random.key(0))
@@ -64,10 +64,10 @@ def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) ->
 
 
 def _networks(node: Any) -> Iterator[nn.Module]:
-    """The networks among the fields of an agent, and those that they are made of."""
+    """Yield the networks among the fields of an agent, and their submodules."""
     for field in dataclasses.fields(node) if dataclasses.is_dataclass(node) else ():
         value = getattr(node, field.name, None)
-        if field.name == "parent" or isinstance(value, type):  # flax modules know the one that they stand in
+        if field.name == "parent" or isinstance(value, type):  # Flax modules refer to their parent
             continue
         if isinstance(value, nn.Module):
             yield value

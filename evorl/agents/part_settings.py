@@ -1,4 +1,4 @@
-"""What configs say of the networks that families of agents build, with the usual values."""
+"""Settings of the networks of each agent family, with their defaults."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from evorl.types import PyTreeNode, pytree_field
 
 
 class TorsoSettings(PyTreeNode):
-    """A torso, see ``build_torso``.
+    """Settings of a torso, see ``build_torso``.
 
     Attributes:
-        torso: layers, a number being a dense one of that width; or minatar, nature, classic, impala or universe; or
-            package.module:name of your own, as a layer too.
-        activation: by name; or kaf, or {name: kaf, kernel: rbf2d}: every neuron learns its own; or package.module:name
-            of your own.
+        torso: list of layers, where a number is a dense layer of that width; or minatar, nature, classic, impala or
+            universe; or package.module:name for a user-defined layer.
+        activation: name of an activation; kaf, or {name: kaf, kernel: rbf2d}, for activations learned per neuron; or
+            package.module:name for a user-defined one.
         layer_norm: normalise before each activation.
-        orthogonal: orthogonal initial weights.
+        orthogonal: initialise weights orthogonally.
     """
 
     torso: Any = pytree_field(static=True, default=(64, 64))
@@ -28,13 +28,13 @@ class TorsoSettings(PyTreeNode):
 
 
 class TorsoDifferences(PyTreeNode):
-    """Where a torso differs from that of ``network``.
+    """Differences of a torso from that of ``network``.
 
     Attributes:
         torso: layers; null for the same.
-        activation: null for the same.
-        layer_norm: null for the same.
-        orthogonal: null for the same.
+        activation: activation; null for the same.
+        layer_norm: normalise before each activation; null for the same.
+        orthogonal: initialise weights orthogonally; null for the same.
     """
 
     torso: Any = pytree_field(static=True, default=None)
@@ -43,17 +43,17 @@ class TorsoDifferences(PyTreeNode):
     orthogonal: bool | None = None
 
 
-def differing_torso(options: Mapping[str, Any], differences: Mapping[str, Any], **given: Any) -> Torso:
-    """The torso of ``options`` with the differences that are not null; ``given`` goes to ``build_torso``."""
-    return build_torso({**options, **{k: v for k, v in differences.items() if v is not None}}, **given)
+def differing_torso(options: Mapping[str, Any], differences: Mapping[str, Any], **build_options: Any) -> Torso:
+    """Build the torso of ``options``, overridden by the non-null ``differences``, with further ``build_options``."""
+    return build_torso({**options, **{k: v for k, v in differences.items() if v is not None}}, **build_options)
 
 
 class CellSettings(PyTreeNode):
-    """A recurrent cell, see ``build_cell``.
+    """Settings of a recurrent cell, see ``build_cell``.
 
     Attributes:
         name: gru, lstm or dilated_lstm.
-        size: units.
+        size: number of units.
     """
 
     name: str = "lstm"
@@ -61,11 +61,11 @@ class CellSettings(PyTreeNode):
 
 
 class ActorCriticHeads(PyTreeNode):
-    """Further layers of each network, above what is shared or recurrent.
+    """Further layers of each network, after the shared or recurrent part.
 
     Attributes:
-        policy: of the policy.
-        value: of the value function.
+        policy: further layers of the policy.
+        value: further layers of the value function.
     """
 
     policy: Any = pytree_field(static=True, default=())
@@ -73,12 +73,12 @@ class ActorCriticHeads(PyTreeNode):
 
 
 class ActorCriticNetworkSettings(TorsoSettings):
-    """Networks of a policy and a value function.
+    """Settings of the networks of a policy and a value function.
 
     Attributes:
-        shared: one network below both heads instead of two.
-        recurrent: null, gru, lstm or dilated_lstm, or {name: lstm, size: 128}: the recurrent cell behind the torso.
-        heads: further layers of each network, above what is shared or recurrent.
+        shared: use one shared network below both heads instead of two.
+        recurrent: recurrent cell after the torso: null, gru, lstm or dilated_lstm, or {name: lstm, size: 128}.
+        heads: further layers of each network, after the shared or recurrent part.
     """
 
     shared: bool = False
@@ -87,21 +87,21 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
 
 class ActorCriticSettings(PyTreeNode):
-    """What is built of an actor-critic.
+    """Settings of the parts of an actor-critic.
 
     Attributes:
-        network: of the policy and of the value function.
+        network: networks of the policy and the value function.
     """
 
     network: ActorCriticNetworkSettings = ActorCriticNetworkSettings()
 
 
 class CriticEnsembleSettings(PyTreeNode):
-    """What is built of a policy and an ensemble of critics.
+    """Settings of the parts of an agent with a policy and an ensemble of critics.
 
     Attributes:
-        network: of the policy, and of the critics but for ``critic_network``.
-        critic_network: where the critics' networks differ.
+        network: network of the policy, and of the critics unless overridden by critic_network.
+        critic_network: differences of the critics' networks.
         num_critics: size of the ensemble.
     """
 
@@ -111,20 +111,20 @@ class CriticEnsembleSettings(PyTreeNode):
 
 
 class ActionValueSettings(PyTreeNode):
-    """What is built of an agent of action values.
+    """Settings of the parts of an action-value agent.
 
     Attributes:
-        network: of the values of all actions.
+        network: network of the action values.
     """
 
     network: TorsoSettings = TorsoSettings(torso=(120, 84), activation="relu", orthogonal=False)
 
 
 class RecurrentHeads(PyTreeNode):
-    """What reads the cell's outputs.
+    """Head of a recurrent action-value network.
 
     Attributes:
-        dueling: values as a state's value plus the actions' advantages.
+        dueling: compute values as state value plus advantages of the actions.
         layers: further layers below the values.
     """
 
@@ -133,11 +133,11 @@ class RecurrentHeads(PyTreeNode):
 
 
 class RecurrentNetworkSettings(TorsoSettings):
-    """A recurrent network of action values.
+    """Settings of a recurrent action-value network.
 
     Attributes:
-        recurrent: the cell behind the torso: gru, lstm or dilated_lstm, or a mapping.
-        heads: what reads the cell's outputs.
+        recurrent: recurrent cell after the torso: gru, lstm or dilated_lstm, or a mapping.
+        heads: head that reads the outputs of the cell.
     """
 
     recurrent: CellSettings = CellSettings(size=64)
@@ -145,20 +145,20 @@ class RecurrentNetworkSettings(TorsoSettings):
 
 
 class RecurrentValueSettings(PyTreeNode):
-    """What is built of an agent of action values that depend on the episode so far.
+    """Settings of the parts of a recurrent action-value agent.
 
     Attributes:
-        network: of the values of all actions.
+        network: network of the action values.
     """
 
     network: RecurrentNetworkSettings = RecurrentNetworkSettings(torso=(64,), activation="relu", orthogonal=False)
 
 
 class PolicySettings(PyTreeNode):
-    """What is built of an agent of one policy.
+    """Settings of the parts of an agent with only a policy.
 
     Attributes:
-        network: of the policy.
+        network: network of the policy.
     """
 
     network: TorsoSettings = TorsoSettings(torso=(16, 16), orthogonal=False)

@@ -1,4 +1,4 @@
-"""A policy without anything to learn it by: what evolution needs of an agent."""
+"""A policy without critic or loss, for evolutionary methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import PolicySettings
 from evorl.distributions import squash
 from evorl.envs.action_spaces import bounded_dimensions, num_outputs
@@ -21,14 +22,14 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 
 class PolicyAgent(Agent):
-    """A deterministic policy: the action of the greatest output in a ``Discrete`` space, the outputs in a ``Box``,
-    through ``tanh`` in the dimensions that are bounded.
+    """Deterministic policy: the action of the largest output in a ``Discrete`` space; the outputs in a ``Box``, after
+    tanh in bounded dimensions.
 
     Attributes:
-        policy_network: from observations to outputs.
-        discrete: whether actions are numbers.
-        bounded: for each dimension of a Box whether actions are in [-1, 1]; empty for all.
-        policy_obs_key: the entry of a dict observation that the policy sees.
+        policy_network: maps observations to outputs.
+        discrete: true for discrete actions.
+        bounded: for each dimension of a Box, true if actions are in [-1, 1]; empty for all.
+        policy_obs_key: entry of a dict observation that the policy reads.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
@@ -40,7 +41,7 @@ class PolicyAgent(Agent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The network that ``network`` in the settings describes."""
+        """Build the network from the entry ``network`` of the settings."""
         space = env.action_space
         torso = build_torso(settings.pop("network"))
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
@@ -51,13 +52,13 @@ class PolicyAgent(Agent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """A fresh policy."""
+        """Return fresh parameters of the policy."""
         return PyTreeDict(policy=self.policy_network.init(key, one_observation(obs_space, self.policy_obs_key)))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The policy's actions."""
+        """Return the policy's actions."""
         obs = preprocess(agent_state, sample_batch.obs, self.policy_obs_key)
         outputs = apply_network(self.policy_network, agent_state.params.policy, obs)
         if self.discrete:
@@ -67,13 +68,13 @@ class PolicyAgent(Agent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The policy's actions."""
+        """Return the policy's actions."""
         return self.compute_actions(agent_state, sample_batch, key)
 
     def normalized_policy(self, agent_state: AgentState, policy: Params, reference: Observation) -> Params:
-        """The parameters by which a policy acts with hidden layers normalised over reference observations ``[N, ...]``.
+        """Return policy parameters with hidden layers normalised over reference observations ``[N, ...]``.
 
-        See ``evorl.networks.virtual_batch``; observations are preprocessed as those that are acted on.
+        See ``evorl.networks.virtual_batch``; the observations are preprocessed as for acting.
         """
         obs = preprocess(agent_state, reference, self.policy_obs_key)
         return virtually_normalized(self.policy_network, policy, obs)

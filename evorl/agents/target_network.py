@@ -1,4 +1,4 @@
-"""Updates of agents with target networks: of one group of parameters, and of the copies that follow."""
+"""Updates of agents with target networks: gradient steps on parameters, and updates of their target copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.types import PyTreeDict
 
 
 def init_online_optimizer(optimizer: Optimizer, agent_state: AgentState) -> PyTreeDict:
-    """The optimizer's state as ``network``, and a count of the updates."""
+    """Return the optimizer's state as ``network``, and the number of updates."""
     return PyTreeDict(network=optimizer.init(agent_state.params.online), num_updates=jnp.zeros((), jnp.int32))
 
 
@@ -29,28 +29,28 @@ def update_online_and_target(
     tau: jax.Array | float,
     interval: int,
 ) -> tuple[AgentState, PyTreeDict, Any]:
-    """A gradient step on ``loss_fn(online, agent_state, *args) -> (loss, auxiliary)``; the target follows if due.
+    """Take a gradient step on ``loss_fn(online, agent_state, *args) -> (loss, auxiliary)``; update the target if due.
 
     Args:
-        loss_fn: the loss.
-        optimizer: of the network.
-        agent_state: with ``online`` and ``target`` in its parameters.
-        opt_state: that of ``init_online_optimizer``.
+        loss_fn: loss function.
+        optimizer: optimizer of the network.
+        agent_state: state with ``online`` and ``target`` in its parameters.
+        opt_state: state created by ``init_online_optimizer``.
         *args: further arguments of the loss.
-        progress: share of the training that is over.
-        tau: share of the network in its copy after an update; 1 copies.
-        interval: updates between two of the copy.
+        progress: completed fraction of training in [0, 1].
+        tau: Polyak step size of the target network; 1 copies.
+        interval: number of gradient steps between two updates of the target network.
 
     Returns:
-        The agent, the optimizer's state and the auxiliary output of the loss.
+        The agent state, the optimizer's state and the auxiliary output of the loss.
     """
     params = agent_state.params
     online, network_opt, auxiliary = gradient_step(
         loss_fn, optimizer, params.online, opt_state.network, agent_state, *args, progress=progress
     )
     num_updates = opt_state.num_updates + 1
-    followed = polyak_update(params.target, online, tau)
-    target = hard_update(params.target, followed, num_updates % interval == 0)
+    updated = polyak_update(params.target, online, tau)
+    target = hard_update(params.target, updated, num_updates % interval == 0)
     agent_state = agent_state.replace(params=PyTreeDict(online=online, target=target))
     return agent_state, PyTreeDict(network=network_opt, num_updates=num_updates), auxiliary
 
@@ -62,17 +62,17 @@ def update_part(
     *args: Any,
     progress: jax.Array,
 ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-    """One gradient step of some of the agent's parameters; see ``gradient_step``.
+    """Take one gradient step on one group of the agent's parameters; see ``gradient_step``.
 
     Args:
-        part: the name of the parameters, ``loss_fn(params, *args) -> (loss, what it reports)``, and the optimizer.
-        agent_state: the agent.
-        opt_state: the optimizers' states by name.
-        *args: of the loss.
-        progress: the share of the training that is over.
+        part: name of the parameters, ``loss_fn(params, *args) -> (loss, metrics)``, and the optimizer.
+        agent_state: state of the agent.
+        opt_state: optimizer states by name.
+        *args: further arguments of the loss.
+        progress: completed fraction of training in [0, 1].
 
     Returns:
-        The agent and the optimizers' states with that part changed, and what the loss reports.
+        The agent state and optimizer states with that group updated, and the metrics of the loss.
     """
     name, loss_fn, optimizer = part
     params, part_state, losses = gradient_step(
@@ -83,11 +83,11 @@ def update_part(
 
 
 def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDict:
-    """Parameters whose target networks have followed: those called ``target_<name>`` by a share of ``<name>``.
+    """Update all target networks: parameters ``target_<name>`` move towards ``<name>``.
 
     Args:
-        params: by name.
-        tau: share of the present parameters in the target networks after the update.
+        params: parameters by name.
+        tau: Polyak step size of the target networks.
     """
     targets = [name for name in params if name.startswith("target_")]
     return params.replace(**{x: polyak_update(params[x], params[x.removeprefix("target_")], tau) for x in targets})

@@ -1,7 +1,7 @@
 """Advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, algorithm S3), in its synchronous form.
 
-One gradient step on each short trajectory: the policy follows the advantages, the value function the returns. The
-environments that run side by side take the place of the paper's asynchronous learners.
+Takes one gradient step on each short trajectory: a policy gradient weighted by advantages, and a regression of the
+value function on returns. Vectorised environments replace the paper's asynchronous learners.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class A2CAgent(ActorCriticAgent):
     Attributes:
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: whether advantages are standardised over each trajectory.
-        policy_loss_clip: the policy loss counts within minus this and this, beyond which it teaches nothing; ``None``
-            for no limit.
-        value_loss_clip: likewise the value loss.
+        normalize_advantages: standardise advantages over each trajectory.
+        policy_loss_clip: bound to which the policy loss is clipped, with either sign, so that its gradient is zero
+            beyond; ``None`` disables clipping.
+        value_loss_clip: bound to which the value loss is clipped; ``None`` disables clipping.
     """
 
     value_coefficient: float = 0.5
@@ -49,7 +49,10 @@ class A2CAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), with an entropy bonus, of a batch ``[T, B]``."""
+        """Return the mean of ``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4) less an entropy bonus.
+
+        ``batch`` has shape ``[T, B]``.
+        """
         policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
         value_loss = squared_error(values, batch.targets).mean()
@@ -67,7 +70,7 @@ class A2CWorkflow(ActorCriticWorkflow):
     """A2C: one gradient step on each trajectory.
 
     Attributes:
-        gae_lambda: how far advantages look ahead before they trust the value function; 1 for the paper's returns.
+        gae_lambda: lambda of generalised advantage estimation (GAE); 1 for the returns of the paper.
     """
 
     agent: A2CAgent
@@ -82,7 +85,10 @@ class A2CWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One step on a trajectory with its advantages; the loss sees the statistics that acted."""
+        """Take one gradient step on a trajectory and its advantages.
+
+        The loss uses the observation statistics with which the trajectory was collected.
+        """
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.agent.normalize_advantages:
             batch = batch.with_standardized_advantages()

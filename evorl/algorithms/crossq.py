@@ -1,7 +1,7 @@
 """CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): soft actor-critic without target critics.
 
-Wide critics with batch renormalisation see both ends of each transition in one forward pass, (s, a) and (s', a')
-together, so that the statistics are those of all their inputs. The targets come out of that same pass.
+Wide critics with batch renormalisation evaluate both ends of each transition, (s, a) and (s', a'), in one forward pass,
+so that the batch statistics cover the distributions of both. The same pass yields the targets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, preprocess
+from evorl.agent import AgentState
+from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
 from evorl.config.values import require_positive
@@ -33,8 +34,8 @@ def _normalized_layers(width: int) -> tuple[str | int, ...]:
 class CrossQAgent(SACAgent):
     """A stochastic policy and an ensemble of critics, both with batch renormalisation, and a temperature.
 
-    The running statistics of a network stand in ``AgentState.extra_state``, by its name. Acting and evaluation use
-    them, and so does a network that another one learns from.
+    ``AgentState.extra_state`` maps the name of each network to its running statistics. Only the network that is being
+    trained uses batch statistics; acting, evaluation and networks that only provide targets use running statistics.
     """
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
@@ -45,28 +46,32 @@ class CrossQAgent(SACAgent):
     )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Fresh networks; no target networks, and statistics apart from the parameters."""
+        """Initialise the networks, without target networks; statistics are separate from the parameters."""
         state = super().init(obs_space, action_space, key)
         networks = {name: dict(state.params[name]) for name in ("policy", "critic")}
         statistics = PyTreeDict({name: networks[name].pop(STATISTICS, {}) for name in networks})
         params = PyTreeDict(networks, log_temperature=state.params.log_temperature)
         return state.replace(params=params, extra_state=statistics)
 
+    def policy_statistics(self, agent_state: AgentState) -> Any:
+        """Return the running statistics of the policy network; empty if the network has no ``batch_renorm``."""
+        return agent_state.extra_state.policy
+
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
-        """The action distributions in observations ``[N, ...]``, by running statistics."""
+        """Return the action distributions for observations ``[N, ...]``, using running statistics."""
         return super().policy(agent_state, {**policy_params, STATISTICS: agent_state.extra_state.policy}, obs)
 
     def critics(
         self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
     ) -> jax.Array:
-        """What every critic makes of actions ``[N, ...]``, ``[K, N]``, by running statistics."""
+        """Return the values ``[K, N]`` of actions ``[N, ...]`` by all critics, using running statistics."""
         params = {**params, STATISTICS: agent_state.extra_state.critic}
         return super().critics(agent_state, params, obs, actions, network)
 
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Squared soft Bellman errors of all critics, whose targets are of the same forward pass (section 3)."""
+        """Return the squared soft Bellman errors of all critics, with targets of the same forward pass (section 3)."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
@@ -83,7 +88,7 @@ class CrossQAgent(SACAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """That of SAC; the policy is normalised by the minibatch, the critics by their running statistics."""
+        """Return the loss of SAC; the policy uses batch statistics, the critics their running statistics."""
         obs = preprocess(agent_state, batch.obs, self.policy_obs_key)
         outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
         loss, losses = self.policy_loss(self.distribution(outputs), agent_state, batch, keys)
@@ -91,11 +96,11 @@ class CrossQAgent(SACAgent):
 
 
 class CrossQWorkflow(SACWorkflow):
-    """CrossQ: the critics at each update; policy and temperature at every ``policy_delay``-th.
+    """CrossQ: updates the critics at each step, policy and temperature at every ``policy_delay``-th step.
 
     Attributes:
-        policy_delay: updates of the critics for each of policy and temperature.
-        tau: has no use: nothing follows slowly.
+        policy_delay: updates of the critics per update of policy and temperature.
+        tau: unused, must be 0: CrossQ has no target networks.
     """
 
     agent: CrossQAgent
@@ -112,15 +117,15 @@ class CrossQWorkflow(SACWorkflow):
         super().__post_init__()
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Also a count of the updates, and what the last one of the policy reported."""
-        reported = PyTreeDict({name: jnp.zeros(()) for name in ("actor_loss", "entropy", "temperature")})
-        counted = PyTreeDict(num_updates=jnp.zeros((), jnp.int32), actor_losses=reported)
-        return super().init_optimizers(agent_state) | counted
+        """Return the optimizer states, a count of the updates, and the metrics of the last update of the policy."""
+        actor_losses = PyTreeDict({name: jnp.zeros(()) for name in ("actor_loss", "entropy", "temperature")})
+        delay_state = PyTreeDict(num_updates=jnp.zeros((), jnp.int32), actor_losses=actor_losses)
+        return super().init_optimizers(agent_state) | delay_state
 
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of the critics and of their statistics."""
+        """Update the critics and their running statistics once."""
         agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, batch, keys, progress)
         statistics = agent_state.extra_state.replace(critic=losses.pop("statistics"))
         return agent_state.replace(extra_state=statistics), opt_state, losses
@@ -128,7 +133,7 @@ class CrossQWorkflow(SACWorkflow):
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of the policy, its statistics and the temperature, if it is due."""
+        """Update the policy, its running statistics and the temperature if due, else return the previous losses."""
         update = super().update_actor
 
         def delayed(states: tuple[AgentState, PyTreeDict]) -> tuple[AgentState, PyTreeDict]:

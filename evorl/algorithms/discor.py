@@ -1,8 +1,7 @@
 """DisCor (Kumar et al. 2020, https://arxiv.org/abs/2003.07305): soft actor-critic with distribution correction.
 
-Where the targets of a batch are likely to be wrong, learning from them is wasted or harmful. Networks beside the
-critics estimate how far each critic is from the true values, and the more a transition's target is in doubt by the
-estimate in its next state, the less it counts.
+Learning from inaccurate targets is wasted or harmful. Error networks estimate how far each critic is from the true
+values; a transition counts less the larger the estimated error of its target, i.e. of the value of its next state.
 """
 
 from __future__ import annotations
@@ -29,21 +28,22 @@ from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 class DisCorSettings(CriticEnsembleSettings):
-    """What is built of the agent.
+    """Settings of the networks.
 
     Attributes:
-        error_network: where the networks that estimate the critics' errors differ from ``network``.
+        error_network: settings of the error networks that differ from ``network``.
     """
 
     error_network: TorsoDifferences = TorsoDifferences(torso=(256, 256, 256))
 
 
 class DisCorAgent(SACAgent):
-    """A soft actor-critic with a network for each critic that estimates its accumulated error, and target networks.
+    """A soft actor-critic with one error network per critic, which estimates its accumulated error, and its target.
 
     Attributes:
-        error_network: errors ``[K, ...]`` of an observation and an action, or ``[K, ..., A]`` of all discrete actions.
-        error_temperature: the first scale of errors by which transitions are told apart.
+        error_network: maps an observation and an action to errors ``[K, ...]``, or to ``[K, ..., A]`` for all discrete
+            actions.
+        error_temperature: initial temperature of the weights ``exp(-error / temperature)``.
     """
 
     error_network: nn.Module = pytree_field(static=True, kw_only=True)
@@ -54,7 +54,7 @@ class DisCorAgent(SACAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The networks; ``error_network`` says where those of errors differ from ``network``."""
+        """Build the networks; ``error_network`` overrides ``network`` for the error networks."""
         torso = differing_torso(settings["network"], settings.pop("error_network"))
         parts = super().parts(settings, env)
         return {
@@ -63,7 +63,7 @@ class DisCorAgent(SACAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Also fresh networks of errors; their target networks start equal."""
+        """Initialise all networks, including the error networks; target error networks start as copies."""
         key, error_key = jax.random.split(key)
         error = self.init_critics(self.error_network, obs_space, action_space, error_key)
         return super().init_params(obs_space, action_space, key) | PyTreeDict(
@@ -73,9 +73,9 @@ class DisCorAgent(SACAgent):
         )
 
     def discounted_next_errors(self, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
-        """``discount * Delta'(s', a')`` by the target networks, ``[K, N]``: how much targets are in doubt.
+        """Return ``discount * Delta'(s', a')`` of the target error networks, ``[K, N]``: the error of the targets.
 
-        The next action is drawn; of discrete ones it is the expectation.
+        The next action is sampled from the policy; for discrete actions the result is the expectation.
         """
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
@@ -91,30 +91,30 @@ class DisCorAgent(SACAgent):
         td_errors: jax.Array,
         next_errors: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Squared distance to ``|Q(s, a) - y| + discount * Delta'(s', a')``, terms of shape ``[K, N]``."""
+        """Return the squared error to ``|Q(s, a) - y| + discount * Delta'(s', a')``, whose terms are ``[K, N]``."""
         errors = self.critics(agent_state, error_params, batch.obs, batch.actions, self.error_network)
         targets = jax.lax.stop_gradient(jnp.abs(td_errors) + next_errors)
         loss = squared_error(errors, targets).mean(axis=-1).sum()
-        # Errors are magnitudes, whatever a network says: a temperature made of them stays positive.
+        # Errors are magnitudes: clamp negative outputs of the network, so that the temperature stays positive.
         return 0.5 * loss, PyTreeDict(error_loss=loss, errors=jnp.maximum(errors, 0.0).mean(axis=-1))
 
 
 class DisCorWorkflow(SACWorkflow):
-    """DisCor: weighted critics, their errors, actor and temperature in turn, then all target networks follow."""
+    """DisCor: updates critics (weighted), error networks, actor and temperature in turn, then all target networks."""
 
     agent: DisCorAgent
 
     loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "error_loss", "error_temperature")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """The optimizer of the critics has a second state, for the networks of their errors."""
+        """Return the optimizer states; the critics' optimizer has a second one, for the error networks."""
         error = self.critic_optimizer.init(agent_state.params.error)
         return super().init_optimizers(agent_state) | PyTreeDict(error=error)
 
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of the critics with corrected weights, of the networks of errors, and of their temperatures."""
+        """Update the critics with corrected weights, the error networks and their temperatures once."""
         temperature = agent_state.params.error_temperature  # [K]
         keys, error_keys = split_rows(keys)
         next_errors = self.agent.discounted_next_errors(agent_state, batch, error_keys)
@@ -131,7 +131,7 @@ class DisCorWorkflow(SACWorkflow):
 
 
 def weights_of_mean_one(logits: jax.Array) -> jax.Array:
-    """``exp(logits)`` ``[K, N]`` in proportion: of mean 1 for each critic, over the rows of all devices."""
+    """Return ``exp(logits)`` ``[K, N]``, scaled to mean 1 for each critic over the transitions of all devices."""
     whole = collectives.gather_rows(logits, axis=-1)
     log_sum = jax.nn.logsumexp(whole, axis=-1, keepdims=True)
     return jnp.exp(logits - log_sum) * whole.shape[-1]

@@ -1,9 +1,10 @@
-"""Deep Q-networks (Mnih et al. 2015, https://doi.org/10.1038/nature14236) with the parts of Rainbow (Hessel et al.
-2018, https://arxiv.org/abs/1710.02298) as options that combine.
+"""Deep Q-networks (Mnih et al. 2015, https://doi.org/10.1038/nature14236) with the components of Rainbow (Hessel et al.
+2018, https://arxiv.org/abs/1710.02298) as independent options.
 
-Double (van Hasselt et al. 2016), dueling (Wang et al. 2016), n-step and prioritized replay (Schaul et al. 2016), noisy
-networks (Fortunato et al. 2018), and values as distributions: categorical (C51, Bellemare et al. 2017,
-https://arxiv.org/abs/1707.06887) or quantiles (QR-DQN, Dabney et al. 2018, https://arxiv.org/abs/1710.10044).
+The options are double Q-learning (van Hasselt et al. 2016), dueling heads (Wang et al. 2016), n-step returns,
+prioritized replay (Schaul et al. 2016), noisy networks (Fortunato et al. 2018), and distributional values: categorical
+(C51, Bellemare et al. 2017, https://arxiv.org/abs/1707.06887) or quantiles (QR-DQN, Dabney et al. 2018,
+https://arxiv.org/abs/1710.10044).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evorl.agent import AgentState, allowed_only
+from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import TorsoSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
@@ -32,11 +34,11 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
 class DQNHeads(PyTreeNode):
-    """The ends of the network.
+    """Settings of the network's heads.
 
     Attributes:
-        dueling: a value and an advantage of each action, instead of a value of each.
-        noisy: learned noise on the weights, by which the agent explores.
+        dueling: estimate a state value and an advantage of each action, instead of action values directly.
+        noisy: explore by learned noise on the weights.
     """
 
     dueling: bool = False
@@ -44,21 +46,21 @@ class DQNHeads(PyTreeNode):
 
 
 class DQNNetworkSettings(TorsoSettings):
-    """The network of action values.
+    """Settings of the Q-network.
 
     Attributes:
-        heads: its ends.
+        heads: settings of its heads.
     """
 
     heads: DQNHeads = DQNHeads()
 
 
 class DQNSettings(PyTreeNode):
-    """What is built of the agent.
+    """Settings of the networks.
 
     Attributes:
-        network: of the values of all actions.
-        num_atoms: categories or quantiles of a distribution; null for expected values.
+        network: settings of the Q-network.
+        num_atoms: number of categories or quantiles of a distribution; null for expected values.
     """
 
     network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)
@@ -69,15 +71,15 @@ class DQNAgent(ActionValueAgent):
     """Action values, or distributions of returns, of discrete actions, with a target network.
 
     Attributes:
-        network: values ``[..., A]`` of an observation, or ``[..., A, M]`` numbers that describe distributions.
-        values: what the network gives: ``expected`` values, logits of ``categorical`` distributions on a grid, or
+        network: maps an observation to values ``[..., A]``, or to parameters ``[..., A, M]`` of distributions.
+        values: output of the network: ``expected`` values, logits of ``categorical`` distributions on a grid, or
             ``quantile`` values.
-        support_low: the lowest return on the grid.
-        support_high: the highest.
-        double: whether the present network chooses the action whose value the target network gives.
-        absolute_errors: learn expected values from the sizes of errors instead of their squares.
-        huber_delta: where the loss of expected or quantile values turns linear; ``None`` for squared errors of expected
-            values, and 1 for quantiles.
+        support_low: lowest return on the grid.
+        support_high: highest return on the grid.
+        double: select the bootstrap action by the online network instead of the target network (double Q-learning).
+        absolute_errors: use the absolute TD error as loss of expected values, instead of its square.
+        huber_delta: error at which the Huber loss of expected or quantile values turns linear; ``None`` for squared
+            errors of expected values, and 1 for quantiles.
     """
 
     values: Literal["expected", "categorical", "quantile"] = pytree_field(static=True, default="expected")
@@ -92,13 +94,13 @@ class DQNAgent(ActionValueAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The network that ``network`` and ``num_atoms`` in the settings describe."""
+        """Build the Q-network from ``network`` and ``num_atoms`` of the settings."""
         options = settings.pop("network")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "noisy"), "key of agent.network.heads")
         heads = {name: checked_value(value, bool, f"agent.network.heads.{name}") for name, value in heads.items()}
-        ends = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
-        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.get("values", cls.values), *ends)
+        support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
+        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.get("values", cls.values), *support)
         network = cls.build_network({**settings, "network": options}, env, num_atoms=num_atoms, **heads)
         return {"network": network}
 
@@ -106,25 +108,28 @@ class DQNAgent(ActionValueAgent):
         super().__post_init__()
         if self.absolute_errors and (self.values != "expected" or self.huber_delta is not None):
             raise ValueError(
-                "agent.absolute_errors=true is for agent.values=expected without agent.huber_delta: leave one out."
+                "agent.absolute_errors=true needs agent.values=expected and agent.huber_delta=null, not "
+                f"agent.values={self.values} and agent.huber_delta={self.huber_delta}: set absolute_errors to false, "
+                "or change these."
             )
         if self.values == "quantile" and self.huber_delta is None:
             raise ValueError(
-                "agent.values=quantile needs agent.huber_delta: a number, small for the plain quantile loss."
+                "agent.values=quantile needs a number for agent.huber_delta, not null: use 1.0, or a small value to "
+                "approximate the plain quantile loss."
             )
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """A fresh network; the target network starts as a copy."""
+        """Initialise the online network; the target network starts as a copy."""
         online = super().init_params(obs_space, action_space, key)
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def acting_params(self, params: Params) -> Params:
-        """Those of the present network."""
+        """Return the parameters of the online network."""
         return params.online
 
     @property
     def support(self) -> jax.Array:
-        """The grid of categorical values, ``[M]``."""
+        """Grid of categorical values, ``[M]``."""
         return jnp.linspace(self.support_low, self.support_high, self.network.num_atoms)
 
     def _expected(self, outputs: jax.Array) -> jax.Array:
@@ -133,13 +138,16 @@ class DQNAgent(ActionValueAgent):
         return outputs.mean(axis=-1) if self.values == "quantile" else outputs
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """Expected returns of all actions, ``[..., A]``; a noisy network has no noise without a key."""
+        """Return the expected returns of all actions, ``[..., A]``; without a key a noisy network has no noise."""
         return self._expected(self.outputs(agent_state, params, obs, key))
 
     def loss(
         self, params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """The temporal-difference loss of a batch ``[N, ...]`` with a key for each row; a truncated step bootstraps."""
+        """Return the temporal-difference loss of a batch ``[N, ...]`` with one key per transition.
+
+        Truncated steps bootstrap from the value of their last observation.
+        """
         noise, next_noise, target_noise = jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0)
         outputs = self.outputs(agent_state, params, batch.obs, noise)
         next_outputs = self.outputs(agent_state, agent_state.params.target, batch.next_obs, target_noise)
@@ -156,7 +164,7 @@ class DQNAgent(ActionValueAgent):
     def _losses(
         self, chosen: jax.Array, rewards: jax.Array, discounts: jax.Array, next_chosen: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Losses and what priorities are made of, both ``[N]``."""
+        """Return the losses and the TD errors that set priorities, both ``[N]``."""
         if self.values == "expected":
             errors = td_error(chosen, rewards, discounts, next_chosen)
             if self.absolute_errors:
@@ -172,12 +180,12 @@ class DQNAgent(ActionValueAgent):
 
 
 class DQNWorkflow(OffPolicyWorkflow):
-    """DQN: a gradient step on each batch; the target network follows in jumps or slowly.
+    """DQN: one gradient step per batch, with periodic (hard or Polyak) updates of the target network.
 
     Attributes:
-        optimizer: of the network.
-        target_update_interval: updates between two of the target network.
-        tau: share of the present network in the target network after such an update; 1 copies.
+        optimizer: optimizer of the network.
+        target_update_interval: gradient steps between two updates of the target network.
+        tau: Polyak step size of an update of the target network; 1 copies.
     """
 
     agent: DQNAgent
@@ -195,13 +203,13 @@ class DQNWorkflow(OffPolicyWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """The optimizer's state, and a count of the updates."""
+        """Return the optimizer's state and a count of the updates."""
         return init_online_optimizer(self.optimizer, agent_state)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One update of the network, and of the target network if it is due."""
+        """Update the network once, and the target network if due."""
         return update_online_and_target(
             self.agent.loss,
             self.optimizer,

@@ -1,9 +1,9 @@
 """Evolutionary reinforcement learning (ERL, Khadka & Tumer 2018, https://arxiv.org/abs/1805.07917).
 
-A population of policies is evolved by the return of whole episodes, and an off-policy learner learns from every step
-that the population takes. Now and then the learner's policy takes the place of an individual: what it has learned
-spreads if it is fit, and is selected away if it is not. The paper's evolutionary part is a genetic algorithm; any
-optimizer that individuals can be given to will do, such as evolution strategies or the cross-entropy method.
+A population of policies evolves by its episode returns, and an off-policy learner learns from every transition of the
+population. Periodically the learner's policy replaces an individual: selection spreads it if it is fit and removes it
+otherwise. The paper evolves by a genetic algorithm; here any optimizer into which individuals can be injected works,
+such as evolution strategies or the cross-entropy method.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from evorl.workflows.nested_learner import learn_in_blocks, row_of
 
 
 class ERLWorkflow(EvolutionGuidedWorkflow):
-    """ERL: episodes of population and learners, updates of the learners, the next generation, injection if it is due.
+    """ERL: episodes of population and learners, updates of the learners, the next generation, injection if due.
 
     Attributes:
-        num_rl_agents: learners K; all learn from the same buffer, by draws of their own.
-        exploration_episodes: episodes in which each of them explores in a generation.
-        injection_period: generations between two in which their policies take the places of the last K individuals.
+        num_rl_agents: number of learners K, which sample separate minibatches from one shared replay buffer.
+        exploration_episodes: exploration episodes of each learner per generation.
+        injection_period: generations between injections, in which the learners' policies replace the last K
+            individuals.
     """
 
     num_rl_agents: int = 1
@@ -37,30 +38,32 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         require_positive(self, "num_rl_agents", "exploration_episodes", "injection_period")
         if self.num_rl_agents > 1 and self.learner.prioritized:
             raise ValueError(
-                f"num_rl_agents={self.num_rl_agents} needs learner.prioritized=false: priorities are those of one."
+                f"num_rl_agents={self.num_rl_agents} needs learner.prioritized=false, not true: the learners share one "
+                "replay buffer, which can hold the priorities of only one. Set num_rl_agents=1 or "
+                "learner.prioritized=false."
             )
         super().__post_init__()
 
     @property
     def num_learners(self) -> int:
-        """``num_rl_agents``."""
+        """Number of learners, ``num_rl_agents``."""
         return self.num_rl_agents
 
     @property
     def num_explorations(self) -> int:
-        """Those of all learners."""
+        """Number of exploration episodes per generation, of all learners together."""
         return self.num_rl_agents * self.exploration_episodes
 
     @property
     def num_injected(self) -> int:
-        """A policy of each learner."""
+        """Number of injected individuals: one policy per learner."""
         return self.num_rl_agents
 
     def guide(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
-        """Updates of every learner; their policies take part in the coming generation if it is time.
+        """Update every learner and, if due, inject their policies into the coming generation.
 
-        The population that was evaluated is gone by then, its worst first: who makes room are the last of the coming
-        generation, with a genetic algorithm children that nobody knows the fitness of.
+        The evaluated population has already been replaced by then. The injected policies replace the last individuals
+        of the coming generation; with a genetic algorithm these are children that have not been evaluated.
         """
         losses, state = self._learn(state, key, num_updates)
         is_due = (num_updates > 0) & ((state.iterations.low + 1) % self.injection_period == 0)
@@ -72,24 +75,24 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
     def _learn(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
         progress = self.progress(state)
 
-        def one_learner(learned: PyTreeDict, key: Key) -> tuple[PyTreeDict, PyTreeDict, Any]:
-            return learn_in_blocks(self.learner, learned, state.replay_state, key, num_updates, progress)
+        def train(learner: PyTreeDict, key: Key) -> tuple[PyTreeDict, PyTreeDict, Any]:
+            return learn_in_blocks(self.learner, learner, state.replay_state, key, num_updates, progress)
 
         if self.num_rl_agents == 1:
-            losses, learned, replay_state = one_learner(row_of(state.learners), key)
-            learners = jax.tree.map(lambda x: x[None], learned)
+            losses, learner, replay_state = train(row_of(state.learners), key)
+            learners = jax.tree.map(lambda x: x[None], learner)
             return losses, state.replace(learners=learners, replay_state=replay_state)
         keys = jax.random.split(key, self.num_rl_agents)
-        losses, learners, _ = jax.vmap(one_learner, out_axes=(0, 0, None))(state.learners, keys)
+        losses, learners, _ = jax.vmap(train, out_axes=(0, 0, None))(state.learners, keys)
         return jax.tree.map(lambda x: x.mean(axis=0), losses), state.replace(learners=learners)
 
     def evaluation(self, state: State) -> PyTreeDict:
-        """Of what the optimizer has found; ``rl_episode_return`` is the mean return of the learners' own policies.
+        """Evaluate the optimizer's solution, and as ``rl_episode_return`` the mean return of the learners' policies.
 
-        All play the same episodes.
+        All policies are evaluated on the same episodes.
         """
-        evolved, learned = state.agent_state.params.policy, state.learners.agent_state.params.policy
-        policies = jax.tree.map(lambda x, rows: jnp.concatenate([x[None], rows]), evolved, learned)
+        solution, learner_policies = state.agent_state.params.policy, state.learners.agent_state.params.policy
+        policies = jax.tree.map(lambda x, rows: jnp.concatenate([x[None], rows]), solution, learner_policies)
 
         def ask(first: jax.Array | int, count: int) -> Params:
             return jax.tree.map(lambda x: jnp.take(x, first + jnp.arange(count), axis=0, mode="clip"), policies)

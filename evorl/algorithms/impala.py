@@ -1,8 +1,8 @@
-"""IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561): an actor-critic that corrects for old policies.
+"""IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561): an actor-critic with off-policy correction.
 
-Each trajectory is learned from in several gradient steps. From the second on the policy is no longer the one that
-acted; V-trace weighs what happened by the clipped ratio of the two. (In the paper it is old because actors and learner
-run apart.)
+Takes several gradient steps on each trajectory. From the second step on, the policy differs from the behaviour policy;
+V-trace corrects for the difference by clipped importance ratios. (In the paper the behaviour policy lags because actors
+and learner run asynchronously.)
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ class IMPALAAgent(ActorCriticAgent):
     """A stochastic policy and a value function.
 
     Attributes:
-        vtrace_lambda: how far targets look ahead before they trust the value function (the remark to eq. 1).
-        clip_rho: bound of the ratios in the temporal differences: which policy's value is learned.
-        clip_c: bound of the ratios that carry later differences back: how fast.
-        clip_policy_rho: bound of the ratios in the policy gradient.
+        vtrace_lambda: factor lambda of the trace coefficients c (the remark to eq. 1): 1 for n-step targets, 0 for
+            one-step targets.
+        clip_rho: bound of the ratios rho of the temporal differences; determines which policy's value is learned.
+        clip_c: bound of the trace coefficients c, which propagate later temporal differences back; determines the speed
+            of convergence.
+        clip_policy_rho: bound of the ratios of the policy gradient.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: whether advantages are standardised in each minibatch.
+        normalize_advantages: standardise advantages in each minibatch.
     """
 
     vtrace_lambda: float = 1.0
@@ -63,7 +65,7 @@ class IMPALAAgent(ActorCriticAgent):
         discount: jax.Array | float,
         progress: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Policy gradient, value error and entropy bonus (section 4.2) of whole trajectories ``[T, B]``."""
+        """Return the loss of trajectories ``[T, B]``: policy gradient, value error and entropy bonus (section 4.2)."""
         (policy, values, _), next_values = self.estimates_of_trajectory(agent_state, params, batch)
         log_prob = policy.log_prob(batch.extras.policy_extras.raw_action)
         targets = vtrace(
@@ -98,9 +100,9 @@ class IMPALAWorkflow(ActorCriticWorkflow):
 
     Attributes:
         num_epochs: passes over each trajectory.
-        num_minibatches: parts of each pass, each with the whole trajectories of some of the environments.
-        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
-            or with every gradient step (``update``). Both reach the same end.
+        num_minibatches: minibatches per epoch, each with the whole trajectories of some of the environments.
+        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+            with every gradient step (``update``). Both reach the same final value.
     """
 
     agent: IMPALAAgent
@@ -121,7 +123,10 @@ class IMPALAWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Epochs of minibatches of whole trajectories; the loss sees the statistics that acted."""
+        """Train for ``num_epochs`` on minibatches of whole trajectories.
+
+        The loss uses the observation statistics with which the trajectory was collected.
+        """
         trajectories = collectives.gather_rows(trajectory, axis=1)
 
         def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:

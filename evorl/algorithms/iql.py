@@ -1,8 +1,9 @@
-"""Implicit Q-learning (IQL, Kostrikov et al. 2021, https://arxiv.org/abs/2110.06169): offline, without asking for
-values of actions that nobody has tried.
+"""Implicit Q-learning (IQL, Kostrikov et al. 2021, https://arxiv.org/abs/2110.06169): offline RL that never queries the
+values of actions outside the dataset.
 
-A network of state values learns an upper expectile of what critics say of the recorded actions: about what the best of
-them are worth. Critics bootstrap from it, and the policy imitates recorded actions, the more the better they were.
+A state-value network learns an upper expectile of the critics' values of the recorded actions, which approximates the
+value of the best of these actions. The critics bootstrap from it, and the policy imitates the recorded actions,
+weighted by their advantage.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, allowed_only, observation_ndim, one_observation, preprocess
+from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import differing_torso
 from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import Categorical, Normal, clip_bounded, squash
@@ -33,18 +35,18 @@ MIN_LOG_STD, MAX_LOG_STD = -5.0, 2.0
 
 
 class IQLAgent(CriticEnsembleAgent):
-    """A stochastic policy, an ensemble of critics with target networks, and a network of state values.
+    """A stochastic policy, an ensemble of critics with target networks, and a state-value network.
 
-    The policy's means are within the bounds of actions by ``tanh``, its standard deviations one vector for all states.
+    ``tanh`` keeps the policy's means within the action bounds; its standard deviation does not depend on the state.
 
     Attributes:
-        value_network: state values ``[...]`` of an observation.
-        discrete: whether actions are numbers.
-        bounded: for each dimension of a Box whether actions are in [-1, 1]; empty for all.
-        expectile: which expectile of the values of recorded actions is learned, tau of the paper: 0.5 is their mean,
-            towards 1 the greatest.
-        advantage_scale: how much more a better action is imitated, beta of the paper: 0 imitates all alike.
-        greatest_weight: the most that an action counts.
+        value_network: maps an observation to state values ``[...]``.
+        discrete: True for discrete actions.
+        bounded: for each dimension of a Box, True if actions are in [-1, 1]; empty if all are.
+        expectile: expectile of the values of recorded actions that is learned, tau of the paper: 0.5 is the mean,
+            1 the maximum.
+        advantage_scale: inverse temperature of the advantage weights, beta of the paper: 0 weighs all actions equally.
+        greatest_weight: upper bound of an action's weight.
     """
 
     value_network: nn.Module = pytree_field(static=True, kw_only=True)
@@ -64,7 +66,7 @@ class IQLAgent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The networks that the settings describe; that of state values is built as the critics are."""
+        """Build the networks from the settings; the state-value network has the critics' architecture."""
         discrete = isinstance(env.action_space, Discrete)
         torso = differing_torso(settings["network"], settings["critic_network"])
         num_actions = num_outputs(env.action_space)
@@ -78,13 +80,13 @@ class IQLAgent(CriticEnsembleAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Fresh networks, each from its own key."""
+        """Initialise the networks, each from its own key."""
         key, value_key = jax.random.split(key)
         value = self.value_network.init(value_key, one_observation(obs_space, self.value_obs_key))
         return super().init_params(obs_space, action_space, key) | {"value": value}
 
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
-        """The action distributions in observations ``[N, ...]``."""
+        """Return the action distributions for observations ``[N, ...]``."""
         outputs = self.policy_outputs(agent_state, policy_params, obs)
         if self.discrete:
             return Categorical(allowed_only(outputs, obs))
@@ -94,34 +96,34 @@ class IQLAgent(CriticEnsembleAgent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Actions drawn from the policy."""
+        """Sample actions from the policy."""
         actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key)
         return actions if self.discrete else clip_bounded(actions, self.bounded), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The mode of the policy."""
+        """Return the mode of the policy."""
         return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
 
     def state_values(self, agent_state: AgentState, value_params: Params, obs: Observation) -> jax.Array:
-        """What observations ``[N, ...]`` are worth, ``[N]``."""
+        """Return the state values ``[N]`` of observations ``[N, ...]``."""
         return apply_network(self.value_network, value_params, preprocess(agent_state, obs, self.value_obs_key))
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """What every critic expects of the actions that are evaluated, ``[K, N]``."""
+        """Return the values of the greedy actions by every critic, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
         return self.critics(agent_state, params["critic"], obs, actions)
 
     def recorded_values(self, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
-        """What recorded actions are worth to the most cautious target critic, ``[N]``."""
+        """Return the values of the recorded actions, ``[N]``: the minimum over the target critics."""
         target_critic = agent_state.params.target_critic
         return self.critics(agent_state, target_critic, batch.obs, batch.actions).min(axis=0)
 
     def value_loss(
         self, value_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """The expectile loss of state values to those of recorded actions (eq. 5)."""
+        """Return the expectile loss of state values against the values of recorded actions (eq. 5)."""
         values = self.state_values(agent_state, value_params, batch.obs)
         errors = jax.lax.stop_gradient(self.recorded_values(agent_state, batch)) - values
         asymmetry = jnp.where(errors < 0.0, 1.0 - self.expectile, self.expectile)
@@ -131,7 +133,7 @@ class IQLAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Squared errors of all critics to what the state value of the successor promises (eq. 6)."""
+        """Return the squared TD errors of all critics, which bootstrap from the next state's value (eq. 6)."""
         next_values = self.state_values(agent_state, agent_state.params.value, batch.next_obs)
         q_values = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)
@@ -141,7 +143,10 @@ class IQLAgent(CriticEnsembleAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Recorded actions made more probable, by the exponential of their advantage (eq. 7); draws nothing."""
+        """Return the negative log-likelihood of recorded actions, weighted by exponentiated advantages (eq. 7).
+
+        The loss is deterministic: ``keys`` are unused.
+        """
         values = self.state_values(agent_state, agent_state.params.value, batch.obs)
         advantages = self.recorded_values(agent_state, batch) - values
         weights = jnp.minimum(jnp.exp(self.advantage_scale * advantages), self.greatest_weight)
@@ -151,13 +156,13 @@ class IQLAgent(CriticEnsembleAgent):
 
 
 class IQLWorkflow(OffPolicyWorkflow):
-    """IQL, offline: state values, then the policy and the critics by them; target networks follow.
+    """IQL, offline: updates state values, policy and critics in turn, then the target networks.
 
     Attributes:
-        actor_optimizer: of the policy.
-        value_optimizer: of the state values.
-        critic_optimizer: of the critics.
-        tau: share of the present critics in their target networks after each update.
+        actor_optimizer: optimizer of the policy.
+        value_optimizer: optimizer of the state-value network.
+        critic_optimizer: optimizer of the critics.
+        tau: Polyak step size of the target networks.
     """
 
     agent: IQLAgent
@@ -172,7 +177,7 @@ class IQLWorkflow(OffPolicyWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = ("value_loss", "critic_loss", "q_value", "actor_loss")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """One state for each group of parameters, by its name."""
+        """Return one optimizer state per group of parameters, by its name."""
         params = agent_state.params
         return PyTreeDict(
             policy=self.actor_optimizer.init(params.policy),
@@ -183,16 +188,16 @@ class IQLWorkflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of each part; nothing is drawn."""
+        """Update each part once; deterministic, ``keys`` are unused."""
         losses = PyTreeDict()
         for part in (
             ("value", self.agent.value_loss, self.value_optimizer),
             ("policy", self.agent.actor_loss, self.actor_optimizer),
             ("critic", self.agent.critic_loss, self.critic_optimizer),
         ):
-            agent_state, opt_state, of_part = update_part(
+            agent_state, opt_state, part_losses = update_part(
                 part, agent_state, opt_state, agent_state, batch, progress=progress
             )
-            losses |= of_part
+            losses |= part_losses
         params = with_target_networks(agent_state.params, self.tau)
         return agent_state.replace(params=params), opt_state, losses

@@ -1,9 +1,9 @@
 """MAP-Elites (Mouret & Clune 2015, https://arxiv.org/abs/1504.04909).
 
-Policies are sorted into cells by what they do, and each cell keeps the best one it has seen. Elites of cells drawn at
-random are varied, along the line to another elite (Vassiliades & Mouret 2018, https://arxiv.org/abs/1804.03906), so
-that the archive fills with policies that are good in many ways. With an archive of centroids it is CVT-MAP-Elites
-(Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
+An archive sorts policies into cells by their behaviour descriptors; each cell keeps the best policy seen so far, its
+elite. Random elites are mutated along the line to another elite (Vassiliades & Mouret 2018,
+https://arxiv.org/abs/1804.03906), so that the archive fills with policies that are both diverse and good. With an
+archive of centroids this is CVT-MAP-Elites (Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from evorl.workflows.quality_diversity import QualityDiversityWorkflow
 
 
 class MAPElitesWorkflow(QualityDiversityWorkflow):
-    """All offspring by variation."""
+    """MAP-Elites: variation makes all offspring."""
 
     agent: PolicyAgent
 
     def offspring(self, state: State, key: Key) -> Params:
-        """Children of random elites."""
+        """Return children of random elites."""
         return self.vary(state, key, self.pop_size)

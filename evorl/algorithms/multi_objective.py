@@ -1,8 +1,8 @@
-"""Policies towards the Pareto front of several objectives: by NSGA-II (Deb et al. 2002,
-https://doi.org/10.1109/4235.996017) or RVEA (Cheng et al. 2016, https://doi.org/10.1109/TEVC.2016.2519378).
+"""Multi-objective policy search by NSGA-II (Deb et al. 2002, https://doi.org/10.1109/4235.996017) or RVEA (Cheng et al.
+2016, https://doi.org/10.1109/TEVC.2016.2519378).
 
-What an environment reports of its steps, such as speed and effort, is added up over an episode, each an objective of
-its own. The population spreads over the trade-offs between them.
+Each objective is the episode return or a quantity that the environment reports at each step, such as speed or effort,
+summed over the episode. The population approximates the Pareto front of these objectives.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from evorl.runs.recording import Chart, Panel, for_each_seed
 from evorl.types import PyTreeDict, State
 from evorl.workflows.evolution import EvolutionWorkflow
 
-RETURN = "return"  # the objective's name
+RETURN = "return"  # name of the objective that is the episode return
 
 
 class MultiObjectiveWorkflow(EvolutionWorkflow):
-    """Generations of policies with several objectives each. It acts by one end of the front.
+    """Evolves a population of policies with several objectives. The agent acts by a policy at one end of the front.
 
     Attributes:
         optimizer: NSGA-II or RVEA.
-        objectives: what is maximised: ``return``, or entries of ``info`` added up over the episode, see
-            ``evaluators.episodes.info_entries``; a minus in front minimises.
-        reference: the point ``[M]`` above which the hypervolume of two objectives is measured.
+        objectives: objectives to maximise: ``return``, or entries of ``info`` summed over the episode, see
+            ``evaluators.episodes.info_entries``; the prefix ``-`` minimises an objective.
+        reference: reference point ``[M]`` of the hypervolume, which is measured for two objectives.
     """
 
     agent: PolicyAgent
@@ -50,35 +50,41 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         num_objectives = self.optimizer.num_objectives
         if len(self.objectives) < 2 or len(self.objectives) != num_objectives:
             raise ValueError(
-                f"objectives={list(self.objectives)}: name at least two, 'return' or entries of info, and as many as "
-                f"optimizer.num_objectives={num_objectives}."
+                f"objectives={list(self.objectives)} has {len(self.objectives)} entries, expected at least 2 and "
+                f"optimizer.num_objectives={num_objectives}: list that number of objectives, each 'return' or an entry "
+                "of info."
             )
         if len(self.reference) != num_objectives:
             raise ValueError(
-                f"reference={list(self.reference)} has to have a number for each of {num_objectives} objectives."
+                f"reference={list(self.reference)} has {len(self.reference)} entries, expected one per objective: "
+                f"{num_objectives}."
             )
         if self.agent.normalize_obs:
             raise ValueError(
-                "agent.normalize_obs=true would change what parents do after they were evaluated: set it to false."
+                "agent.normalize_obs=true would change the behaviour of parents after their evaluation: set it to "
+                "false."
             )
 
     @property
     def env_fields(self) -> tuple[str, ...]:
-        """The objectives but for the return."""
+        """Entries of ``info`` that are objectives."""
         return tuple(name.removeprefix("-") for name in self.objectives if name.removeprefix("-") != RETURN)
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
-        """The objectives ``[P, M]``: means over the episodes."""
+        """Return the objectives ``[P, M]``, averaged over episodes."""
         totals = {**outcomes.totals, RETURN: outcomes.returns}
         for name, total in totals.items():
             if total.shape != outcomes.returns.shape:
-                raise ValueError(f"objectives: {name} is no single number. Name one of its numbers, such as {name}.0.")
+                raise ValueError(
+                    f"objectives: {name} has several components, but an objective is one number: choose a component, "
+                    f"such as {name}.0."
+                )
         signs = [-1.0 if name.startswith("-") else 1.0 for name in self.objectives]
         columns = [totals[name.removeprefix("-")].mean(axis=1) for name in self.objectives]
         return jnp.stack(columns, axis=1) * jnp.asarray(signs)
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
-        """Tell the objectives, and measure the front of the parents that are left."""
+        """Pass the objectives to the optimizer, and measure the front of the selected parents."""
         ec_state = self.optimizer.at_progress(state.ec_state, self.progress(state))
         metrics, state = super().update(state.replace(ec_state=ec_state), batch)
         objectives = state.ec_state.objectives
@@ -90,12 +96,12 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         return metrics, state
 
     def charts(self, state: State) -> Mapping[str, Chart]:
-        """``pareto_front``: the objectives of the parents, those on the front marked; for each seed."""
+        """Return the chart ``pareto_front`` of each seed: the parents' objectives, with the front marked."""
         objectives = jax.device_get(state.ec_state.objectives)
         return for_each_seed("pareto_front", self.execution.num_seeds, lambda i: self._chart(objectives[i]))
 
     def _chart(self, objectives: np.ndarray) -> Chart:
-        objectives = objectives[np.isfinite(objectives).all(axis=1)]  # the others are places for parents to come
+        objectives = objectives[np.isfinite(objectives).all(axis=1)]  # the others are slots of the parents still empty
         objectives = objectives[np.argsort(objectives[:, 0], kind="stable")]
         on_front = np.asarray(non_dominated_ranks(jnp.asarray(objectives)) == 0)
         columns = dict(zip(self.objectives, objectives.T, strict=True))

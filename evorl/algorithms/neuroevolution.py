@@ -1,6 +1,6 @@
-"""Neuroevolution: the parameters of a policy are evolved by the return of whole episodes, without gradients.
+"""Neuroevolution: gradient-free search for policy parameters by episode returns.
 
-The optimizer says which search it is: an evolution strategy such as OpenES (Salimans et al. 2017,
+The optimizer selects the method: an evolution strategy such as OpenES (Salimans et al. 2017,
 https://arxiv.org/abs/1703.03864), augmented random search, the cross-entropy method, CMA-ES, a genetic algorithm (Such
 et al. 2017, https://arxiv.org/abs/1712.06567), or any strategy of evosax.
 """
@@ -11,4 +11,4 @@ from evorl.workflows.evolution import EvolutionWorkflow
 
 
 class NeuroevolutionWorkflow(EvolutionWorkflow):
-    """Generations of policies; each is one compiled step."""
+    """Evolves a population of policies; one iteration is one generation, compiled as a whole."""

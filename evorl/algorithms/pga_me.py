@@ -1,8 +1,8 @@
 """PGA-MAP-Elites (Nilsson & Cully 2021, https://dl.acm.org/doi/10.1145/3449639.3459304).
 
-MAP-Elites beside an off-policy learner. All that individuals live through goes into its replay buffer, and its critics
-pay back with gradients: some offspring are elites that climb them, the others are made by variation. The learner's own
-policy is one of the offspring.
+Combines MAP-Elites with an off-policy learner. The transitions of all individuals go to the learner's replay buffer.
+Some offspring are elites improved by gradients of the learner's critics, the others are made by variation; one is the
+learner's own policy.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
+from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops.optimization import Optimizer
-from evorl.ops.trees import split_leading_axis
-from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
+from evorl.workflows.learner_emitter import LearnerEmitter
 from evorl.workflows.nested_learner import read_config_with_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.policy_improvement import improved_policies
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
 
 
 class PGAMEWorkflow(QualityDiversityWorkflow):
-    """Offspring by variation and by the gradients of a learner that learns from the transitions of all.
+    """PGA-MAP-Elites: offspring by variation, and by gradients of a learner that learns from all transitions.
 
     Attributes:
-        learner: an off-policy workflow with critics of which a policy learns (algorithm 2). It makes as many updates
-            in each iteration as it is set to.
-        gradient_share: share of the offspring made by gradients, the learner's own policy being one of them.
-        policy_optimizer: of these offspring (algorithm 4), begun anew for each.
-        policy_updates: gradient steps to make one.
-        policy_batch_size: transitions in each step.
+        learner: off-policy workflow whose critics improve a policy (algorithm 2), TD3 in the paper; it makes its
+            ``updates_per_iteration`` in each generation.
+        gradient_share: fraction of the offspring made by gradients, including the learner's own policy.
+        policy_optimizer: optimizer of these offspring (algorithm 4), whose state starts fresh for each.
+        policy_updates: number of gradient steps per offspring.
+        policy_batch_size: number of transitions per gradient step.
     """
 
     learner: OffPolicyWorkflow = pytree_field(kw_only=True)
@@ -47,11 +45,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.learner.updates_per_iteration != self.learner.most_updates:
-            raise ValueError(
-                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g}: a generation has a whole "
-                "number of updates."
-            )
+        self.emitter.check()
         if self.num_by_gradients < 2:
             raise ValueError(
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
@@ -61,71 +55,50 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Build it, and the learner, which ``learner`` describes with a ``workflow`` key; its agent acts for all.
+        """Build the workflow, and its learner from ``learner``, a config with a ``workflow`` key; its agent is shared.
 
         Raises:
-            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+            ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
         """
         if config.get("agent"):
             raise ValueError("agent is the learner's here: give learner.agent instead.")
         return cls(**read_config_with_learner(cls, config))
 
     @property
+    def emitter(self) -> LearnerEmitter:
+        """Makes the offspring by gradients."""
+        return LearnerEmitter(self.learner, self.policy_optimizer, self.policy_updates, self.policy_batch_size)
+
+    @property
     def num_by_gradients(self) -> int:
-        """Offspring that are made by gradients, the learner's policy among them."""
+        """Number of offspring made by gradients, including the learner's policy."""
         return round(self.gradient_share * self.pop_size)
 
     @property
     def recorded_entries(self) -> tuple[str, ...]:
-        """What the replay buffer wants."""
-        return ("termination",)
+        """Entries of ``info`` that the replay buffer needs."""
+        return LearnerEmitter.recorded_entries
 
     def setup(self, key: Key) -> State:
-        """Fresh policies, an empty archive and a fresh learner."""
+        """Initialise the policies, an empty archive and the learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
-        state.learner = self.learner.init_learning(learner_key)
+        state.learner = self.emitter.init(learner_key)
         return state
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
-        """Store all transitions and train the learner; then as every archive's workflow."""
+        """Store all transitions and train the learner, then update the archive and breed, as in the base class."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        learner = self.learner.store(state.learner, *transition_rows(batch))
-        losses, learner = self.learner.learn_repeatedly(
-            learner, sample_key, learn_key, self.learner.most_updates, self.progress(state)
-        )
+        progress = self.progress(state)
+        losses, learner = self.emitter.learn(state.learner, batch, sample_key, learn_key, progress)
         metrics, state = super().update(state.replace(key=key, learner=learner), batch)
         return metrics | losses, state
 
     def offspring(self, state: State, key: Key) -> Params:
-        """By variation, by gradients, and the learner's policy: in this order."""
+        """Return the offspring by variation, those by gradients, and the learner's policy, in this order."""
         variation_key, gradient_key = jax.random.split(key)
         varied = self.vary(state, variation_key, self.pop_size - self.num_by_gradients)
-        improved = self._improved(state, gradient_key, self.num_by_gradients - 1)
-        greedy = state.learner.agent_state.params.policy
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, improved, _row(greedy))
-
-    def _improved(self, state: State, key: Key, num: int) -> Params:
-        """``num`` elites that have climbed the learner's critics."""
-        parent_key, learn_key = jax.random.split(key)
-        parents = self.archive.sample(state.archive_state, parent_key, num)
-
-        def draw(key: Key, num_batches: int) -> SampleBatch:
-            num_drawn = num_batches * self.policy_batch_size
-            batch = self.learner.replay_buffer.sample(state.learner.replay_state, key, num_drawn)
-            return split_leading_axis(SampleBatch(obs=batch.obs), num_batches, self.policy_batch_size)
-
-        return improved_policies(
-            self.learner,
-            state.learner.agent_state,
-            parents,
-            draw,
-            self.policy_updates,
-            learn_key,
-            self.policy_optimizer,
-            self.progress(state),
-        )[0]
-
-
-def _row(tree: Params) -> Params:
-    return jax.tree.map(lambda x: x[None], tree)
+        parent_key, climb_key = jax.random.split(gradient_key)
+        parents = self.archive.sample(state.archive_state, parent_key, self.num_by_gradients - 1)
+        by_gradients = self.emitter.emit(state.learner, parents, climb_key, self.progress(state))
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, by_gradients)

@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
 
-A trajectory is learned from several times over; the probability ratio to the policy that collected it is clipped, so
-that no update goes far from that policy. Advantages are estimated by GAE.
+Trains for several epochs on each trajectory; the probability ratio to the policy that collected it is clipped, so that
+updates stay near that policy. Advantages are estimated by GAE.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class PPOAgent(ActorCriticAgent):
     """A stochastic policy and a value function.
 
     Attributes:
-        clip_epsilon: the ratio counts within ``1 - clip_epsilon`` and ``1 + clip_epsilon``.
-        value_clip_epsilon: values may move this far from those at collection; ``None`` for no limit.
+        clip_epsilon: the ratio is clipped to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
+        value_clip_epsilon: bound of the change of values since collection; ``None`` disables it.
         value_coefficient: weight of the value loss.
-        value_l2: weight of the squared parameters of the value network in the loss; ``None`` for none.
+        value_l2: weight of the L2 penalty on the value network's parameters; ``None`` disables it.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: whether advantages are standardised in each minibatch.
+        normalize_advantages: standardise advantages in each minibatch.
     """
 
     clip_epsilon: float | Schedule = 0.2
@@ -58,7 +58,7 @@ class PPOAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Clipped surrogate, value error and entropy bonus of a minibatch (eq. 9 of the paper)."""
+        """Return the loss of a minibatch: clipped surrogate, value error and entropy bonus (eq. 9 of the paper)."""
         policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
         log_ratio = policy.log_prob(batch.raw_actions) - batch.log_probs
         clip_epsilon = value_at(self.clip_epsilon, progress)
@@ -82,21 +82,21 @@ class PPOAgent(ActorCriticAgent):
 
 
 class PPOWorkflow(ActorCriticWorkflow):
-    """PPO: targets once per trajectory, then several epochs of minibatches.
+    """PPO: computes targets once per trajectory, then trains for several epochs of minibatches.
 
     Attributes:
-        gae_lambda: how far advantages look ahead before they trust the value function.
+        gae_lambda: lambda of generalised advantage estimation (GAE).
         num_epochs: passes over each trajectory.
-        num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` are then those of the
-            policy. The two networks have optimizers of their own, with the same settings, and the one with more passes
-            goes on alone. ``None`` steps both together, ``num_epochs`` times.
-        num_minibatches: parts of each pass.
-        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
-            or with every gradient step (``update``). Both reach the same end.
-        whole_trajectories: minibatches are the whole trajectories of some of the environments, not single steps of any;
-            those of a recurrent agent always are.
-        target_kl: stop learning from a trajectory once the approximate KL divergence from the policy that collected it
-            exceeds this; ``None`` never stops. Passes of the value function alone go on.
+        num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` then counts passes of the
+            policy. Each network then has its own optimizer, with the same settings, and the network with more passes
+            continues alone. ``None`` updates both together, ``num_epochs`` times.
+        num_minibatches: minibatches per epoch.
+        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+            with every gradient step (``update``). Both reach the same final value.
+        whole_trajectories: minibatches contain the whole trajectories of some of the environments instead of single
+            steps; always so for a recurrent agent.
+        target_kl: stop updating the policy on a trajectory once the approximate KL divergence from the policy that
+            collected it exceeds this; ``None`` disables early stopping. Passes of the value function alone continue.
     """
 
     agent: PPOAgent
@@ -124,9 +124,9 @@ class PPOWorkflow(ActorCriticWorkflow):
             require_positive(self, "num_value_epochs")
             if self.agent.network.shared is not None:
                 raise ValueError(
-                    f"num_value_epochs={self.num_value_epochs} counts passes of a value network of its own, and "
-                    "agent.network.shared=true has one network for both: set agent.network.shared=false, or leave "
-                    "num_value_epochs out."
+                    f"num_value_epochs={self.num_value_epochs} needs a separate value network, but "
+                    "agent.network.shared=true shares it with the policy: set agent.network.shared=false, or remove "
+                    "num_value_epochs."
                 )
 
     @property
@@ -134,7 +134,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return self.whole_trajectories or self.agent.is_recurrent
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """The optimizer's state; with ``num_value_epochs`` one for each network."""
+        """Return the optimizer's state; with ``num_value_epochs`` one per network."""
         if self.num_value_epochs is None:
             return super().init_optimizers(agent_state)
         params = agent_state.params
@@ -143,7 +143,10 @@ class PPOWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Epochs of minibatches over a trajectory with its advantages; all losses see the statistics that acted."""
+        """Train for several epochs of minibatches on a trajectory and its advantages.
+
+        All losses use the observation statistics with which the trajectory was collected.
+        """
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         batch = collectives.gather_rows(batch, axis=1)
         carry = (agent_state.params, opt_state, jnp.bool_(True))
@@ -171,18 +174,18 @@ class PPOWorkflow(ActorCriticWorkflow):
         return gradient_step(self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=inputs[-1])
 
     def _step_apart(self, part: str, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
-        """Step one network, or each of the two if no ``part`` is named, by its own optimizer."""
-        moved, states, losses = {}, {}, PyTreeDict()
+        """Update the network ``part``, or both networks if it is empty, each with its own optimizer."""
+        updated, states, losses = {}, {}, PyTreeDict()
 
         def loss(trained: Params) -> tuple[jax.Array, PyTreeDict]:
             return self.agent.loss(params.replace(**trained), *inputs)
 
         for name in (part,) if part else _PARTS:
             optimizer = self.step_optimizer if name == "value" else self.optimizer
-            before = PyTreeDict({name: params[name]})
-            after, states[name], losses = gradient_step(loss, optimizer, before, opt_state[name], progress=inputs[-1])
-            moved |= after
-        return params.replace(**moved), opt_state.replace(**states), losses
+            subset = PyTreeDict({name: params[name]})
+            subset, states[name], losses = gradient_step(loss, optimizer, subset, opt_state[name], progress=inputs[-1])
+            updated |= subset
+        return params.replace(**updated), opt_state.replace(**states), losses
 
 
 def _scan_apart(workflow: PPOWorkflow, update: Any, carry: Any, rows: Any, begin: Begin) -> tuple[Any, PyTreeDict]:

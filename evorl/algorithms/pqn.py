@@ -1,8 +1,8 @@
 """Parallelised Q-network (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning",
 https://arxiv.org/abs/2407.04811).
 
-Q-learning without a replay buffer and without a target network: many environments side by side give the variety, layer
-normalisation keeps temporal differences stable, and Q(lambda) returns carry rewards back over each trajectory.
+Q-learning without a replay buffer and without a target network: many parallel environments decorrelate the data, layer
+normalisation keeps temporal-difference learning stable, and targets are Q(lambda) returns over each trajectory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState, allowed_only
+from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
 from evorl.config.values import require_positive
 from evorl.ops import collectives
@@ -27,7 +28,7 @@ from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, sca
 
 
 class PQNAgent(ActionValueAgent):
-    """Values of discrete actions; its network is best normalised by layers."""
+    """Action values of discrete actions; the network should have layer normalisation (the default)."""
 
     part_settings: ClassVar[PyTreeNode] = ActionValueSettings(
         network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)
@@ -40,7 +41,7 @@ class PQNAgent(ActionValueAgent):
         discount: jax.Array | float,
         q_lambda: jax.Array | float,
     ) -> SampleBatch:
-        """What the loss needs of a trajectory ``[T, B]``: observations, actions, and ``targets`` in its extras.
+        """Return the loss's inputs of a trajectory ``[T, B]``: observations, actions, and ``targets`` in ``extras``.
 
         Targets are Peng's Q(lambda) returns (eq. 4 of the paper and the text below it):
         ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a)]``, cut where an episode ends.
@@ -52,21 +53,21 @@ class PQNAgent(ActionValueAgent):
         return SampleBatch(obs=trajectory.obs, actions=trajectory.actions, extras=PyTreeDict(targets=targets))
 
     def loss(self, params: Params, agent_state: AgentState, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
-        """Half the squared error to the targets of a minibatch ``[N, ...]`` (algorithm 1 of the paper)."""
+        """Return half the squared error to the targets of a minibatch ``[N, ...]`` (algorithm 1 of the paper)."""
         chosen = values_of_actions(self.q_values(agent_state, params, batch.obs), batch.actions)
         loss = 0.5 * squared_error(chosen, batch.extras.targets).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())
 
 
 class PQNWorkflow(OnPolicyWorkflow):
-    """PQN: targets once per trajectory, then several epochs of minibatches.
+    """PQN: computes targets once per trajectory, then trains for several epochs of minibatches.
 
     Attributes:
-        q_lambda: how far targets look ahead before they trust the action values.
+        q_lambda: lambda of the Q(lambda) returns: 0 for one-step targets, 1 for returns over the whole trajectory.
         num_epochs: passes over each trajectory.
-        num_minibatches: parts of each pass.
-        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
-            or with every gradient step (``update``). Both reach the same end.
+        num_minibatches: minibatches per epoch.
+        schedule_step: when schedules advance: once per trajectory, with the environment steps (``environment``), or
+            with every gradient step (``update``). Both reach the same final value.
     """
 
     agent: PQNAgent
@@ -88,7 +89,10 @@ class PQNWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Epochs of minibatches over a trajectory with its targets; the loss sees the statistics that acted."""
+        """Train for several epochs of minibatches on a trajectory and its targets.
+
+        The loss uses the observation statistics with which the trajectory was collected.
+        """
         batch = self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda)
         batch = collectives.gather_rows(batch, axis=1).flatten()
 

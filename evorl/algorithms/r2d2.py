@@ -1,9 +1,9 @@
 """R2D2: recurrent replay (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
 
-Q-learning with a recurrent network. What is replayed are sequences, each from the recurrent state that was stored with
-its first step; the first steps of a sequence only bring that state up to date ("burn-in"), the others are learned from.
-Double (van Hasselt et al. 2016), dueling (Wang et al. 2016), n-step and prioritized (Schaul et al. 2016) as in the
-paper, without its actors on many machines and without actions and rewards among the observations.
+Q-learning with a recurrent network. Replays sequences, each starting from the recurrent state that was stored with its
+first step; the first steps of a sequence only update that state ("burn-in"), the loss covers the others. Uses double
+Q-learning (van Hasselt et al. 2016), dueling heads (Wang et al. 2016), n-step returns and prioritized replay (Schaul et
+al. 2016), as in the paper; without its distributed actors, and without previous actions and rewards as observations.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import AgentState, allowed_only, observation_ndim, one_observation, preprocess
+from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions_along
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import RecurrentValueSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_value, require_positive
@@ -45,13 +46,13 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
 class R2D2Agent(ActionValueAgent):
-    """Action values of discrete actions that depend on the episode so far, with a target network.
+    """Recurrent action values of discrete actions, with a target network.
 
     Attributes:
-        network: values ``[..., A]`` of an observation and the recurrent state.
-        double: whether the present network chooses the action whose value the target network gives.
-        rescaling_epsilon: the constant in the squashed scale in which values are learned; ``None`` for the plain one.
-        priority_mix: share of the greatest absolute error, beside the mean one, in a sequence's priority (eta).
+        network: maps an observation and a recurrent state to values ``[..., A]`` and the next recurrent state.
+        double: select the bootstrap action by the online network instead of the target network (double Q-learning).
+        rescaling_epsilon: constant epsilon of the value rescaling; ``None`` disables rescaling.
+        priority_mix: weight eta of the maximum absolute TD error in a sequence's priority; that of the mean is 1 - eta.
     """
 
     network: RecurrentNetwork = pytree_field(static=True)
@@ -61,15 +62,15 @@ class R2D2Agent(ActionValueAgent):
 
     ranges: ClassVar[Mapping[str, str]] = {"rescaling_epsilon": "(0, inf)", "priority_mix": "[0, 1]"}
     part_settings: ClassVar[PyTreeNode] = RecurrentValueSettings()
-    can_draw_epsilon: ClassVar[bool] = False  # the recurrent state is the network's alone
+    can_draw_epsilon: ClassVar[bool] = False  # recurrent_state holds the network's state only
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The network that ``network`` in the settings describes."""
+        """Build the network from ``network`` of the settings."""
         options = settings.pop("network")
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
-            raise ValueError("R2D2 needs agent.network.recurrent, which is null: choose gru, lstm or dilated_lstm.")
+            raise ValueError("R2D2 needs agent.network.recurrent, but it is null: choose gru, lstm or dilated_lstm.")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "layers"), "key of agent.network.heads")
         dueling = checked_value(heads.get("dueling", True), bool, "agent.network.heads.dueling")
@@ -82,28 +83,28 @@ class R2D2Agent(ActionValueAgent):
         return {"network": assemble(torso, cell, layers, head, axes)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """A fresh network; the target network starts as a copy."""
+        """Initialise the online network; the target network starts as a copy."""
         online = self.network.init(key, one_observation(obs_space, self.obs_key), self.network.initial_state((1,)))
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Also the recurrent state of an episode that starts."""
+        """Initialise the agent; ``recurrent_state`` is the network's state at the start of an episode."""
         return super().init(obs_space, action_space, key).replace(recurrent_state=self.network.initial_state())
 
     def q_values_and_state(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any
     ) -> tuple[jax.Array, Any]:
-        """Values of all actions ``[..., A]`` in observations ``[..., *observation]``, and the recurrent state after.
+        """Return the values ``[..., A]`` of all actions for observations ``[..., *observation]``, and the next state.
 
-        Those of forbidden actions are ``-inf``: by these values actions are chosen.
+        Values of masked actions are ``-inf``, so that they are never selected.
         """
-        values, after = self.network.apply(params, preprocess(agent_state, obs, self.obs_key), recurrent_state)
-        return allowed_only(values, obs), after
+        values, next_state = self.network.apply(params, preprocess(agent_state, obs, self.obs_key), recurrent_state)
+        return allowed_only(values, obs), next_state
 
     def q_values_along(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, starts: jax.Array
     ) -> tuple[jax.Array, Any]:
-        """The same along sequences ``[T, B]`` with the recurrent state before them; see ``RecurrentNetwork.unroll``."""
+        """Return values, unmasked, and recurrent states along sequences ``[T, B]``; see ``RecurrentNetwork.unroll``."""
         obs = preprocess(agent_state, obs, self.obs_key)
         values, recurrent_states = self.network.apply(params, obs, recurrent_state, starts, method="unroll")
         return values, recurrent_states
@@ -112,13 +113,13 @@ class R2D2Agent(ActionValueAgent):
         self, agent_state: AgentState, sample_batch: SampleBatch
     ) -> tuple[jax.Array, PolicyExtras]:
         obs, recurrent_state = sample_batch.obs, sample_batch.extras.recurrent_state
-        q_values, after = self.q_values_and_state(agent_state, agent_state.params.online, obs, recurrent_state)
-        return q_values, PyTreeDict(recurrent_state=after)
+        q_values, next_state = self.q_values_and_state(agent_state, agent_state.params.online, obs, recurrent_state)
+        return q_values, PyTreeDict(recurrent_state=next_state)
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Epsilon-greedy actions."""
+        """Return epsilon-greedy actions."""
         q_values, extras = self._q_values_and_extras(agent_state, sample_batch)
         epsilon = value_at(self.epsilon, 0.0) if agent_state.extra_state is None else agent_state.extra_state
         return epsilon_greedy(key, q_values, epsilon), extras
@@ -126,14 +127,14 @@ class R2D2Agent(ActionValueAgent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The actions of the greatest value."""
+        """Return the greedy actions."""
         q_values, extras = self._q_values_and_extras(agent_state, sample_batch)
         return jnp.argmax(q_values, axis=-1).astype(jnp.int32), extras
 
     def _values_after_burn_in(
         self, agent_state: AgentState, params: Params, batch: SampleBatch, burn_in: int
     ) -> tuple[jax.Array, jax.Array]:
-        """Values of the observations and of their true successors, ``[T - burn_in, N, A]`` each (section 3)."""
+        """Return the values of observations and of their true successors, each ``[T - burn_in, N, A]`` (section 3)."""
         recurrent_state, starts = batch.extras.recurrent_state, batch.extras.starts
         if burn_in:
             early = jax.tree.map(lambda x: x[:burn_in], batch.obs)
@@ -152,7 +153,7 @@ class R2D2Agent(ActionValueAgent):
         n_step: int,
         discount: jax.Array | float,
     ) -> tuple[jax.Array, PyTreeDict]:
-        """The temporal-difference loss of sequences ``[N, T, ...]`` (section 2.3); a truncated step bootstraps."""
+        """Return the TD loss of sequences ``[N, T, ...]`` (section 2.3); truncated steps bootstrap."""
         batch = with_swapped_axes(batch)
         values, next_values = self._values_after_burn_in(agent_state, params, batch, burn_in)
         _, target_values = self._values_after_burn_in(agent_state, agent_state.params.target, batch, burn_in)
@@ -173,17 +174,17 @@ class R2D2Agent(ActionValueAgent):
 
 
 class R2D2Workflow(OffPolicyWorkflow):
-    """R2D2: a gradient step on each batch of sequences; the target network follows in jumps or slowly.
+    """R2D2: one gradient step per batch of sequences, with periodic (hard or Polyak) updates of the target network.
 
-    A batch has ``batch_size`` sequences. Nothing is learned before there is a whole one.
+    A batch has ``batch_size`` sequences. Training starts when the replay buffer has a whole sequence.
 
     Attributes:
-        optimizer: of the network.
-        target_update_interval: updates between two of the target network.
-        tau: share of the present network in the target network after such an update; 1 copies.
-        burn_in: first steps of a sequence, which only bring the recurrent state up to date; ``None`` for none.
-        sequence_length: the steps after them, which are learned from.
-        sequence_period: steps of an environment from the start of one sequence to that of the next.
+        optimizer: optimizer of the network.
+        target_update_interval: gradient steps between two updates of the target network.
+        tau: Polyak step size of an update of the target network; 1 copies.
+        burn_in: number of first steps of a sequence that only update the recurrent state; ``None`` for 0.
+        sequence_length: number of steps after the burn-in, which the loss covers.
+        sequence_period: environment steps between the starts of two consecutive sequences of an environment.
     """
 
     agent: R2D2Agent
@@ -214,7 +215,7 @@ class R2D2Workflow(OffPolicyWorkflow):
 
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
-        """Where steps are kept, drawn as starts of sequences."""
+        """Replay buffer of steps, which samples the starts of sequences."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
         sequences = {"length": (self.burn_in or 0) + self.sequence_length, "period": self.sequence_period}
         if self.prioritized:
@@ -222,7 +223,7 @@ class R2D2Workflow(OffPolicyWorkflow):
         return SequenceReplayBuffer(**size, **sequences)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
-        """Sequences ``[M, T, ...]``."""
+        """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""
         length = self.replay_buffer.length
         return with_swapped_axes(take_sequences(replay_state, rows, envs, self.num_stored_envs, length))
 
@@ -231,13 +232,13 @@ class R2D2Workflow(OffPolicyWorkflow):
         return jnp.where(has_sequences, super()._num_updates(state), 0)
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """The optimizer's state, and a count of the updates."""
+        """Return the optimizer's state and a count of the updates."""
         return init_online_optimizer(self.optimizer, agent_state)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One update of the network, and of the target network if it is due."""
+        """Update the network once, and the target network if due."""
         return update_online_and_target(
             functools.partial(self.agent.loss, burn_in=self.burn_in or 0, n_step=self.n_step, discount=self.discount),
             self.optimizer,

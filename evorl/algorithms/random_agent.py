@@ -1,6 +1,6 @@
-"""The random baseline: acts uniformly at random and learns nothing.
+"""Random baseline: acts uniformly at random and does not learn.
 
-It measures what an environment gives for nothing, and how fast it can be stepped.
+Measures the return of a random policy, and the throughput of an environment.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState, RandomAgent
+from evorl.agent import AgentState
+from evorl.agents.random_actions import RandomAgent
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict
 from evorl.workflows.on_policy import OnPolicyWorkflow
 
 
 class RandomAgentWorkflow(OnPolicyWorkflow):
-    """Rollouts of a ``RandomAgent``; only episodes are counted."""
+    """Runs rollouts of a ``RandomAgent`` and reports its episodes."""
 
     agent: RandomAgent
     total_timesteps: float = 1e5
@@ -26,5 +27,5 @@ class RandomAgentWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Nothing to learn; the mean reward of a step is reported."""
+        """Return the states unchanged, and the mean reward per step."""
         return agent_state, opt_state, PyTreeDict(reward=trajectory.rewards.mean())

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992, https://doi.org/10.1007/BF00992696; Sutton & Barto 2018, sections 13.3 and 13.4).
 
-The log-probability of every action is raised by the return that followed it, as it was sampled, less a baseline if one
-is learned. Only steps whose episode has come to its end are learned from.
+A policy gradient with sampled (Monte Carlo) returns, less a baseline if one is learned. Only steps of episodes that
+ended within the trajectory count.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from evorl.workflows.on_policy import ActorCriticWorkflow
 
 
 class ReinforceSettings(ActorCriticSettings):
-    """What is built of the agent.
+    """Settings of the networks.
 
     Attributes:
-        baseline: learn a value function, and subtract it from the returns.
+        baseline: learn a value function and subtract it from the returns.
     """
 
     baseline: bool = True
 
 
 class ReinforceAgent(ActorCriticAgent):
-    """A stochastic policy, and a value function as a baseline if wanted.
+    """A stochastic policy, and optionally a value function as baseline.
 
     Attributes:
         value_coefficient: weight of the baseline's loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: whether returns less the baseline are standardised over each trajectory.
+        normalize_advantages: standardise advantages (returns less the baseline) over each trajectory.
     """
 
     value_coefficient: float = 0.5
@@ -54,7 +54,7 @@ class ReinforceAgent(ActorCriticAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """As every actor-critic's, but that ``baseline: false`` in the settings leaves the value network out."""
+        """Build the actor-critic network, without the value network if ``baseline`` of the settings is false."""
         baseline = settings.pop("baseline")
         parts = super().parts(settings, env)
         return parts if baseline else parts | {"network": parts["network"].clone(value=None)}
@@ -62,11 +62,10 @@ class ReinforceAgent(ActorCriticAgent):
     def batch_with_returns(
         self, agent_state: AgentState, trajectory: SampleBatch, discount: jax.Array | float
     ) -> ActorCriticBatch:
-        """A trajectory ``[T, B]`` with sampled returns as targets, and advantages over the baseline.
+        """Return a trajectory ``[T, B]`` with sampled returns as targets, and advantages over the baseline.
 
-        Weights are 0 for steps whose episode goes on after the trajectory.
-
-        With a baseline, the value of the last observation stands for what would have followed a time limit.
+        Weights are 0 for steps of episodes that did not end within the trajectory. With a baseline, episodes truncated
+        by a time limit bootstrap from the value of their last observation.
         """
         rewards, values = trajectory.rewards, 0.0
         if self.network.value is not None:
@@ -82,7 +81,7 @@ class ReinforceAgent(ActorCriticAgent):
         return self.batch_of(trajectory, advantages=advantages, targets=returns, weights=weights)
 
     def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
-        """``-log pi(a|s) (G - b(s))`` (eq. 13.11 of Sutton & Barto) and ``(b(s) - G)^2``, means over a batch."""
+        """Return the mean of ``-log pi(a|s) (G - b(s))`` (eq. 13.11 of Sutton & Barto) and of ``(b(s) - G)^2``."""
         policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
         log_prob = policy.log_prob(batch.raw_actions)
         policy_loss = (batch.weights * policy_gradient(log_prob, batch.advantages)).mean()
@@ -96,7 +95,7 @@ class ReinforceAgent(ActorCriticAgent):
 
 
 class ReinforceWorkflow(ActorCriticWorkflow):
-    """REINFORCE: one gradient step on the finished episodes of each trajectory."""
+    """REINFORCE: one gradient step on the completed episodes of each trajectory."""
 
     agent: ReinforceAgent
     total_timesteps: float = 5e5
@@ -108,7 +107,10 @@ class ReinforceWorkflow(ActorCriticWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One step on a trajectory with its returns; the loss sees the statistics that acted."""
+        """Take one gradient step on a trajectory and its returns.
+
+        The loss uses the observation statistics with which the trajectory was collected.
+        """
         batch = self.agent.batch_with_returns(agent_state, trajectory, self.discount)
         params, opt_state, losses = gradient_step(
             self.agent.loss, self.step_optimizer, agent_state.params, opt_state, agent_state, batch, progress=progress

@@ -1,9 +1,10 @@
 """Soft actor-critic (SAC, Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905), also for discrete actions
 (Christodoulou 2019, https://arxiv.org/abs/1910.07207).
 
-An off-policy actor-critic that maximises the return and the policy's entropy; the temperature that weighs the two is
-adapted so that the entropy stays near a target. An ensemble of critics guards against overestimated values. Equations
-are those of the first paper, with discrete actions those of the second. TQC, CrossQ and DisCor are changes of it.
+An off-policy actor-critic that maximises the return and the policy's entropy; the temperature, which weighs the
+entropy, is adapted so that the entropy stays near a target. The minimum over an ensemble of critics limits
+overestimation. Equation numbers refer to the first paper, for discrete actions to the second. TQC, CrossQ and DisCor
+derive from this module.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, action_distribution, allowed_only
+from evorl.agent import AgentState, action_distribution
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.observations import allowed_only
 from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
@@ -33,11 +35,11 @@ class SACAgent(CriticEnsembleAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a temperature.
 
     Attributes:
-        distribution: the action distribution: tanh-normal, or categorical.
-        temperature: the first weight of the entropy.
-        adaptive_temperature: whether the temperature follows the target entropy.
-        target_entropy_scale: the target entropy is minus this per dimension of a box, or this share of the greatest
-            entropy of discrete actions; ``None`` for 1.0 and 0.5.
+        distribution: action distribution: tanh-normal or categorical.
+        temperature: initial entropy coefficient alpha.
+        adaptive_temperature: adapt the temperature so that the entropy approaches its target.
+        target_entropy_scale: the target entropy is minus this number per dimension of a box, or this fraction of the
+            maximum entropy of discrete actions; ``None`` for 1.0 and 0.5.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
@@ -49,50 +51,50 @@ class SACAgent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The networks that the settings describe, and the distribution for the action space."""
+        """Build the networks from the settings, and the distribution for the action space."""
         distribution = action_distribution(env.action_space)
         networks = cls.build_networks(settings, env, distribution.num_parameters)
         return {**networks, "distribution": distribution}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Fresh networks and the first temperature."""
+        """Initialise the networks and the temperature."""
         params = super().init_params(obs_space, action_space, key)
         return params | {"log_temperature": jnp.log(jnp.float32(self.temperature))}
 
     @property
     def target_entropy(self) -> jax.Array | float:
-        """The entropy that the temperature aims at, in nats."""
+        """Target of the policy's entropy, in nats."""
         size = self.distribution.size
-        # A share of 1 would ask for uniformly random actions.
-        unit, usual_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
-        return unit * (usual_scale if self.target_entropy_scale is None else self.target_entropy_scale)
+        # For discrete actions a scale of 1 would require uniformly random actions.
+        unit, default_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
+        return unit * (default_scale if self.target_entropy_scale is None else self.target_entropy_scale)
 
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
-        """The action distributions in observations ``[N, ...]``."""
+        """Return the action distributions for observations ``[N, ...]``."""
         outputs = self.policy_outputs(agent_state, policy_params, obs)
         return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Actions drawn from the policy."""
+        """Sample actions from the policy."""
         return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The mode of the policy."""
+        """Return the mode of the policy."""
         return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """What every critic expects of the actions that are evaluated, ``[K, N]``."""
+        """Return the values of the greedy actions by every critic, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
         return self.critics(agent_state, params["critic"], obs, actions)
 
     def sample_actions(self, policy: Any, keys: Key) -> tuple[Action | None, jax.Array, jax.Array]:
-        """Actions of a policy, their log-probability and the entropy, ``[N]``.
+        """Sample actions; return them, their log-probability and the entropy, ``[N]`` each.
 
-        With discrete actions none is drawn (``None``): the log-probability is its expectation over all of them.
+        For discrete actions none is sampled (``None`` is returned), and the log-probability is its expectation.
         """
         if self.distribution.is_discrete:
             entropy = policy.entropy()
@@ -101,19 +103,19 @@ class SACAgent(CriticEnsembleAgent):
         return actions, log_prob, -log_prob
 
     def expectation(self, policy: Any, outputs: jax.Array) -> jax.Array:
-        """Of discrete actions the expectation of ``[..., N, A]`` over the policy, ``[..., N]``; else ``outputs``."""
+        """Return the expectation over a discrete policy, from ``[..., N, A]`` to ``[..., N]``; else ``outputs``."""
         return (policy.probs * outputs).sum(axis=-1) if self.distribution.is_discrete else outputs
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
-        """One value, which the policy maximises, of those of all critics: the least. To ``[N, ...]``."""
+        """Return the minimum over the critic ensemble (clipped double Q-learning), from ``[K, N, ...]``."""
         return outputs.min(axis=0)
 
     def soft_values(
         self, policy: Any, agent_state: AgentState, critic_params: Params, obs: Observation, keys: Key
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Of the policy in each observation: the critics' pooled value, the log-probability and the entropy, ``[N]``.
+        """Return the pooled value, the log-probability and the entropy of the policy for each observation, ``[N]``.
 
-        With discrete actions the first two are expectations over all actions; otherwise of one drawn action.
+        The first two are expectations over all actions if actions are discrete, else they belong to one sampled action.
         """
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
@@ -122,7 +124,10 @@ class SACAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Squared soft Bellman errors of all critics (eq. 5 and 6); a truncated step bootstraps."""
+        """Return the squared soft Bellman errors of all critics (eq. 5 and 6).
+
+        Truncated steps bootstrap from the value of their last observation.
+        """
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_q, next_log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, batch.next_obs, keys)
@@ -132,32 +137,35 @@ class SACAgent(CriticEnsembleAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``E[alpha log pi(a|s) - Q(s, a)]`` (eq. 9; eq. 12 of Christodoulou) with the critics' pooled value."""
+        """Return ``E[alpha log pi(a|s) - Q(s, a)]`` (eq. 9; eq. 12 of Christodoulou), Q being ``pool_critics``."""
         return self.policy_loss(self.policy(agent_state, policy_params, batch.obs), agent_state, batch, keys)
 
     def policy_loss(
         self, policy: Any, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``actor_loss`` of the action distributions in ``batch.obs``."""
+        """Return ``actor_loss`` of the action distributions for ``batch.obs``."""
         params = agent_state.params
         values, log_prob, entropy = self.soft_values(policy, agent_state, params.critic, batch.obs, keys)
         loss = (jnp.exp(params.log_temperature) * log_prob - values).mean()
         return loss, PyTreeDict(actor_loss=loss, entropy=entropy.mean())
 
     def temperature_loss(self, log_temperature: jax.Array, entropy: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Raises the temperature while the entropy is below its target (eq. 18, with the gradient to log alpha)."""
+        """Return the temperature loss (eq. 18, as a function of log alpha).
+
+        Its gradient step raises the temperature while the entropy is below its target.
+        """
         loss = log_temperature * jax.lax.stop_gradient(entropy - self.target_entropy)
         return loss, PyTreeDict(temperature=jnp.exp(log_temperature))
 
 
 class SACWorkflow(OffPolicyWorkflow):
-    """SAC: critics, policy and temperature in turn, then the target networks follow.
+    """SAC: updates critics, policy and temperature in turn, then the target networks.
 
     Attributes:
-        actor_optimizer: of the policy.
-        critic_optimizer: of the critics.
-        temperature_optimizer: of the logarithm of the temperature.
-        tau: share of the present parameters in the target networks after each update.
+        actor_optimizer: optimizer of the policy.
+        critic_optimizer: optimizer of the critics.
+        temperature_optimizer: optimizer of the logarithm of the temperature.
+        tau: Polyak step size of the target networks.
     """
 
     agent: SACAgent
@@ -171,7 +179,7 @@ class SACWorkflow(OffPolicyWorkflow):
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "entropy", "temperature")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """One state for each group of parameters, by its name."""
+        """Return one optimizer state per group of parameters, by its name."""
         params = agent_state.params
         return PyTreeDict(
             critic=self.critic_optimizer.init(params.critic),
@@ -182,25 +190,25 @@ class SACWorkflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of each part."""
+        """Update each part once."""
         critic_keys, actor_keys = split_rows(keys)
         agent_state, opt_state, losses = self.update_critics(agent_state, opt_state, batch, critic_keys, progress)
         agent_state, opt_state, actor_losses = self.update_actor(agent_state, opt_state, batch, actor_keys, progress)
-        losses.td_errors = losses.td_errors.mean(axis=0)  # of all critics
+        losses.td_errors = losses.td_errors.mean(axis=0)  # over critics
         params = with_target_networks(agent_state.params, self.tau)
         return agent_state.replace(params=params), opt_state, losses | actor_losses
 
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of the critics."""
+        """Update the critics once."""
         part = ("critic", self.agent.critic_loss, self.critic_optimizer)
         return update_part(part, agent_state, opt_state, agent_state, batch, keys, progress=progress)
 
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """One update of the policy, with the new critics, and of the temperature."""
+        """Update the policy once, by the updated critics, and the temperature."""
         part = ("policy", self.agent.actor_loss, self.actor_optimizer)
         agent_state, opt_state, losses = update_part(
             part, agent_state, opt_state, agent_state, batch, keys, progress=progress
@@ -211,10 +219,10 @@ class SACWorkflow(OffPolicyWorkflow):
 
 
 def bellman_loss(q_values: jax.Array, next_values: jax.Array, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
-    """Half the squared errors of ``q_values`` ``[K, N]`` to ``r + discount * next_values``, summed over critics.
+    """Return half the squared errors of ``q_values`` ``[K, N]`` to ``r + discount * next_values``, summed over critics.
 
-    ``batch.extras.weights`` weigh rows, ``[N]``, or rows of each critic, ``[K, N]``. Beside the loss comes what is
-    reported of it, and ``td_errors`` ``[K, N]``.
+    ``batch.extras.weights`` are weights of transitions, ``[N]``, or of transitions per critic, ``[K, N]``. The second
+    result has the metrics to report and ``td_errors`` ``[K, N]``.
     """
     errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)
     loss = (batch.extras.weights * jnp.square(errors)).mean(axis=-1).sum()

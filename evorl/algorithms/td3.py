@@ -1,9 +1,9 @@
 """Twin delayed deep deterministic policy gradient (TD3, Fujimoto et al. 2018, https://arxiv.org/abs/1802.09477).
 
-A deterministic policy climbs the value of a critic; the least of several critics at a slightly noisy action guards
-against overestimated values, and the policy learns less often than they do. With one critic, no such noise and no delay
-it is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many environments, large batches and
-distributions of returns FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
+A deterministic policy maximises the value of a critic. Targets are the minimum over several critics at a slightly noisy
+action, which limits overestimation, and the policy is updated less often than the critics. With one critic, no target
+noise and no delay this is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many environments, large
+batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, preprocess
+from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings
 from evorl.config.values import checked_num_atoms
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
@@ -34,11 +35,11 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
 class TD3Settings(CriticEnsembleSettings):
-    """What is built of the agent.
+    """Settings of the networks.
 
     Attributes:
-        values: expected, or categorical (distributions of returns).
-        num_atoms: categories; null for expected values.
+        values: output of the critics: ``expected`` values, or ``categorical`` distributions of returns.
+        num_atoms: number of categories; null for expected values.
     """
 
     values: Literal["expected", "categorical"] = "expected"
@@ -46,15 +47,17 @@ class TD3Settings(CriticEnsembleSettings):
 
 
 class TD3Agent(CriticEnsembleAgent):
-    """A deterministic policy, whose network gives actions before ``tanh``, and an ensemble of critics, each with a
-    target network. Critics give values ``[K, ...]``, or logits ``[K, ..., M]`` of distributions on a grid.
+    """A deterministic policy and an ensemble of critics, all with target networks.
+
+    The policy network outputs actions before ``tanh``. Critics output values ``[K, ...]``, or logits ``[K, ..., M]`` of
+    distributions on a grid.
 
     Attributes:
-        support_low: the lowest return on the grid of distributions.
-        support_high: the highest.
-        noise: what is added to actions to explore.
-        target_noise: standard deviation of the noise on the actions whose values are bootstrapped from.
-        target_noise_bound: where that noise is clipped.
+        support_low: lowest return on the grid of distributions.
+        support_high: highest return on the grid of distributions.
+        noise: exploration noise, added to actions.
+        target_noise: standard deviation of the noise on target actions (target policy smoothing).
+        target_noise_bound: bound to which that noise is clipped.
     """
 
     support_low: float = -10.0
@@ -70,41 +73,41 @@ class TD3Agent(CriticEnsembleAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The networks that ``network``, ``num_critics``, ``values`` and ``num_atoms`` in the settings describe."""
-        ends = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
-        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.pop("values"), *ends)
+        """Build the networks from ``network``, ``num_critics``, ``values`` and ``num_atoms`` of the settings."""
+        support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
+        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.pop("values"), *support)
         return cls.build_networks(settings, env, num_outputs(env.action_space), num_atoms)
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Also what correlated noise goes on from."""
+        """Initialise the agent; ``recurrent_state`` is the initial state of correlated noise."""
         recurrent_state = self.noise.initial_state(action_space.shape[0])
         return super().init(obs_space, action_space, key).replace(recurrent_state=recurrent_state)
 
     @property
     def support(self) -> jax.Array:
-        """The grid of categorical values, ``[M]``."""
+        """Grid of categorical values, ``[M]``."""
         return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
 
     def policy_actions(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
-        """What the policy does in observations ``[N, ...]``, ``[N, A]``."""
+        """Return the policy's actions ``[N, A]`` for observations ``[N, ...]``, without noise."""
         return jnp.tanh(self.policy_outputs(agent_state, policy_params, obs))
 
     def _expected(self, outputs: jax.Array) -> jax.Array:
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Expected returns of the policy's actions by each critic, ``[K, ...]``."""
+        """Return the expected returns of the policy's actions by each critic, ``[K, ...]``."""
         actions = self.policy_actions(agent_state, params.policy, obs)
         return self._expected(self.critics(agent_state, params.critic, obs, actions))
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """The state that acts at this point of the training: with the scale of its noise, where that changes."""
+        """Return the acting state at this training progress, with the scale of the noise if that is scheduled."""
         return agent_state.replace(extra_state=self.noise.at_progress(progress))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The policy's actions with noise; a recurrent state is the noise's."""
+        """Return the policy's actions with noise; ``recurrent_state`` is the state of the noise."""
         actions = self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs)
         scale = agent_state.extra_state
         noise = self.noise if scale is None else self.noise.replace(scale=scale)
@@ -114,7 +117,7 @@ class TD3Agent(CriticEnsembleAgent):
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The policy's actions."""
+        """Return the policy's actions without noise."""
         return self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs), PyTreeDict(
             sample_batch.extras or {}
         )
@@ -122,16 +125,16 @@ class TD3Agent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Losses of all critics to the target of the least (algorithm 1) with a key for each row ``[N]``.
+        """Return the critics' loss against the minimum target (algorithm 1), with one key per transition, ``[N]``.
 
-        A truncated step bootstraps.
+        Truncated steps bootstrap from the value of their last observation.
         """
         params = agent_state.params
         next_actions = self.policy_actions(agent_state, params.target_policy, batch.next_obs)
         next_actions = add_gaussian_noise(keys, next_actions, self.target_noise, self.target_noise_bound)
         next_outputs = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)
-        least = jnp.argmin(self._expected(next_outputs), axis=0)  # [N]
-        next_outputs = next_outputs[least, jnp.arange(len(batch))]
+        minimum = jnp.argmin(self._expected(next_outputs), axis=0)  # [N]
+        next_outputs = next_outputs[minimum, jnp.arange(len(batch))]
         outputs = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         losses, errors = self._losses(outputs, batch.rewards, batch.extras.discounts, next_outputs)
         loss, q_value = (batch.extras.weights * losses).mean(axis=-1).sum(), self._expected(outputs).mean()
@@ -140,7 +143,7 @@ class TD3Agent(CriticEnsembleAgent):
     def _losses(
         self, outputs: jax.Array, rewards: jax.Array, discounts: jax.Array, next_outputs: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Losses and what priorities are made of, both ``[K, N]``."""
+        """Return the losses and the TD errors that set priorities, both ``[K, N]``."""
         if self.critic_network.num_atoms is None:
             errors = td_error(outputs, rewards, discounts, next_outputs)
             return jnp.square(errors), errors
@@ -149,26 +152,29 @@ class TD3Agent(CriticEnsembleAgent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``-E[Q_1(s, pi(s))]``, the deterministic policy gradient's (Silver et al. 2014, eq. 9); draws nothing."""
+        """Return ``-E[Q_1(s, pi(s))]``, the loss of the deterministic policy gradient (Silver et al. 2014, eq. 9).
+
+        The loss is deterministic: ``keys`` are unused.
+        """
         actions = self.policy_actions(agent_state, policy_params, batch.obs)
         loss = -self.first_values(agent_state, batch.obs, actions).mean()
         return loss, PyTreeDict(actor_loss=loss)
 
     def first_values(self, agent_state: AgentState, obs: Observation, actions: jax.Array) -> jax.Array:
-        """What the first critic expects of ``actions`` ``[N, A]``, ``[N]``."""
+        """Return the values ``[N]`` of ``actions`` ``[N, A]`` by the first critic."""
         obs = preprocess(agent_state, obs, self.value_obs_key)
         first_critic = jax.tree.map(lambda x: x[:1], agent_state.params.critic)
         return self._expected(apply_network(self.critic_network.clone(num_critics=1), first_critic, obs, actions))[0]
 
 
 class TD3Workflow(OffPolicyWorkflow):
-    """TD3: the critics at each update; the policy and then all target networks at every ``policy_delay``-th.
+    """TD3: updates the critics at each step, the policy and all target networks at every ``policy_delay``-th step.
 
     Attributes:
-        actor_optimizer: of the policy.
-        critic_optimizer: of the critics.
-        policy_delay: updates of the critics between two of the policy and of the target networks.
-        tau: share of the new networks in the target networks after such an update.
+        actor_optimizer: optimizer of the policy.
+        critic_optimizer: optimizer of the critics.
+        policy_delay: updates of the critics per update of the policy and of the target networks.
+        tau: Polyak step size of the target networks.
     """
 
     agent: TD3Agent
@@ -183,11 +189,11 @@ class TD3Workflow(OffPolicyWorkflow):
 
     @property
     def updates_per_policy_update(self) -> int:
-        """Updates of the critics up to the first of the policy."""
+        """Updates of the critics per update of the policy."""
         return self.policy_delay
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """One state each, a count of the updates, and the last loss of the policy."""
+        """Return the optimizer states, a count of the updates, and the last loss of the policy."""
         params = agent_state.params
         return PyTreeDict(
             critic=self.critic_optimizer.init(params.critic),
@@ -199,7 +205,7 @@ class TD3Workflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One update of the critics, and of the rest if it is due."""
+        """Update the critics once, and the policy and target networks if due."""
         critic, critic_opt, losses = gradient_step(
             self.agent.critic_loss,
             self.critic_optimizer,
@@ -212,17 +218,17 @@ class TD3Workflow(OffPolicyWorkflow):
         agent_state = agent_state.replace(params=agent_state.params.replace(critic=critic))
         opt_state = opt_state.replace(critic=critic_opt, num_updates=num_updates)
 
-        def rest(states: tuple[AgentState, Any]) -> tuple[AgentState, Any]:
+        def delayed(states: tuple[AgentState, Any]) -> tuple[AgentState, Any]:
             return self._delayed_update(*states, batch, progress)
 
         is_due = num_updates % self.policy_delay == 0
-        agent_state, opt_state = when_due(is_due, rest, (agent_state, opt_state))
+        agent_state, opt_state = when_due(is_due, delayed, (agent_state, opt_state))
         return agent_state, opt_state, losses | {"actor_loss": opt_state.actor_loss}
 
     def _delayed_update(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, progress: jax.Array
     ) -> tuple[AgentState, Any]:
-        """One update of the policy, and of the target networks."""
+        """Update the policy and the target networks once."""
         params = agent_state.params
         policy, actor_opt, losses = gradient_step(
             self.agent.actor_loss,

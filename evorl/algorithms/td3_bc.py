@@ -1,7 +1,7 @@
-"""TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 that stays near the actions it learns from.
+"""TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 with behaviour cloning, for offline learning.
 
-A policy that is learned offline must not do what nobody has tried, because nothing corrects the critics there. So its
-loss has, beside the values of its actions brought to one scale, their distance from the recorded ones.
+A policy trained offline must not leave the actions of the dataset, because nothing corrects the critics elsewhere. The
+policy's loss therefore adds the squared distance from the recorded actions to the normalised values of its actions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
 class TD3BCAgent(TD3Agent):
-    """The agent of TD3, whose policy imitates what it learns from as far as values do not speak against it.
+    """The agent of TD3 with a behaviour-cloning term in the policy's loss.
 
     Attributes:
-        value_weight: how much values count beside the distance from recorded actions, alpha of the paper.
+        value_weight: weight of the values relative to the behaviour-cloning term, alpha of the paper.
     """
 
     value_weight: float = 2.5
@@ -35,7 +35,10 @@ class TD3BCAgent(TD3Agent):
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``-lambda E[Q_1(s, pi(s))] + E[(pi(s) - a)^2]``, ``lambda = alpha / E|Q_1|`` (eq. 3 to 5); draws nothing."""
+        """Return ``-lambda E[Q_1(s, pi(s))] + E[(pi(s) - a)^2]``, where ``lambda = alpha / E|Q_1|`` (eq. 3 to 5).
+
+        The loss is deterministic: ``keys`` are unused.
+        """
         actions = self.policy_actions(agent_state, policy_params, batch.obs)
         values = self.first_values(agent_state, batch.obs, actions)
         scale = collectives.mean_over_shares(jax.lax.stop_gradient(jnp.abs(values)).mean())

@@ -1,8 +1,8 @@
 """Truncated quantile critics (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269).
 
-Soft actor-critic whose critics estimate the distribution of the return by quantiles. Targets are the atoms of all
-target critics together without the greatest ones: how much overestimation is held back is set in small steps, apart
-from the number of critics.
+Soft actor-critic whose critics estimate quantiles of the return distribution. Targets are the pooled atoms of all
+target critics without the largest ones, so that overestimation is controlled in small steps and independently of the
+number of critics.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode
 
 
 class TQCSettings(CriticEnsembleSettings):
-    """What is built of the agent.
+    """Settings of the networks.
 
     Attributes:
-        num_atoms: quantiles of each critic.
+        num_atoms: number of quantiles of each critic.
     """
 
     num_atoms: int = 25
@@ -36,7 +36,7 @@ class TQCAgent(SACAgent):
     """A stochastic policy, an ensemble of quantile critics with target networks, and a temperature.
 
     Attributes:
-        dropped_atoms: how many of the greatest target atoms are left out, for each critic; ``None`` for none.
+        dropped_atoms: number of the largest target atoms that are dropped, per critic; ``None`` for 0.
     """
 
     dropped_atoms: int | None = 2
@@ -46,7 +46,7 @@ class TQCAgent(SACAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """The networks, whose critics give ``num_atoms`` quantiles."""
+        """Build the networks, with critics that output ``num_atoms`` quantiles."""
         num_atoms = settings.pop("num_atoms")
         parts = super().parts(settings, env)
         return {**parts, "critic_network": parts["critic_network"].clone(num_atoms=num_atoms)}
@@ -54,22 +54,22 @@ class TQCAgent(SACAgent):
     def __post_init__(self) -> None:
         if (self.dropped_atoms or 0) >= self.critic_network.num_atoms:
             raise ValueError(
-                f"agent.dropped_atoms={self.dropped_atoms} leaves none of the agent.num_atoms="
-                f"{self.critic_network.num_atoms} of a critic: drop fewer."
+                f"agent.dropped_atoms={self.dropped_atoms} must be less than agent.num_atoms="
+                f"{self.critic_network.num_atoms}, the quantiles of a critic: drop fewer."
             )
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """The mean of every critic's distribution at the actions that are evaluated, ``[K, N]``."""
+        """Return the mean of every critic's distribution at the greedy actions, ``[K, N]``."""
         return super().values(agent_state, params, obs).mean(axis=-1)
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
-        """The mean over all atoms of all critics, ``[K, N, M]`` to ``[N]``."""
+        """Return the mean over all atoms of all critics, from ``[K, N, M]`` to ``[N]``."""
         return outputs.mean(axis=(0, -1))
 
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Quantile Huber losses of all critics to the truncated mixture of targets (eq. 10 and after)."""
+        """Return the quantile Huber loss of all critics against the truncated mixture of targets (eq. 10 ff.)."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
@@ -85,6 +85,6 @@ class TQCAgent(SACAgent):
 
 
 class TQCWorkflow(SACWorkflow):
-    """TQC: critics, actor and temperature in turn, then the target critics follow."""
+    """TQC: updates critics, actor and temperature in turn, then the target critics."""
 
     agent: TQCAgent

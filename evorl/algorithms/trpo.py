@@ -1,8 +1,8 @@
 """Trust region policy optimization (Schulman et al. 2015, https://arxiv.org/abs/1502.05477) with GAE.
 
-The policy takes the step along the natural gradient that raises the advantages most while it stays, in KL divergence,
-near the policy that collected them. The Fisher matrix comes from second derivatives of the divergence (``trpo-d2``) or
-from first derivatives of the log-probabilities (``trpo-d1``); ``ppo`` takes clipped gradient steps in its place.
+Each update is a natural-gradient step on the surrogate objective, constrained in KL divergence from the policy that
+collected the trajectory. The Fisher matrix comes from second derivatives of the divergence (``trpo-d2``) or from first
+derivatives of the log-probabilities (``trpo-d1``); ``ppo`` takes clipped gradient steps instead.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, Passes, ScheduleS
 
 
 class TRPOAgent(ActorCriticAgent):
-    """A stochastic policy and a value function, each with a network of its own.
+    """A stochastic policy and a value function with separate networks.
 
     Losses take the parameters of one of the two networks, and batches ``[T, B]`` or ``[N]`` with ``weights``.
 
     Attributes:
-        normalize_advantages: whether advantages are standardised over each trajectory.
-        clip_epsilon: of the clipped steps: the ratio counts within ``1 - clip_epsilon`` and ``1 + clip_epsilon``.
+        normalize_advantages: standardise advantages over each trajectory.
+        clip_epsilon: clipped gradient steps clip the ratio to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
     """
 
     normalize_advantages: bool = True
@@ -45,31 +45,32 @@ class TRPOAgent(ActorCriticAgent):
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """As every actor-critic's, but never with a shared network."""
+        """Build the actor-critic network; raise ``ValueError`` if ``network.shared`` is true."""
         parts = super().parts(settings, env)
         if parts["network"].shared is not None:
             raise ValueError(
-                "agent.network.shared=true does not go with TRPO: its step keeps the policy within max_kl, and a value "
-                "function that learns on the same layers would move it further. Leave it false, or use PPO."
+                "agent.network.shared=true is not supported by TRPO: its step keeps the policy within max_kl, but "
+                "training a value function on the same layers would change the policy further. Set it to false, or use "
+                "PPO."
             )
         return parts
 
     def policy_along(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> Any:
-        """The action distributions in the observations of a batch."""
+        """Return the action distributions for the observations of a batch."""
         return self.estimates_of_batch(agent_state, agent_state.params.replace(policy=policy_params), batch).policy
 
     def log_ratio(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
-        """``log pi(a|s) - log pi_old(a|s)`` of the actions taken."""
+        """Return ``log pi(a|s) - log pi_old(a|s)`` of the batch's actions."""
         policy = self.policy_along(policy_params, agent_state, batch)
         return policy.log_prob(batch.raw_actions) - batch.log_probs
 
     def surrogate(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
-        """The mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
+        """Return the mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
         ratio = jnp.exp(self.log_ratio(policy_params, agent_state, batch))
         return (batch.weights * ratio * batch.advantages).mean()
 
     def divergence(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
-        """The mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
+        """Return the mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
         old = self.policy_along(agent_state.params.policy, agent_state, batch)
         new = self.policy_along(policy_params, agent_state, batch)
         return (batch.weights * old.kl(new)).mean()
@@ -77,7 +78,7 @@ class TRPOAgent(ActorCriticAgent):
     def clipped_loss(
         self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """The clipped surrogate (Schulman et al. 2017, eq. 7)."""
+        """Return the clipped surrogate loss (Schulman et al. 2017, eq. 7)."""
         log_ratio = self.log_ratio(policy_params, agent_state, batch)
         losses = clipped_surrogate(log_ratio, batch.advantages, self.clip_epsilon)
         loss = (batch.weights * losses).mean()
@@ -86,31 +87,31 @@ class TRPOAgent(ActorCriticAgent):
     def value_loss(
         self, value_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``(V(s) - G)^2``, ``G`` the targets by GAE."""
+        """Return the mean of ``(V(s) - G)^2``, where ``G`` are the GAE targets."""
         values = self.estimates_of_batch(agent_state, agent_state.params.replace(value=value_params), batch).values
         loss = (batch.weights * squared_error(values, batch.targets)).mean()
         return loss, PyTreeDict(value_loss=loss)
 
 
 class TRPOWorkflow(OnPolicyWorkflow):
-    """TRPO: one step of the policy for each trajectory, then epochs of minibatches for the value function.
+    """TRPO: one policy step per trajectory, then epochs of minibatches for the value function.
 
     Attributes:
-        optimizer: of the value function.
-        policy_optimizer: of the policy, with ``kind="ppo"``.
-        kind: how the policy steps: along the natural gradient, from second derivatives of the divergence
-            (``trpo-d2``) or from first derivatives of each trajectory (``trpo-d1``); or by clipped gradients (``ppo``).
-        linesearch: where the search for a step's length begins: at the whole step (``origin``), or near the length that
-            was accepted last (``adaptive``).
-        trust_region: how far a natural gradient is followed.
-        episodes_per_batch: learn from so many whole episodes, the first of every environment, then the second of every
-            one, and so on; each trajectory then begins with fresh episodes, and other steps are left out. ``None``
-            learns from every step.
-        gae_lambda: how far advantages look ahead before they trust the value function.
-        num_epochs: passes over each trajectory, by the value function and by the policy of ``ppo``.
-        num_value_epochs: passes of the value function, if they differ from ``num_epochs``.
-        num_minibatches: parts of each pass.
-        schedule_step: when schedules advance: once for each trajectory (``environment``), or with every gradient step
+        optimizer: optimizer of the value function.
+        policy_optimizer: optimizer of the policy, with ``kind="ppo"``.
+        kind: update of the policy: natural gradient from second derivatives of the divergence (``trpo-d2``) or from
+            first derivatives of each trajectory (``trpo-d1``), or clipped gradient steps (``ppo``).
+        linesearch: start of the line search: the full step (``origin``), or near the fraction that was accepted last
+            (``adaptive``).
+        trust_region: size of the natural-gradient step and settings of the line search.
+        episodes_per_batch: number of complete episodes to learn from: the first of every environment, then the second
+            of every environment, and so on. Each trajectory then starts with new episodes, and other steps are
+            ignored. ``None`` learns from every step.
+        gae_lambda: lambda of generalised advantage estimation (GAE).
+        num_epochs: passes over each trajectory, of the value function and, with ``ppo``, of the policy.
+        num_value_epochs: passes of the value function; ``None`` for ``num_epochs``.
+        num_minibatches: minibatches per epoch.
+        schedule_step: when schedules advance: once per trajectory (``environment``), or with every gradient step
             (``update``).
     """
 
@@ -139,17 +140,17 @@ class TRPOWorkflow(OnPolicyWorkflow):
         if self.episodes_per_batch is None:
             return
         require_positive(self, "episodes_per_batch")
-        limit, in_turn = self.env.max_episode_steps, math.ceil(self.episodes_per_batch / self.env.num_envs)
-        if limit is None or in_turn * limit > self.rollout_length:
-            ends = "has no time limit (env.max_episode_steps)" if limit is None else f"takes up to {limit} steps"
+        limit, per_env = self.env.max_episode_steps, math.ceil(self.episodes_per_batch / self.env.num_envs)
+        if limit is None or per_env * limit > self.rollout_length:
+            length = "has no time limit (env.max_episode_steps)" if limit is None else f"takes up to {limit} steps"
             raise ValueError(
-                f"episodes_per_batch={self.episodes_per_batch} on num_envs={self.env.num_envs} environments are "
-                f"{in_turn} one after another, and an episode here {ends}: rollout_length={self.rollout_length} cannot "
-                "be sure to hold them. Choose fewer episodes, more environments, longer rollouts or a time limit."
+                f"episodes_per_batch={self.episodes_per_batch} with num_envs={self.env.num_envs} needs {per_env} "
+                f"episodes per environment, and an episode here {length}: rollout_length={self.rollout_length} may be "
+                "too short. Choose fewer episodes, more environments, longer rollouts or a time limit."
             )
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """The optimizers' states, and where the next line search begins."""
+        """Return the optimizers' states, and the fraction at which the next line search starts."""
         opt_state = PyTreeDict(value=self.optimizer.init(agent_state.params.value))
         if self.kind == "ppo":
             return opt_state | {"policy": self.policy_optimizer.init(agent_state.params.policy)}
@@ -157,11 +158,11 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
     @property
     def restarts_episodes(self) -> bool:
-        """Return whether the agent learns from whole episodes."""
+        """True if each trajectory starts with new episodes, because the agent learns from whole episodes."""
         return self.episodes_per_batch is not None
 
     def _weights(self, dones: jax.Array) -> jax.Array:
-        """Weights ``[T, B]`` of mean 1 over all devices, 0 for steps that are not learned from."""
+        """Return weights ``[T, B]`` of mean 1 over all devices, 0 for steps that the loss ignores."""
         if self.episodes_per_batch is None:
             return jnp.ones_like(dones, jnp.float32)
         chosen = first_episodes(
@@ -172,7 +173,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """A step of the policy, then the value function; all losses see the statistics that acted."""
+        """Update the policy, then the value function; losses use the observation statistics of the rollout."""
         batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         batch = batch.replace(weights=self._weights(trajectory.dones))
         if self.agent.normalize_advantages:
@@ -210,7 +211,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         progress: jax.Array,
         num_epochs: int,
     ) -> tuple[Params, Any, PyTreeDict]:
-        """Epochs of minibatches: parameters, optimizer state and the mean losses."""
+        """Train for ``num_epochs`` epochs of minibatches; return parameters, optimizer state and mean losses."""
 
         def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
             *carry, losses = gradient_step(loss, optimizer, *carry, agent_state, minibatch, progress=progress)
@@ -225,7 +226,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
     def _natural_step(
         self, agent_state: AgentState, opt_state: Any, batch: ActorCriticBatch, dones: jax.Array
     ) -> tuple[Params, jax.Array, PyTreeDict]:
-        """The policy after a natural step, where the next line search begins, and what this one found."""
+        """Take a natural-gradient step; return the policy, the first fraction of the next line search, and metrics."""
         agent, old = self.agent, agent_state.params.policy
         surrogate, gradient = jax.value_and_grad(agent.surrogate)(old, agent_state, batch)
         if self.kind == "trpo-d2":

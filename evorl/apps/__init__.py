@@ -1,1 +1,1 @@
-"""Apps: a folder with a simulator in plain Python and one file of settings, made and run by commands."""
+"""Apps: folders with a plain-Python simulator and one settings file, ``app.yaml``; created and run by commands."""

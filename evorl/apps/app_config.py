@@ -1,8 +1,9 @@
-"""What an app's one file of settings, ``app.yaml``, says.
+"""Settings of an app, read from ``app.yaml``.
 
-Its entries: ``version`` of the package it is for; ``agent`` and ``training``, of which the training server is told;
-``environment``, how the simulator is started and whatever it reads itself; addresses of ``server`` and ``metrics``;
-``parameters``, of a parameter server that several servers learn for; and ``run``, how long.
+Entries: ``version``, the required version of evorl; ``agent``, ``algorithm`` and ``training``, passed to the training
+server; ``environment``, the command that starts the simulator and the simulator's own settings; ``server`` and
+``metrics``, addresses; ``parameters``, an optional parameter server shared by several training servers; ``run``,
+episode counts and timeouts.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _OF_ADDRESSES = ("bind", "bind_by_env_var", "token", "token_by_env_var")
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Where a server listens.
+    """Address at which a server listens.
 
     Attributes:
-        host: name or number.
-        port: to which it is bound.
-        token: what clients say; ``None`` where none is asked for.
+        host: host name or IP address.
+        port: TCP port.
+        token: secret that clients must send; ``None`` disables authentication.
     """
 
     host: str
@@ -46,13 +47,13 @@ class Address:
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-    """How an app runs.
+    """Length and timeouts of an app's run.
 
     Attributes:
-        max_episodes: that each environment plays.
-        infinite_run: go on without end instead.
-        start_seconds: that a server may take until it listens.
-        stop_seconds: that a process may take to end when it is asked to; then it is ended.
+        max_episodes: number of episodes that each environment plays.
+        infinite_run: ignore ``max_episodes`` and play without end.
+        start_seconds: timeout in seconds for a server to start listening.
+        stop_seconds: grace period in seconds for a process to exit on request; afterwards it is killed.
     """
 
     max_episodes: int = 1
@@ -63,12 +64,12 @@ class RunSettings:
 
 @dataclasses.dataclass(frozen=True)
 class SharedParameters:
-    """A parameter server, and the servers that learn for it.
+    """A parameter server and its training servers.
 
     Attributes:
-        address: of the parameter server.
-        servers: how many learn for it on a machine.
-        settings: what else stands there, as in ``evorl serve-parameters parameters.mode=averaging``.
+        address: address of the parameter server.
+        servers: number of training servers per machine.
+        settings: remaining entries of the section, as in ``evorl serve-parameters parameters.mode=averaging``.
     """
 
     address: Address
@@ -78,18 +79,18 @@ class SharedParameters:
 
 @dataclasses.dataclass(frozen=True)
 class AppConfig:
-    """An app.
+    """Checked contents of ``app.yaml``.
 
     Attributes:
-        folder: of the app.
+        folder: app folder.
         agent: name of the algorithm, as in ``evorl train agent=``.
-        algorithm: folder of algorithms of its own, from ``folder``; ``None`` for those of the package alone.
-        training: settings that differ, as in ``evorl train``.
-        environment: all of the section, for the simulator to read.
-        server: where the training server listens.
-        metrics: where the live page is; ``None`` for none.
-        parameters: of a parameter server; ``None`` where the training server keeps its own.
-        run: how long, how patiently.
+        algorithm: folder of the app's own algorithms, relative to ``folder``; ``None`` if it has only evorl's.
+        training: overrides of the agent's settings, as in ``evorl train``.
+        environment: the whole section, which the simulator also reads.
+        server: address of the training server.
+        metrics: address of the live metrics page; ``None`` disables it.
+        parameters: shared parameter server; ``None`` if the training server keeps its own parameters.
+        run: length and timeouts of a run.
     """
 
     folder: Path
@@ -103,7 +104,7 @@ class AppConfig:
     run: RunSettings
 
     def environment_command(self, python: str) -> list[str]:
-        """The words by which a simulator is started; ``python`` in front is that of this package."""
+        """Return the command that starts a simulator; a leading ``python`` or ``python3`` is replaced by ``python``."""
         words = _words(self.environment.get("run"))
         return [python, *words[1:]] if words[0] in ("python", "python3") else words
 
@@ -117,11 +118,12 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
     """Read the settings of an app.
 
     Args:
-        file: ``app.yaml``; its folder is that of the app.
-        variables: of the environment, which ``bind_by_env_var`` and ``token_by_env_var`` name.
+        file: path of ``app.yaml``; its parent is the app folder.
+        variables: environment variables, looked up by the names in ``bind_by_env_var`` and ``token_by_env_var``.
 
     Raises:
-        ValueError: there is no such file, it is of another version, or an entry is unknown or cannot be.
+        ValueError: the file does not exist, is for another version of evorl, or has an unknown entry or an invalid
+            value.
     """
     path = Path(file)
     if not path.exists():
@@ -152,7 +154,7 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
 
 
 def check_version(config: Mapping[str, Any], name: str) -> None:
-    """Raises ``ValueError`` unless ``version`` is that of the package; it names both."""
+    """Raise ``ValueError``, naming both versions, unless ``version`` is the installed version of evorl."""
     here = package_version()
     if "version" not in config:
         raise ValueError(f"{name} does not say which version of evorl it is for: add the line version: {here}")
@@ -164,7 +166,7 @@ def check_version(config: Mapping[str, Any], name: str) -> None:
 
 
 def _words(command: Any) -> list[str]:
-    """A command as words: as they are, or a text cut as a shell would, though none ever sees it."""
+    """Return a command as an argument list; a string is split as a shell would, but never passed to a shell."""
     example = "as in run: [python, environment/bandit_app.py]"
     if isinstance(command, str):
         command = shlex.split(command, posix=os.name != "nt")

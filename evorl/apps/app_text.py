@@ -1,4 +1,4 @@
-"""``app.yaml`` as text: entries are replaced line by line, so that all other lines and their comments stay."""
+"""Edits ``app.yaml`` as text: replaces single entries and keeps all other lines and their comments."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from evorl.config.yaml_text import dump_yaml, read_yaml
 
 
 def with_entry(text: str, name: str, entry: str) -> str:
-    """The text with another entry of the top level.
+    """Return the text with one top-level entry replaced, or appended if it is missing.
 
     Args:
-        text: of a YAML file that is a mapping.
-        name: of the entry.
-        entry: its lines, beginning with ``name:``. It takes the place of the one there is, or stands at the end.
+        text: content of a YAML file that is a mapping.
+        name: key of the entry.
+        entry: new lines of the entry, beginning with ``name:``.
 
     Raises:
-        ValueError: the text is no YAML, or no mapping.
+        ValueError: the text is not valid YAML, or not a mapping.
     """
     lines, entry_lines = text.splitlines(), entry.rstrip("\n").splitlines()
     first_last = _place_of(text, name)
@@ -31,9 +31,9 @@ def with_entry(text: str, name: str, entry: str) -> str:
 
 
 def with_values(section: str, values: dict[str, str]) -> str:
-    """The text of a section in which entries of its first level, of one line each, have other values.
+    """Return the text of a section with new values for its first-level entries, which have one line each.
 
-    Comments behind the values stay. An entry that is not there comes last.
+    Trailing comments are kept. Missing entries are appended.
     """
     for name, value in values.items():
         pattern = re.compile(rf"^(  {re.escape(name)}:)[^#\n]*?( *#[^\n]*)?$", re.MULTILINE)
@@ -45,7 +45,7 @@ def with_values(section: str, values: dict[str, str]) -> str:
 
 
 def as_entry(name: str, value: Any) -> str:
-    """An entry in block style, its innermost lists and mappings of numbers on one line."""
+    """Return an entry in block style; values that are not mappings, such as lists of numbers, stay on one line."""
     return "\n".join(_lines(name, value, "")) + "\n"
 
 
@@ -57,16 +57,16 @@ def _lines(name: str, value: Any, indent: str) -> list[str]:
 
 
 def in_one_line(value: Any) -> str:
-    """A value as YAML writes it on one line."""
+    """Return a value as YAML on one line."""
     dumped = dump_yaml(value, default_flow_style=True, sort_keys=False, width=10_000)
     return dumped.removesuffix("...\n").rstrip("\n").removesuffix("\n...")
 
 
 def read_mapping(text: str, name: str) -> dict[str, Any]:
-    """Return the mapping that a YAML text describes; ``name`` is the file's, for messages.
+    """Return the mapping that a YAML text describes; ``name`` is the file name for error messages.
 
     Raises:
-        ValueError: the text cannot be read, or is no mapping.
+        ValueError: the text is not valid YAML, or not a mapping.
     """
     read = read_yaml(text, name)
     if not isinstance(read, dict):
@@ -75,7 +75,7 @@ def read_mapping(text: str, name: str) -> dict[str, Any]:
 
 
 def _place_of(text: str, name: str) -> tuple[int, int] | None:
-    """The first and the last line of an entry of the top level, counted from 0."""
+    """Return the first and last line of a top-level entry, counted from 0; ``None`` if it is missing."""
     read_mapping(text, "app.yaml")
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     for key, value in root.value:
@@ -85,7 +85,7 @@ def _place_of(text: str, name: str) -> tuple[int, int] | None:
 
 
 def _last_line(node: Any) -> int:
-    """The last line that a node has something on: the mark at the end of a block stands behind what follows it."""
+    """Return the last line with content of a node; the end mark of a block comes only after blanks and comments."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style:
         at = node.end_mark
         return at.line - (1 if at.column == 0 and at.line > node.start_mark.line else 0)

@@ -1,4 +1,4 @@
-"""What a command replaces is kept beside it, under a numbered name: ``app.yaml.~1~``, then ``app.yaml.~2~``."""
+"""Numbered backups of replaced files, in the same folder: ``app.yaml.~1~``, then ``app.yaml.~2~``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evorl.runs.files import refuse_link, write_atomically
 
 
 def set_aside(path: Path) -> Path | None:
-    """Move a file, folder or link to its next numbered name; return it, or ``None`` where there is nothing to move."""
+    """Rename a file, folder or link to its next backup name and return that; ``None`` if nothing exists there."""
     if not (path.exists() or path.is_symlink()):
         return None
     kept = next_backup(path)
@@ -19,13 +19,13 @@ def set_aside(path: Path) -> Path | None:
 
 
 def replace_text(path: Path, text: str) -> Path | None:
-    """Write a file, and return the backup of the text before; ``None`` where the file is new or unchanged.
+    """Write a file and return the path of its backup; ``None`` if the file is new or unchanged.
 
-    The file is never missing in between.
+    The write is atomic: the file is never missing.
 
     Raises:
-        RunFolderError: a symbolic link is in the way of the file or of the new text: the folder of an app may come
-            from a stranger.
+        RunFolderError: the file or its temporary file is a symbolic link. An app folder may come from an untrusted
+            source.
     """
     refuse_link(path)
     kept = None
@@ -39,7 +39,7 @@ def replace_text(path: Path, text: str) -> Path | None:
 
 
 def next_backup(path: Path) -> Path:
-    """The numbered name after all that there are: gaps are left, so that a greater number is always later."""
+    """Return the next backup name, one above the highest number in use; gaps are not filled, so order is by age."""
     pattern = re.compile(re.escape(path.name) + r"\.~(\d+)~")
     numbers = [int(found[1]) for other in path.parent.iterdir() if (found := pattern.fullmatch(other.name))]
     return path.with_name(f"{path.name}.~{max(numbers, default=0) + 1}~")

@@ -1,4 +1,4 @@
-"""A process that ``evorl run`` starts, in a group of its own: whatever it starts itself ends with it."""
+"""Child processes of ``evorl run``, each in its own process group so that its descendants end with it."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from pathlib import Path
 from evorl.apps.prefixed_log import PrefixedLog
 
 _WINDOWS = os.name == "nt"
-_LOG_SECONDS = 5.0  # to read what a process that has ended still has to say
+_LOG_SECONDS = 5.0  # timeout for reading the remaining output of a process that has ended
 
 
 class Child:
-    """A process with its log.
+    """A child process whose output is printed to a log.
 
     Args:
-        name: in the log.
-        command: words; no shell sees them.
-        folder: where it runs.
-        variables: of its environment, beside those of this process.
-        log: of what it says.
+        name: name in the log.
+        command: argument list, run without a shell.
+        folder: working directory.
+        variables: environment variables, added to the inherited ones.
+        log: destination of stdout and stderr.
 
     Raises:
-        ValueError: there is no such program.
+        ValueError: the program cannot be started.
     """
 
     def __init__(
         self, name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str], log: PrefixedLog
     ) -> None:
         self.name = name
-        # A group of its own: Ctrl-C comes to this process alone, which then ends the others in the right order.
+        # With its own process group Ctrl-C reaches only this process, which then ends its children in order.
         try:
             self.process = subprocess.Popen(
                 list(command),
@@ -57,16 +57,16 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """How it ended; ``None`` while it runs."""
+        """Exit status; ``None`` while the process runs."""
         return self.process.poll()
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended with an error, and not since it was told to end."""
+        """Return True if the process ended with an error before it was asked to end."""
         return not self._told_to_end and self.status not in (None, 0)
 
     def tell_to_end(self) -> None:
-        """Ask it to save and end, if it still runs."""
+        """Ask the process to save and exit, if it still runs."""
         if self.status is not None:
             return
         self._told_to_end = True
@@ -77,13 +77,13 @@ class Child:
             self._signal(signal.SIGTERM)
 
     def wait(self, until: float) -> bool:
-        """Wait until it has ended, or ``time.monotonic()`` is ``until``; whether it has."""
+        """Wait for the process to end, at most until ``time.monotonic()`` is ``until``; return True if it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, until - time.monotonic()))
         return self.status is not None
 
     def end(self) -> None:
-        """End whatever is left of it and of those it started."""
+        """Kill the process and all its descendants that still run."""
         self._told_to_end = self._told_to_end or self.status is None
         if _WINDOWS:
             if self.status is None:
@@ -98,6 +98,6 @@ class Child:
             self.process.stdout.close()
 
     def _signal(self, number: int) -> None:
-        # The group bears the number of the process, and lives as long as anybody is in it.
+        # The group has the id of the process and exists as long as it has members.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)

@@ -1,4 +1,4 @@
-"""The simulators that an app can be made with, what learns in each unless another is named, and by which settings."""
+"""Simulators that ``evorl new`` offers, with their default agents and training settings."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 
 class Kind(NamedTuple):
-    """A simulator that apps are made with.
+    """A simulator for apps.
 
     Attributes:
-        does: what it is, for a person.
-        script: its file, without ``.py``; a file of that name with ``.yaml`` is the section ``environment``.
-        agent: that learns in it unless another is named.
-        max_episodes: that are played.
-        also: files that the script needs beside it.
-        continuous: values of the section for agents that only act in boxes.
-        packages: imported by its script, and not required by evorl.
+        does: description for help texts.
+        script: file name without ``.py``; the ``.yaml`` file of the same name is the section ``environment``.
+        agent: default agent.
+        max_episodes: default number of episodes.
+        also: further files that the script imports.
+        continuous: entries of the section for agents that support only Box actions.
+        packages: packages that the script imports and evorl does not require.
     """
 
     does: str
@@ -42,7 +42,7 @@ KINDS: dict[str, Kind] = {
             "action_space": "{shape: [1], low: -2, high: 2}",
         },
     ),
-    # IMPALA weighs what older weights did, so pictures that take long to answer do no harm.
+    # IMPALA corrects for policy lag by importance sampling, so slow inference on images does no harm.
     "vizdoom": Kind("a scenario of ViZDoom", "vizdoom_app", "impala", 2000, ("app_frames",), packages=("vizdoom",)),
     "deepmind-lab": Kind("a level of DeepMind Lab", "lab_app", "impala", 2000, ("app_frames",)),
     "empty": Kind("a simulator of yours", "empty_app", "ppo", 1000),
@@ -56,24 +56,25 @@ _SMALL_BATCHES: dict[str, dict[str, Any]] = {
     "trpo": {"num_envs": 1, "rollout_length": 128},
     "pqn": {"num_envs": 4, "rollout_length": 16},
 }
-# Of 4,096 seeds none ends with a wrong arm by REINFORCE; at ten times its rate one of eight does.
+# With these learning rates REINFORCE converged to the best arm for all of 4,096 seeds; with a ten times higher rate,
+# one seed in eight ended with a wrong arm.
 _FAST = {"reinforce": 0.005, "ppo": 0.01, "a2c": 0.005, "impala": 0.003, "dqn": 0.005, "pqn": 0.01}
 
 
 def usual_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]:
-    """Settings of a training that differ from the agent's own for a kind of simulator, as ``app.yaml`` has them.
+    """Return the training settings in ``app.yaml`` that override the agent's defaults for a kind of simulator.
 
     Args:
-        agent: as ``evorl train agent=`` has it.
+        agent: name of the agent, as in ``evorl train agent=``.
         kind: one of ``KINDS``.
-        is_off_policy: whether it learns from a replay buffer.
+        is_off_policy: True if the agent learns from a replay buffer.
     """
     name = agent.rpartition("/")[2]
     if kind == "bandit":
         training: dict[str, Any] = {"total_timesteps": 100_000, "discount": 0.0, **_SMALL_BATCHES.get(name, {})}
         if is_off_policy:
             training |= {"learning_starts": 256, "batch_size": 64, "replay_capacity": 5_000}
-        if not is_off_policy:  # of several bandits some rows come while others are learned from
+        if not is_off_policy:  # with several bandits, steps arrive while earlier ones are learned from
             training["serve"] = {"max_policy_lag": 4}
         if name in _FAST:
             training["optimizer"] = {"learning_rate": _FAST[name]}
@@ -81,6 +82,6 @@ def usual_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]
     if kind in OF_PICTURES:
         training = {"total_timesteps": 1_000_000, "env": {"history": 4}}
         if is_off_policy:
-            training |= {"replay_capacity": 20_000}  # of pictures: 1.1 GB
+            training |= {"replay_capacity": 20_000}  # 1.1 GB of images
         return training | {"agent": {"network": {"torso": "nature", "activation": "relu"}}}
     return {}

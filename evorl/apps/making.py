@@ -1,4 +1,4 @@
-"""An app's folder: made anew, or one part of it."""
+"""Writes the folder of an app, or a single part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evorl.apps.own_wheel import write_wheel
 from evorl.serving.client_copy import client_text
 
 _FILES = Path(__file__).resolve().parent / "files"
-# What is copied stands on its own: of evorl's modules those that stand beside it under names of their own.
+# Copied files do not depend on evorl: its modules are imported from copies in the same folder.
 _IMPORTS = {
     re.compile(r"^(\s*)from evorl\.apps\.files\.(\w+) import", re.MULTILINE): r"\1from \2 import",
     re.compile(r"^(\s*)from evorl\.serving\.client import", re.MULTILINE): r"\1from evorl_client import",
@@ -54,20 +54,20 @@ run:
 
 
 def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, Any], in_boxes: bool) -> list[Path]:
-    """Make the folder of an app.
+    """Create the folder of an app.
 
     Args:
-        folder: that there is not yet.
+        folder: path of the new folder.
         kind_name: one of ``KINDS``.
-        agent: as ``evorl train agent=`` has it.
-        training: settings that differ from the agent's own.
-        in_boxes: whether the agent only acts in boxes of numbers.
+        agent: name of the agent, as in ``evorl train agent=``.
+        training: settings that override the agent's defaults.
+        in_boxes: True if the agent supports only Box actions.
 
     Returns:
-        The files.
+        The files that were written.
 
     Raises:
-        ValueError: there is such a folder, or file; nothing is changed.
+        ValueError: the folder, or a file of that name, exists already; nothing is changed.
     """
     if folder.exists():
         raise ValueError(f"there is a {folder} already: choose another name, or go there and use evorl generate.")
@@ -88,7 +88,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
 
 
 def training_entry(training: Mapping[str, Any]) -> str:
-    """The section ``training`` of settings that differ."""
+    """Return the text of the section ``training``."""
     if not training:
         return "training: {} # settings of the training that differ: evorl train agent=... --cfg job shows all\n"
     head, _, rest = as_entry("training", dict(training)).partition("\n")
@@ -96,15 +96,15 @@ def training_entry(training: Mapping[str, Any]) -> str:
 
 
 def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | None = None) -> str:
-    """The section ``environment`` of a kind of simulator.
+    """Return the text of the section ``environment`` for a kind of simulator.
 
     Args:
-        kind: of simulator.
-        in_boxes: whether actions are to be boxes of numbers.
-        values: of its entries that differ, as YAML.
+        kind: kind of simulator.
+        in_boxes: True if the actions must be a Box.
+        values: entries to override, as YAML.
 
     Raises:
-        ValueError: the simulator sends pictures, and the agent acts in boxes alone.
+        ValueError: the simulator sends images, and the agent supports only Box actions.
     """
     text = (_FILES / f"{kind.script}.yaml").read_text(encoding="utf-8")
     if in_boxes and any(kind is KINDS[name] for name in OF_PICTURES):
@@ -116,7 +116,7 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
 
 
 def write_environment(folder: Path, kind: Kind) -> list[Path]:
-    """Write an app's folder ``environment``: the script, what it needs, and the client."""
+    """Write an app's folder ``environment``: the script, the modules that it imports, and the client."""
     beside = folder / "environment"
     beside.mkdir()
     written = []
@@ -128,15 +128,18 @@ def write_environment(folder: Path, kind: Kind) -> list[Path]:
 
 
 def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
-    """Copy an algorithm into an app's folder ``algorithm``, where it may be changed.
+    """Copy an algorithm into an app's folder ``algorithm``, for the user to modify.
 
     Args:
-        folder: of the app.
-        source: of the algorithm, a module of ``evorl.algorithms``.
-        agent_file: its settings, a file of ``configs/agent``.
+        folder: app folder.
+        source: source file of the algorithm, a module of ``evorl.algorithms``.
+        agent_file: settings file of the agent in ``configs/agent``.
 
     Returns:
-        What the agent is called now: ``own/ppo``.
+        The agent name of the copy, such as ``own/ppo``.
+
+    Raises:
+        ValueError: the workflow in ``agent_file`` is not in ``source``.
     """
     package = folder / OWN_ALGORITHMS
     agents = package / "agent" / _OWN_AGENTS
@@ -158,16 +161,16 @@ def write_containers(
     """Write the files that build and start an app in containers.
 
     Args:
-        folder: of the app.
-        configs: the config tree of evorl, for its wheel.
-        with_parameter_server: whether several servers learn for a parameter server.
-        packages: required by the simulator, and not by evorl.
+        folder: app folder.
+        configs: config tree of evorl, packed into its wheel.
+        with_parameter_server: use a parameter server and several training servers.
+        packages: packages that the simulator requires and evorl does not.
 
     Returns:
-        ``Dockerfile``, ``compose.yaml``, ``.dockerignore``, and the wheel of evorl in ``wheels``.
+        The wheel of evorl in ``wheels``, ``Dockerfile``, ``compose.yaml`` and ``.dockerignore``.
 
     Raises:
-        ValueError: see ``write_wheel``.
+        ValueError: evorl is not installed, see ``write_wheel``.
     """
     wheel = write_wheel(folder / "wheels", configs)
     compose = "compose_parameters.yaml" if with_parameter_server else "compose.yaml"

@@ -15,7 +15,7 @@ from pathlib import Path
 from evorl.distribution import DISTRIBUTION
 
 _IGNORED = "__pycache__"
-_BEGINNING_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # the earliest date of the format: the same files make the same bytes
+_BEGINNING_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # the format's earliest date; a fixed date makes the bytes reproducible
 _WHEEL = "Wheel-Version: 1.0\nGenerator: evorl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 

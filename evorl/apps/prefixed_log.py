@@ -1,4 +1,4 @@
-"""One screen for several processes: every line with the time and the name of who says it."""
+"""Shared log of several processes: each line is prefixed with the time and the process name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TextIO
 
 from evorl.recorders.screen import print_line
 
-_COLOURS = (36, 33, 35, 32, 34, 31)  # of the names, one after another
+_COLOURS = (36, 33, 35, 32, 34, 31)  # ANSI colours of the process names, assigned in turn
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class PrefixedLog:
-    """Prints lines of several processes, each as a whole.
+    """Prints the output of several processes without interleaving their lines.
 
     Args:
-        stream: where to; colours only where it is a terminal.
-        clock: seconds since the epoch.
+        stream: output stream; coloured only if it is a terminal.
+        clock: returns the seconds since the epoch.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
@@ -29,7 +29,7 @@ class PrefixedLog:
         self._width = 0
 
     def say(self, name: str, line: str) -> None:
-        """Print a line of a process: ``22:03:11.120 environment-0 | text``."""
+        """Print one line of a process: ``22:03:11.120 environment-0 | text``."""
         with self._lock:
             if name not in self._names:
                 self._names.append(name)
@@ -41,11 +41,11 @@ class PrefixedLog:
             print_line(f"{head} {line}".rstrip(), self._stream, colours=self._stream.isatty())
 
     def follow(self, name: str, lines: Iterable[str]) -> threading.Thread:
-        """Print what a process says until it says no more, in a thread of its own."""
+        """Start a thread that prints the lines of a process until they end, and return it."""
 
         def read() -> None:
             for line in lines:
-                # A line that is written over again and again is one line, as it was last.
+                # Of a line that is overwritten with carriage returns, print only the last version.
                 text = line.rstrip("\r\n").rpartition("\r")[2]
                 self.say(name, text if self._stream.isatty() else _CONTROL.sub("", text))
 

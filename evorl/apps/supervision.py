@@ -1,4 +1,4 @@
-"""The processes of an app together: servers first, then environments; when these have ended, so do the servers."""
+"""Supervision of an app's processes: starts servers before environments, and stops them after these have ended."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from evorl.apps.prefixed_log import PrefixedLog
 
 _LOOK_SECONDS = 0.05
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
-_OWN = "run"  # the name of what this process says itself
+_OWN = "run"  # log name of this process
 
 
 class Program(NamedTuple):
-    """What is started.
+    """A program to start.
 
     Attributes:
-        name: in the log.
-        command: words; no shell sees them. Without any it is a server that somebody else starts: it is waited for.
-        variables: of its environment, beside those of this process.
-        listens: where it can be reached once it is there; ``None`` for what is no server.
-        needed: whether environments wait for it, and cannot go on without it.
+        name: name in the log.
+        command: argument list, run without a shell. Empty for a server that is started elsewhere: it is only awaited.
+        variables: environment variables, added to the inherited ones.
+        listens: address at which the server listens when ready; ``None`` if the program is not a server.
+        needed: True if environments wait for the program and cannot continue without it.
     """
 
     name: str
@@ -41,21 +41,21 @@ class Program(NamedTuple):
 def supervise(
     servers: Sequence[Program], environments: Sequence[Program], folder: Path, settings: RunSettings, log: PrefixedLog
 ) -> int:
-    """Run the processes of an app. Ctrl-C and SIGTERM end them all; a second one at once.
+    """Run the processes of an app. Ctrl-C or SIGTERM ends all of them; a second signal kills them at once.
 
-    Servers are there before environments are started. When all environments have ended the servers are told to, the
-    last one first; without any, servers go on until a needed one ends. None is left when this returns, nor what they
-    started themselves.
+    Environments start when all needed servers listen. When all environments have ended, the servers are asked to end
+    in reverse order. Without environments, servers run until a needed one ends. When this function returns, neither
+    the processes nor their descendants are left.
 
     Args:
-        servers: in the order they are started.
-        environments: what plays.
-        folder: where all run.
-        settings: how patiently.
-        log: of what they say.
+        servers: servers in the order in which they start.
+        environments: simulators.
+        folder: working directory of all processes.
+        settings: timeouts.
+        log: destination of their output.
 
     Returns:
-        The status of all: 0; 1 where a process failed; 128 and the number of the signal that ended it.
+        Exit status: 0; 1 if a process failed; 128 plus the signal number if a signal ended the run.
     """
     serving: list[Child] = []
     players: list[Child] = []
@@ -69,8 +69,8 @@ def supervise(
             if players and not received and all(player.status is not None for player in players):
                 log.say(_OWN, f"{len(players)} {'environment has' if len(players) == 1 else 'environments have'} ended")
         finally:
-            _end(players, settings.stop_seconds, log, received)  # servers save what they have when nobody plays
-            for server in reversed(serving):  # who needs another one ends before it
+            _end(players, settings.stop_seconds, log, received)  # the servers save after the simulators have ended
+            for server in reversed(serving):  # dependent processes end first
                 _end([server], settings.stop_seconds, log, received)
     if received:
         return 128 + received[0]
@@ -89,7 +89,7 @@ def _start(
     serving: list[Child],
     received: list[int],
 ) -> list[Child] | None:
-    """The needed servers, all of which can be reached; ``None`` where one of them cannot be."""
+    """Start the servers and return the needed ones; ``None`` if one of these cannot be reached."""
     needed: list[Child] = []
     for program in servers:
         child = None
@@ -109,7 +109,7 @@ def _start(
 
 
 def _is_there(program: Program, child: Child | None, seconds: float, log: PrefixedLog, received: Sequence[int]) -> bool:
-    """Wait until a server can be reached; ``False`` where it ends before, takes too long, or a signal comes."""
+    """Wait for a server to listen; return False if it ends, times out, or a signal arrives."""
     name, address, started = program.name, program.listens, time.monotonic()
     while address is not None and not received:
         if child is not None and child.status is not None:
@@ -135,7 +135,7 @@ def _listens(address: Address) -> bool:
 
 
 def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, received: Sequence[int]) -> None:
-    """Until all players have ended, or a server that they need, or a signal comes."""
+    """Wait until all players have ended, a needed server has ended, or a signal arrives."""
     while not received:
         if players and all(player.status is not None for player in players):
             return
@@ -149,7 +149,7 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
 
 
 def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: Sequence[int]) -> None:
-    """Tell all of these to end, wait, and end what is left of them. A second signal ends the waiting."""
+    """Ask processes to end, wait, and kill the remaining ones. A second signal ends the wait."""
     for child in children:
         child.tell_to_end()
     until = time.monotonic() + seconds
@@ -163,7 +163,7 @@ def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Within: signals that ask for an end are written down. Whoever watched for them before does so afterwards."""
+    """Record termination signals within the context; the previous handlers are restored afterwards."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

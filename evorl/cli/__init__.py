@@ -1,1 +1,1 @@
-"""The command line. Nothing is imported here: commands that list, watch or supervise do without JAX."""
+"""The command line. This module imports nothing, so that commands that list, watch or supervise start without JAX."""

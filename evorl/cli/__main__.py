@@ -1,4 +1,4 @@
-"""``python -m evorl.cli``: the same as ``scripts/train.py``."""
+"""Entry point of ``python -m evorl.cli``, equivalent to ``scripts/train.py``."""
 
 from evorl.cli.main import train
 

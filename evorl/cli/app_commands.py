@@ -1,4 +1,4 @@
-"""``evorl new``, ``evorl generate``, ``evorl config``: make the folder of an app, or one part of it anew."""
+"""``evorl new``, ``evorl generate`` and ``evorl config``: create the folder of an app, or rewrite parts of one."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ CONFIG_OPTIONS = {
 
 
 def new_from_arguments(arguments: Sequence[str]) -> Path:
-    """Make an app.
+    """Create an app.
 
     Args:
-        arguments: the name of its folder, and options.
+        arguments: name of the app's folder, and options.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: there is such a folder, or an option is unknown or cannot be; nothing is written then.
+        ValueError: the folder exists already, or an option is unknown or invalid; nothing is left behind.
     """
     words = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(words, NEW_OPTIONS, "evorl new", unnamed="folder")
@@ -99,13 +99,13 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
-    """Write parts of an app anew; what they were is kept under numbered names.
+    """Rewrite parts of an app; the previous files are kept as numbered backups.
 
     Returns:
-        The files and folders that were set aside.
+        The backups.
 
     Raises:
-        ValueError: nothing is asked for, this is no folder of an app, or an option cannot be.
+        ValueError: no part is requested, the current folder is not an app, or an option is invalid.
     """
     words = without_flags(arguments, _FLAGS)
     settings, _ = read_options(words, GENERATE_OPTIONS, "evorl generate")
@@ -143,13 +143,13 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
 
 
 def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
-    """Fill in settings of an app; without options, tell which there are.
+    """Fill in the settings of an algorithm or simulator; without options, list both.
 
     Returns:
-        The names told, or the files set aside.
+        The listed names, or the backups of the replaced files.
 
     Raises:
-        ValueError: this is no folder of an app, or an option cannot be.
+        ValueError: the current folder is not an app, or an option is invalid.
     """
     words = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
     settings, _ = read_options(words, CONFIG_OPTIONS, "evorl config")
@@ -193,7 +193,7 @@ def _list() -> list[str]:
 
 
 def _description(file: Path) -> str:
-    """The first comment of a config file that is not for Hydra."""
+    """Return the first comment of a config file that is not a Hydra directive."""
     lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
     comments = (line.removeprefix("#").strip() for line in lines if line.startswith("#") and "@package" not in line)
     return next(comments, "")
@@ -206,13 +206,13 @@ def _check_kind(name: str) -> str:
 
 
 def _kind_of(app: AppConfig) -> str | None:
-    """The kind of simulator that an app has, by its script."""
+    """Return the kind of an app's simulator, recognized by its script; ``None`` if unknown."""
     started = " ".join(app.environment_command("python"))
     return next((name for name, kind in KINDS.items() if f"{kind.script}.py" in started), None)
 
 
 def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
-    """Let the app's own script say which spaces an environment has."""
+    """Write an environment's spaces, as reported by the app's own script, into ``app.yaml``."""
     text = file.read_text(encoding="utf-8")
     entry = environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
     file.write_text(with_entry(text, "environment", entry), encoding="utf-8")
@@ -228,11 +228,11 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
 
 
 def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
-    """Check a text before it takes the place of the file.
+    """Check a new text of ``app.yaml`` before it replaces the file.
 
     Raises:
-        ValueError: a setting in it cannot be.
-        RunFolderError: a symbolic link is in the way.
+        ValueError: a setting is invalid.
+        RunFolderError: the temporary file is a symbolic link.
     """
     from evorl.runs.files import write_text
 

@@ -1,4 +1,4 @@
-"""``evorl run``: start the processes of an app, show what they say, and leave none behind."""
+"""``evorl run``: starts the processes of an app, shows their output, and stops all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FLAGS = {
     "--exploit": "exploit=true",
     "--show-ui": "show_ui=true",
 }
-PORTS_APART = 10  # of servers on one machine: the live page has the port after the first's
+PORTS_APART = 10  # port spacing of training servers: the live page uses the port after the first server's
 _NO_PARAMETERS = "this app has no parameter server: write parameters: {servers: 2} into app.yaml."
 _TOKEN = "EVORL_SERVER_TOKEN"
 _PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
@@ -50,14 +50,15 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     """Run an app until its environments have ended.
 
     Args:
-        arguments: what is run, one or several of ``COMPONENTS``, ``all`` by default; and options. Whatever else is like
-            ``name=value`` is a setting of the training.
+        arguments: one or several of ``COMPONENTS``, by default ``all``; and options. Any other ``name=value`` is a
+            setting of the training.
 
     Returns:
-        0. Otherwise the process ends with the status: 1 where one failed, 130 after Ctrl-C.
+        0.
 
     Raises:
-        ValueError: this is no folder of an app, or an option cannot be.
+        SystemExit: a process failed (status 1), or a signal ended the run (128 plus its number, 130 for Ctrl-C).
+        ValueError: the current folder is not an app, or an option is invalid.
     """
     words = without_flags(arguments, _FLAGS)
     own = [word for word in words if "=" not in word or word.partition("=")[0] in OPTIONS]
@@ -79,7 +80,7 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     elif "server" in chosen:
         servers.append(server_program(app, extra))
     elif "environment" in chosen:
-        servers.append(Program("server", (), {}, app.server))  # somebody else starts it
+        servers.append(Program("server", (), {}, app.server))  # started elsewhere
     players = environment_programs(app, settings) if "environment" in chosen else []
     status = supervise(servers, players, app.folder, app.run, PrefixedLog(sys.stdout))
     if status:
@@ -88,11 +89,11 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
 
 
 def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
-    """The training server of an app, started by the words of ``evorl serve``.
+    """Return the training server of an app, started through ``evorl serve``.
 
     Args:
-        app: whose.
-        extra: further words; with ``resume=latest``, or a run, the run's settings are taken instead of the app's.
+        app: app that the server belongs to.
+        extra: further arguments; with ``resume=`` the stored run's settings replace the app's.
     """
     words, variables = _bound("serve", app.server, _TOKEN)
     command = [*_EVORL, "serve", *_training(app, extra), *words, *extra, *own_configs(app)]
@@ -102,16 +103,16 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 def parameter_programs(
     app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[Program]:
-    """The parameter server of an app, and the servers that learn for it, each at a port of its own.
+    """Return the parameter server of an app and its training servers, each on a separate port.
 
     Args:
-        app: whose.
-        chosen: what is run here; the rest somebody else starts.
-        settings: the command's options.
-        extra: further words for the training.
+        app: app that the servers belong to.
+        chosen: components to run here; the others are started elsewhere.
+        settings: options of the command.
+        extra: further arguments for the training.
 
     Raises:
-        ValueError: the app has none, or words of the training are given to others than the parameter server.
+        ValueError: the app has no parameter server, or training settings are given without the parameter server.
     """
     shared = app.parameters
     if shared is None:
@@ -136,14 +137,18 @@ def parameter_programs(
     for number, address in enumerate(addresses, first):
         words, own = _bound("serve", address, _TOKEN)
         words += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
-        words += ["trust=true"] if app.algorithm is not None else []  # it is the app's own code
+        words += ["trust=true"] if app.algorithm is not None else []  # the code belongs to the app
         command = [*_EVORL, "work", str(shared.address), f"worker={number}", *words]
         programs.append(Program(f"server-{number}", command, variables | own | _own_modules(app), address))
     return programs
 
 
 def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
-    """Where simulators ask for actions: several where servers learn for a parameter server."""
+    """Return the addresses of the training servers: several with a parameter server, else one.
+
+    Raises:
+        ValueError: ``servers`` is given, but the app has no parameter server.
+    """
     if app.parameters is None:
         if settings["servers"] is not None:
             raise ValueError(f"servers={settings['servers']}, but {_NO_PARAMETERS}")
@@ -153,11 +158,11 @@ def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Addres
 
 
 def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
-    """Return the settings of the training; none where those of another run are used.
+    """Return the settings of the training as arguments; an empty list when a run is resumed.
 
     Raises:
-        ValueError: they name code from outside evorl, and the app has no algorithms of its own.
-        RunFolderError: they are more than settings.
+        ValueError: a setting names code from outside evorl, and the app has no ``algorithm`` folder.
+        RunFolderError: a setting is more than ``key=value``.
     """
     if any(word.startswith("resume=") for word in extra):
         return []
@@ -167,7 +172,10 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
 
 
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
-    """Words and variables that tell a server where to listen. Everybody on the machine sees words: tokens are none."""
+    """Return the arguments and environment variables of a server's address.
+
+    The token is passed in a variable, since command-line arguments are visible to all users of the machine.
+    """
     words, variables = [f"{section}.bind={address}"], {}
     if address.token is not None:
         words.append(f"{section}.token=env:{variable}")
@@ -180,7 +188,11 @@ def _own_modules(app: AppConfig) -> dict[str, str]:
 
 
 def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
-    """The live page of the app's runs."""
+    """Return the live page of the app's runs.
+
+    Raises:
+        ValueError: ``app.yaml`` has no address for it.
+    """
     address = app.metrics
     if address is None:
         raise ValueError("metrics has no address: write metrics: {bind: 127.0.0.1:7002} into app.yaml.")
@@ -190,8 +202,10 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
 
 
 def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Program]:
-    """The simulators of an app, shared evenly by its servers. What ``app.yaml`` says reaches them in ``EVORL_APP``, as
-    JSON, and the address in ``EVORL_SERVER``; only the first is to exploit, or to show itself.
+    """Return the simulators of an app, distributed evenly over its servers.
+
+    They receive ``app.yaml`` as JSON in ``EVORL_APP`` and the server's address in ``EVORL_SERVER``. ``exploit`` and
+    ``show_ui`` apply only to the first one.
     """
     command = app.environment_command(sys.executable)
     handed = {

@@ -1,4 +1,4 @@
-"""An app's training as the command line has it: words behind ``evorl serve``, checked by composing them."""
+"""Translates an app's training settings into arguments of ``evorl serve``, and checks them by composing the config."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from evorl.config.command_lines import as_arguments
 from evorl.config.names import no_such
 from evorl.runs.trust import foreign_names, refuse_composed_code
 
-# Settings that files of the config tree, or short forms, can be chosen for: given as a whole they would be such names.
+# Settings that are config groups or short forms: an override of the whole setting would choose a file by name.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
 # Settings of experiments that need consecutive steps of one environment.
 _NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwrite")
-# Mappings whose names are not checked: arguments of a library.
+# Mappings with unchecked keys: keyword arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
 _GIVE_WORDS = "Give it with the command, as in evorl run all key=value."
 
 
 class AgentFacts(NamedTuple):
-    """What an app is to know of an algorithm.
+    """Properties of an algorithm that an app depends on.
 
     Attributes:
-        file: of its settings.
-        source: the module of its workflow.
-        in_boxes: whether it only acts in boxes of numbers.
-        is_off_policy: whether it learns from a replay buffer.
+        file: settings file.
+        source: source file of the workflow.
+        in_boxes: True if the agent supports only Box actions.
+        is_off_policy: True if the agent learns from a replay buffer.
     """
 
     file: Path
@@ -43,10 +43,10 @@ class AgentFacts(NamedTuple):
 
 
 def agent_facts(agent: str) -> AgentFacts:
-    """Return the facts about an agent of the package.
+    """Return the properties of an agent of the package.
 
     Raises:
-        ValueError: no agent has this name, or simulators elsewhere cannot train it.
+        ValueError: no agent has this name, or remote simulators cannot train it.
     """
     import inspect
 
@@ -72,13 +72,13 @@ def agent_facts(agent: str) -> AgentFacts:
 
 
 def served_agents() -> list[str]:
-    """Return the names of the agents that simulators elsewhere can train."""
+    """Return the names of the agents that remote simulators can train."""
     return [name for name in config_names(config_folder() / "agent") if _reason_not_served(name) is None]
 
 
 @functools.cache
 def _reason_not_served(agent: str) -> str | None:
-    """Return why the training server refuses an agent with the settings of its file; ``None`` where it does not."""
+    """Return why the training server rejects an agent with the settings of its file; ``None`` if it accepts it."""
     from omegaconf import OmegaConf
 
     from evorl.serving.training_server import reason_not_served
@@ -121,11 +121,11 @@ def training_words(app: AppConfig) -> list[str]:
 
 
 def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
-    """Refuse code that the settings of a training name, in an app without algorithms of its own.
+    """Reject training settings that name code, unless the app has an ``algorithm`` folder.
 
     Args:
-        app: the app, which may be a stranger's.
-        extra: arguments of the user, who may give the same settings.
+        app: the app, possibly from an untrusted source.
+        extra: arguments of the user; settings repeated there are accepted.
 
     Raises:
         ValueError: a setting names code from outside evorl.
@@ -139,21 +139,21 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
 
 
 def _without_sign(word: str) -> str:
-    """Return an override without the ``++`` that ``as_overrides`` writes before arguments of a library."""
+    """Return an override without the ``++`` that ``as_overrides`` puts before keyword arguments of a library."""
     plain = word.removeprefix("++")
     return plain if _FREE.match(plain) else word
 
 
 def own_configs(app: AppConfig) -> list[str]:
-    """The flag that names the app's own algorithms, if it has any."""
+    """Return the flag that adds the app's own algorithms; an empty list without any."""
     return [] if app.algorithm is None else ["--config-dir", str((app.folder / app.algorithm).resolve())]
 
 
 def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Settings as words of a command line.
+    """Yield settings as overrides.
 
-    A mapping is given as a whole, which changes what it names and leaves the rest, but for those that are chosen by
-    name: of these each setting is given for itself.
+    A mapping becomes a single override, which changes only the entries that it names. Config groups and short forms
+    are the exception: each of their settings becomes a separate override.
     """
     for name, value in settings.items():
         path = f"{above}{name}"
@@ -166,10 +166,13 @@ def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def check_training(app: AppConfig) -> Any:
-    """Return the config of an app's training; ``None`` where its algorithm is the app's own, which its server imports.
+    """Compose and check the config of an app's training.
+
+    Returns:
+        The config; ``None`` for an app with its own algorithms, which only its server imports.
 
     Raises:
-        ValueError: a setting or a name is unknown, or the training server would refuse the training.
+        ValueError: a setting or a name is unknown, or the training server would reject the training.
     """
     if app.algorithm is not None:
         return None
@@ -191,10 +194,10 @@ def check_training(app: AppConfig) -> Any:
 def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
     """Return the agent of an experiment, a file of ``configs/experiment``, and its tuned settings.
 
-    Settings of the environment, and those that simulators elsewhere cannot be trained with, are left out.
+    Environment settings, and settings that remote simulators do not support, are omitted.
 
     Raises:
-        ValueError: there is no such experiment.
+        ValueError: the experiment does not exist.
     """
     from omegaconf import OmegaConf
 
@@ -214,7 +217,7 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
 
 
 def experiments() -> list[str]:
-    """The experiments of agents that can be served."""
+    """Return the experiments of agents that remote simulators can train."""
     served = served_agents()
     names = config_names(config_folder() / "experiment")
     return [name for name in names if any(name.startswith(f"{agent}/") for agent in served)]

@@ -1,4 +1,4 @@
-"""The words behind the commands of apps: ``name=value`` as everywhere, and the short flags that they have too."""
+"""Short flags of the app commands, translated into ``name=value`` arguments."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 
 def without_flags(arguments: Sequence[str], flags: Mapping[str, str]) -> list[str]:
-    """The arguments with flags as ``name=value``.
+    """Return the arguments with flags replaced by ``name=value``.
 
     Args:
-        arguments: as they stand behind the command.
-        flags: ``{"-a": "algorithm", "--exploit": "exploit=true"}``: one whose meaning has a value is a switch, others
-            are followed by their value, or have it behind a sign of equality.
+        arguments: arguments after the command.
+        flags: option of each flag, as in ``{"-a": "algorithm", "--exploit": "exploit=true"}``. A flag whose option
+            includes a value is a switch; any other takes a value, as ``-a ppo`` or ``-a=ppo``.
 
     Raises:
-        ValueError: a flag has no value.
+        ValueError: the value of a flag is missing.
     """
     words = list(arguments)
     found = []

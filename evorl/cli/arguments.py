@@ -1,4 +1,4 @@
-"""What stands on the command line: overrides on both sides of flags, and those that Hydra would take without a word."""
+"""Normalizes command-line arguments for Hydra, and rejects overrides that Hydra would silently ignore."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from evorl.cli.errors import config_names, sentence
 from evorl.cli.override_text import with_literal_text
 from evorl.config.names import no_such
 
-# Flags of Hydra that are followed by a value.
+# Hydra flags that take a value.
 _FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
 _FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
 
 
 def overrides_first(arguments: list[str]) -> list[str]:
-    """Return the arguments in the order in which Hydra reads them: overrides, then flags with their values.
+    """Return the arguments in the order that Hydra expects: overrides, then flags with their values.
 
-    ``experiment=null``, which Hydra does not understand of what is optional, is ``~experiment``, and
+    ``experiment=null`` becomes ``~experiment``, since Hydra rejects null for an optional config group, and
     ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
     """
     overrides, flags = [], []
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
-        is_value = previous in _FLAGS_WITH_VALUE  # such as a folder with an equals sign in its name
+        is_value = previous in _FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
     return [*map(_spelt_out, overrides), *flags]
 
@@ -39,15 +39,15 @@ def _is_override(argument: str) -> bool:
 
 
 def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) -> None:
-    """Refuse what would have no effect.
+    """Reject overrides that would have no effect.
 
     Args:
-        overrides: of this job, as they were written.
-        config_folders: the config tree, and those that ``--config-dir`` adds.
+        overrides: overrides of this job, as the user wrote them.
+        config_folders: config tree, and the folders that ``--config-dir`` adds.
 
     Raises:
-        ValueError: a setting is taken away, which would bring back a default that is nowhere to be seen; or there is
-            no such experiment, which Hydra passes over since most pairs of agent and environment have none.
+        ValueError: an override deletes a setting, which would silently restore its default; or the experiment does
+            not exist, which Hydra ignores because the group is optional.
     """
     folders = list(config_folders)
     groups = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}

@@ -1,4 +1,4 @@
-"""The commands as functions: train, watch, compare and take away from Python, by the words of the command line."""
+"""Python functions for the commands: train, render, report and export, with the arguments of the command line."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import open_dict
 
 from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.commands import run
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
 from evorl.cli.override_text import as_override
-from evorl.cli.overrides import names_a_run, run_settings
+from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.training import train_run
+from evorl.runs.spec import RunSpec
 
 if TYPE_CHECKING:
     from evorl.cli.multirun import Trained
 
 
 def train(*overrides: str, **settings: Any) -> Path:
-    """Train as ``evorl train`` does, in a run folder; a notebook shows the progress below the cell.
+    """Train in a run folder, as ``evorl train`` does; a notebook shows the progress below the cell.
 
     ``evorl.train("agent=sac", "env=pendulum", num_seeds=3)`` is ``evorl train agent=sac env=pendulum num_seeds=3``.
-    Sweeps, searches, ``init_from`` and ``resume`` are given in the same way. Ctrl-C, and a notebook's stop button, save
-    the run, which can be resumed.
+    Sweeps, searches, ``init_from`` and ``resume`` use the same arguments. Ctrl-C and a notebook's stop button save the
+    run, which can then be resumed.
 
     Args:
-        overrides: as on the command line, such as ``"agent.clip_epsilon=0.1"``.
-        settings: the same for keys of the top level, as values of Python, such as ``sweep={"discount": [0.9, 0.99]}``.
+        overrides: overrides as on the command line, such as ``"agent.clip_epsilon=0.1"``.
+        settings: top-level settings as Python values, such as ``sweep={"discount": [0.9, 0.99]}``.
 
     Returns:
         The folder of the run, or of the sweep.
 
     Raises:
-        ValueError: a setting cannot be, in words.
-        TrainingDiverged: the training did.
+        ValueError: a setting is unknown or invalid.
+        TrainingDiverged: the training diverged.
     """
     arguments = overrides_first([*overrides, *as_overrides(settings)])
     for argument in arguments:
@@ -60,51 +61,51 @@ def train(*overrides: str, **settings: Any) -> Path:
 
 
 def render(**options: Any) -> Path:
-    """Watch the best policy of a run: ``evorl.render(run=folder, episodes=2)`` is ``evorl render run=... episodes=2``.
+    """Render the best policy of a run: ``evorl.render(run=folder, episodes=2)`` is ``evorl render run=... episodes=2``.
 
     Returns:
-        The picture, or the page.
+        Path of the image, video or page.
 
     Raises:
-        ValueError: an option is unknown or cannot be, in words.
-        RunFolderError: there is no such run, or it is damaged.
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist, or is corrupted.
     """
     return run(["render", *_as_options(options)])
 
 
 def report(*runs: str | Path, **options: Any) -> Path:
-    """Write a page on runs: ``evorl.report("runs", by="agent")`` is ``evorl report runs by=agent``.
+    """Write a report on runs: ``evorl.report("runs", by="agent")`` is ``evorl report runs by=agent``.
 
     Returns:
-        The page.
+        Path of the page.
 
     Raises:
-        ValueError: no run is named, or an option is unknown or cannot be, in words.
-        RunFolderError: there is no such run.
+        ValueError: no run is named, or an option is unknown or invalid.
+        RunFolderError: a run does not exist.
     """
     return run(["report", *map(str, runs), *_as_options(options)])
 
 
 def export_policy(**options: Any) -> list[Path]:
-    """Write the policy of a run as files that run without evorl: ``evorl.export_policy(run=folder, format="numpy")``.
+    """Export the policy of a run to files that run without evorl: ``evorl.export_policy(run=folder, format="numpy")``.
 
     Returns:
-        The files, which have been compared with the policy.
+        Paths of the files, whose outputs have been compared with the policy's.
 
     Raises:
-        ValueError: an option is unknown or cannot be, in words.
-        RunFolderError: there is no such run, or it is damaged.
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist, or is corrupted.
     """
     return [written.path for written in run(["export", *_as_options(options)])]
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings of a training as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
+    """Return training settings as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
     return [f"{name}={as_override(value)}" for name, value in settings.items()]
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options of a command that composes no config and reads text literally."""
+    """Return options as arguments of a command that composes no config and reads text literally."""
     return [
         f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
     ]
@@ -112,16 +113,15 @@ def _as_options(options: Mapping[str, Any]) -> list[str]:
 
 def _trained(arguments: Sequence[str]) -> Trained:
     if names_a_run(arguments, "resume"):
-        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
-        return train_run(run_settings(arguments, usual), arguments)
-    with _composed(arguments) as config:
+        return train_run(RunSpec(stored=stored_run_settings(arguments)), arguments)
+    with _composed(arguments) as spec:
         check_overrides(arguments, [config_folder()])
-        return train_run(config)
+        return train_run(spec)
 
 
 @contextmanager
-def _composed(arguments: Sequence[str]) -> Iterator[DictConfig]:
-    """The config of these overrides; while it is used, Hydra knows by which files it came about."""
+def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
+    """Compose the settings from overrides; within the context Hydra's global config describes their source files."""
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
     before = HydraConfig.instance().cfg
@@ -129,6 +129,6 @@ def _composed(arguments: Sequence[str]) -> Iterator[DictConfig]:
     with open_dict(config):
         del config["hydra"]
     try:
-        yield config
+        yield RunSpec.from_config(config)
     finally:
         HydraConfig.instance().cfg = before

@@ -1,4 +1,4 @@
-"""What a run is called, by the names of files that its command line chose: its folder, its title, whose settings."""
+"""Folder name, title and tuned settings of a run, derived from the config groups chosen on the command line."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS, as_filed
 from evorl.runs.recording import algorithm_name, run_title
+from evorl.runs.spec import RunSpec
 
 
 def choices() -> Mapping[str, Any]:
-    """The option chosen of each config group; empty where Hydra composed nothing, as in a notebook."""
+    """Return the chosen option of each config group; empty if Hydra composed no config, as in a notebook."""
     from hydra.core.hydra_config import HydraConfig
 
     return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
 
 
 def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
-    """Where the runs of this agent in this environment are: ``runs/ppo-cartpole``."""
+    """Return the folder for all runs of this agent in this environment: ``runs/ppo-cartpole``."""
     agent, env = (str(chosen.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
     return Path(runs_folder) / f"{agent}-{env}"
 
 
-def title_of(config: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
-    """``config.title``, or algorithm, environment and seeds in words: ``PPO on CartPole-v1, seed 0``.
+def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
+    """Return the run's title, by default algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
 
-    The algorithm is called as its file is, where that is not its class: ``ddpg on Pendulum-v1, seed 0``.
+    The algorithm has the name of its config file if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
     """
-    if config.get("title"):
-        return str(config["title"])
-    algorithm = algorithm_name(str(config["workflow"]))
+    if spec.title:
+        return spec.title
+    algorithm = algorithm_name(str(spec.workflow.get("workflow")))
     name = str(chosen.get("agent", algorithm)).rpartition("/")[2]
     if name.replace("_", "") != algorithm.lower():
         algorithm = name
-    env = config["env"]
+    env = spec.workflow["env"]
     if isinstance(env, Mapping):
         env = env.get("name") or env.get("factory")
-    return run_title(algorithm, str(env), config["seed"], config.get("num_seeds", 1))
+    return run_title(algorithm, str(env), spec.seed, spec.num_seeds)
 
 
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
-    """Whether settings are tuned for this pair of agent and environment, in words; ``None`` where nobody chose."""
+    """Describe whether the settings are tuned for this agent and environment; ``None`` if no agent was chosen."""
     from hydra.core.hydra_config import HydraConfig
 
     if "agent" not in chosen:

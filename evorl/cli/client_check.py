@@ -37,7 +37,7 @@ def check_client_from_arguments(arguments: Sequence[str]) -> None:
 
     Raises:
         ValueError: a check has failed, the client does not connect, or an argument cannot be used.
-        OSError: the address is taken, or the file cannot be written.
+        OSError: the address is in use, or the file cannot be written.
     """
     settings, unnamed = read_options(arguments, OPTIONS, "evorl check-client", unnamed=_VECTORS)
     if unnamed not in ([], [_VECTORS]):
@@ -128,14 +128,14 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 class _ClientProgram:
-    """The client's program, started anew for each check.
+    """Client program that is restarted for each check.
 
     Args:
-        command: the program and its arguments; ``{address}`` becomes the address.
-        address: that it connects to.
+        command: program and arguments; ``{address}`` is replaced by the address.
+        address: address that the client connects to.
 
     Raises:
-        ValueError: the command cannot be read.
+        ValueError: the command is empty or cannot be parsed.
     """
 
     def __init__(self, command: str, address: str) -> None:
@@ -149,7 +149,7 @@ class _ClientProgram:
         self._child: Child | None = None
 
     def start(self) -> Callable[[], bool]:
-        """End the program and start it again; return a function that tells whether it runs."""
+        """End the program and start it again; return a function that returns True while it runs."""
         self.end()
         self._child = child = Child("client", self._words, Path.cwd(), {}, self._log)
         return lambda: child.status is None

@@ -1,7 +1,7 @@
-"""Options of a command that composes no config: ``name=value``, and arguments without a name.
+"""Options of commands that compose no config: ``name=value``, and positional arguments.
 
-Every option declares what it accepts, and ``read_options`` checks it. Of an option that is a mapping each entry can be
-given for itself: ``serve.bind=127.0.0.1:7001``.
+Every option declares the values that it accepts, and ``read_options`` checks them. Entries of an option that is a
+mapping can be set one by one: ``serve.bind=127.0.0.1:7001``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _checked_name(value: Any, name: str, names: Sequence[str]) -> str:
 
 
 def whole(low: int, high: int) -> Check:
-    """Return the check for a whole number of ``[low, high]``; 1e3 is one."""
+    """Return the check for an integer in ``[low, high]``; integral floats such as 1e3 are accepted."""
     return functools.partial(whole_number, low=low, high=high)
 
 
 def number(interval: str) -> Check:
-    """Return the check for a number of an interval, such as ``"(0, 100]"``."""
+    """Return the check for a number in an interval, such as ``"(0, 100]"``."""
     return functools.partial(_checked_number, interval=interval)
 
 
@@ -45,7 +45,7 @@ def checkpoint(value: Any, name: str) -> str:
     """Return ``value`` if it names a checkpoint: best, latest, or the number of an iteration.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the value is something else.
     """
     text = str(value)
     if text not in ("best", "latest") and not (text.isascii() and text.isdigit() and len(text) < 20):
@@ -54,7 +54,7 @@ def checkpoint(value: Any, name: str) -> str:
 
 
 SEED = whole(0, MOST_SEED)
-PIXELS = whole(16, 4096)  # of a picture's height or width
+PIXELS = whole(16, 4096)  # height or width of an image
 FPS = number("(0, 100]")
 NUM_EPISODES = whole(1, 10_000)
 NUM_FRAMES = whole(1, 10_000)
@@ -66,12 +66,12 @@ class Option(NamedTuple):
     """An option of a command.
 
     Attributes:
-        default: its value where it is not given. A flag, a text and a mapping are checked by the type of their default.
+        default: default value. The type of a flag, text or mapping is checked against the default's type.
         meaning: description for users, without a full stop.
         check: ``check(value, name)`` returns the checked value or raises ``ValueError``; needed for numbers.
-        text: whether the value is text, where the default does not tell; other values are read as YAML.
-        null: whether null is a value, besides options that are null by default.
-        empty: whether a text may be empty.
+        text: True if the value is text although the default is not; other values are parsed as YAML.
+        null: True if null is accepted although the default is not null.
+        empty: True if the text may be empty.
     """
 
     default: Any
@@ -83,14 +83,14 @@ class Option(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Return whether the value is taken as text instead of read as YAML."""
+        """Return True if the value is used as text instead of being parsed as YAML."""
         return self.text or isinstance(self.default, str)
 
     def read(self, text: str, name: str) -> Any:
-        """Return the value of a text of the command line, unchecked.
+        """Return the unchecked value of a text from the command line.
 
         Raises:
-            ValueError: it is empty, or no YAML.
+            ValueError: the text is empty, or not valid YAML.
         """
         if not text.strip() and not self.empty:
             raise ValueError(f"{name} is empty: give it a value, or leave it out.")
@@ -99,10 +99,10 @@ class Option(NamedTuple):
         return None if text == "null" and (self.null or self.default is None) else text
 
     def checked(self, value: Any, name: str) -> Any:
-        """Return a value that was read, as the command takes it.
+        """Return the checked value, as the command expects it.
 
         Raises:
-            ValueError: another type, out of range or null; the message has the name and the value.
+            ValueError: the value has the wrong type, is out of range, or is null; the message names option and value.
         """
         if value is None and (self.null or self.default is None):
             return None
@@ -119,17 +119,17 @@ def read_options(
     """Read the arguments of a command.
 
     Args:
-        arguments: behind the command.
-        options: of the command.
-        command: its name, for errors.
-        unnamed: noun for arguments without a name, for errors; ``None`` where there are none.
+        arguments: arguments after the command.
+        options: options of the command, by name.
+        command: name of the command, for error messages.
+        unnamed: noun for positional arguments, for error messages; ``None`` if the command accepts none.
 
     Returns:
-        Every option with its checked value or its default; and the arguments without a name.
+        Every option with its checked value or its default; and the positional arguments.
 
     Raises:
-        ValueError: an unknown option, one that is given twice, cannot be read or is not as it declares; or an argument
-            without a name where there is none.
+        ValueError: an option is unknown, given twice, unreadable or invalid; or there is an unexpected positional
+            argument.
     """
     given: dict[str, Any] = {}
     without_name = []
@@ -160,12 +160,12 @@ def read_options(
 
 
 def options_in_words(options: Mapping[str, Option]) -> str:
-    """Format a line for each option: its default and its meaning."""
+    """Format one line per option, with its default and its description."""
     shown = {f"{name}={as_given(option.default)}": option.meaning for name, option in options.items()}
     width = max(map(len, shown), default=0)
     return "".join(f"  {name:{width}s}  {meaning}\n" for name, meaning in shown.items())
 
 
 def as_given(value: Any) -> str:
-    """Return a value as it is written on a command line."""
+    """Return a value in the syntax of the command line."""
     return value if isinstance(value, str) else dump_yaml(value, default_flow_style=True).split("\n")[0]

@@ -1,4 +1,4 @@
-"""``evorl``: one command, with all others below it."""
+"""The command ``evorl`` with its subcommands."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from evorl.distribution import installed_version
 
 
 class Command(NamedTuple):
-    """What stands behind ``evorl``.
+    """A subcommand of ``evorl``.
 
     Attributes:
-        does: what it does, in a sentence.
-        usage: what stands behind its name.
-        runs: ``module:function``, imported when it is asked for; takes the arguments behind the name, in a list.
-        options: ``module:name`` of the options that it has, ``None`` where they are those of a training.
+        does: description, one sentence.
+        usage: synopsis of the arguments.
+        runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
+        options: ``module:name`` of the options; ``None`` if the command accepts the settings of a training.
     """
 
     does: str
@@ -149,7 +149,7 @@ _OPTIONS_OF_A_TRAINING = (
 
 
 def main() -> None:
-    """``evorl <command> ...``; without one, or with ``--help``, what commands there are."""
+    """Run ``evorl <command> ...``; without a command, or with ``--help``, list the commands."""
     from evorl.cli.composition import config_folder
     from evorl.cli.errors import errors_in_words, print_any_character
     from evorl.cli.signals import signals_in_words
@@ -160,10 +160,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> Any:
-    """Run the command that the first argument names with those behind it, and return what it returns.
+    """Run the command named by the first argument with the remaining arguments, and return its result.
 
     Raises:
-        ValueError: there is no such command.
+        ValueError: the command does not exist.
     """
     from evorl.config.gate import scope
     from evorl.config.names import load, no_such
@@ -189,7 +189,7 @@ def run(arguments: Sequence[str]) -> Any:
 
 
 def overview() -> str:
-    """Every command with what it does."""
+    """Return the list of all commands with their descriptions."""
     width = max(map(len, COMMANDS))
     lines = "".join(f"  {name:{width}s}  {command.does}\n" for name, command in COMMANDS.items())
     more = "evorl <command> --help says more, evorl --version which this is."
@@ -198,7 +198,7 @@ def overview() -> str:
 
 
 def help_of(name: str) -> str:
-    """How a command is used, and its options."""
+    """Return the usage and the options of a command."""
     command = COMMANDS[name]
     lines = f"Usage: evorl {name} {command.usage}\n\n{command.does}\n"
     if command.options is None:
@@ -207,7 +207,7 @@ def help_of(name: str) -> str:
 
 
 def _settings_in_words() -> str:
-    """What can be chosen of a training, and where its settings stand."""
+    """Describe the choices of a training, and how to list its settings."""
     from evorl.cli.composition import config_folder
     from evorl.cli.errors import config_names
 
@@ -221,22 +221,22 @@ def _settings_in_words() -> str:
 
 
 def _changes_in_words() -> str:
-    """What of a run can be changed where it is evaluated."""
-    from evorl.cli.evaluating import EVALUATION_SETTINGS
+    """Describe the settings of a run that an evaluation can change."""
+    from evorl.cli.evaluating import evaluation_settings
 
-    told = textwrap.fill(", ".join(EVALUATION_SETTINGS), 100, break_on_hyphens=False)
+    told = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
     return f"Of the run's settings these can be given anew:\n{told}"
 
 
 def options_of(command: Command) -> Mapping[str, Option]:
-    """The options of a command of its own; none where they are those of a training."""
+    """Return the options of a command; an empty mapping if it accepts the settings of a training."""
     from evorl.config.names import load
 
     return load(command.options) if command.options else {}
 
 
 def train(arguments: list[str]) -> None:
-    """``evorl train``: as ``scripts/train.py``."""
+    """Run ``evorl train``, like ``scripts/train.py``."""
     from evorl.cli import main
 
     _as_command_line(arguments)
@@ -244,10 +244,10 @@ def train(arguments: list[str]) -> None:
 
 
 def serve(arguments: list[str]) -> None:
-    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``.
+    """Run ``evorl serve``: train with remote simulators; with ``run=``, serve a policy as ``evorl act`` does.
 
     Raises:
-        ValueError: the environment, or the run to resume, does not use simulators over the network.
+        ValueError: the environment, or the run to resume, does not use remote simulators.
     """
     values = _values_of(arguments)
     if "run" in values:
@@ -258,13 +258,13 @@ def serve(arguments: list[str]) -> None:
         refuse_local_run(values["resume"], values.get("runs_folder", "runs"))
         train(arguments)
     elif "env" in values:
-        train(["serve={}", *arguments])  # which refuses environments without simulators over the network
+        train(["serve={}", *arguments])  # the training then rejects environments other than ``remote``
     else:
         train(["env=remote", *arguments])
 
 
 def serve_parameters(arguments: list[str]) -> None:
-    """``evorl serve-parameters``: a training that workers learn for; one that goes on says so by its own config."""
+    """Run ``evorl serve-parameters``: a training with workers; a resumed run reads ``parameters`` from its config."""
     from evorl.cli.parameter_serving import refuse_ordinary_run
 
     values = _values_of(arguments)
@@ -274,14 +274,14 @@ def serve_parameters(arguments: list[str]) -> None:
 
 
 def _values_of(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the text of each ``name=value``, by name."""
+    """Return the text of each ``name=value`` argument, by name."""
     from evorl.cli.override_text import given_text
 
     return {argument.partition("=")[0]: given_text(argument) for argument in arguments}
 
 
 def evaluate(arguments: list[str]) -> None:
-    """``evorl evaluate``: as ``scripts/evaluate.py``."""
+    """Run ``evorl evaluate``, like ``scripts/evaluate.py``."""
     from evorl.cli import main
 
     _as_command_line(arguments)
@@ -289,7 +289,7 @@ def evaluate(arguments: list[str]) -> None:
 
 
 def save_replay(arguments: list[str]) -> None:
-    """``evorl save-replay``: as ``scripts/save_replay.py``."""
+    """Run ``evorl save-replay``, like ``scripts/save_replay.py``."""
     from evorl.cli import saving
 
     _as_command_line(arguments)

@@ -1,7 +1,7 @@
 """Tab completion: ``evorl -sc install=bash`` prints a script for the shell, ``-sc query=bash`` prints completions.
 
-A query prints one candidate per line and nothing else, even for an invalid command line: an error would appear on the
-screen while the user types.
+A query prints only candidates, one per line, even for an invalid command line: an error message would appear while
+the user types.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SHELLS = {
     "fish": (_FISH, "complete -e -c evorl\nfunctions -e __evorl_complete\n"),
 }
 _NAMES_OF_LIBRARIES = "gymnasium envpool host mjx playground jumanji craftax xminigrid jaxmarl"
-# Groups of the config tree, whose files are chosen by name, and libraries of environments without files.
+# Config groups, whose files are chosen by name; and environment libraries, which have no files.
 _GROUPS = ("agent", "env", "experiment", "replay", "parameters")
 _LIBRARIES = tuple(f"{name}/" for name in _NAMES_OF_LIBRARIES.split())
 _OF_RUNS = ("run", "resume", "init_from")
@@ -69,10 +69,10 @@ def complete_from_arguments(arguments: Sequence[str]) -> None:
     """Print the script or the completions that ``-sc`` requests.
 
     Args:
-        arguments: of the command line: the flag, and such as ``install=bash``, ``uninstall=zsh`` or ``query=fish``.
+        arguments: command line with the flag and one of ``install=bash``, ``uninstall=zsh``, ``query=fish`` etc.
 
     Raises:
-        ValueError: another action or shell.
+        ValueError: the action or the shell is unknown.
     """
     asked = [argument.split("=", 1) for argument in arguments if "=" in argument]
     action, shell = asked[-1] if asked else ("", "")
@@ -98,13 +98,13 @@ def candidates(line: str) -> list[str]:
     """Return the completions of the last word of a command line, as whole words; keys end in ``=`` or ``.``.
 
     Args:
-        line: up to the cursor, beginning with the name of the program.
+        line: command line up to the cursor, starting with the program name.
     """
     from evorl.cli.commands import COMMANDS
 
     try:
         words = shlex.split(line)
-    except ValueError:  # a quote that is still open
+    except ValueError:  # an unclosed quote
         words = line.split()
     last = "" if not line or line[-1].isspace() else words.pop()
     if not words:
@@ -153,11 +153,11 @@ def _values_of(key: str, option: Option | None) -> Iterable[str]:
 def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
     from evorl.cli.composition import config_folder
     from evorl.cli.errors import config_names
-    from evorl.cli.evaluating import EVALUATION_SETTINGS
+    from evorl.cli.evaluating import evaluation_settings
 
     key, equals, value = last.partition("=")
     if equals:
-        head, comma, _ = value.rpartition(",")  # of a sweep
+        head, comma, _ = value.rpartition(",")  # earlier values of a sweep
         known: Iterable[str] = ()
         if key in _GROUPS:
             known = [*config_names(config_folder() / key), *(_LIBRARIES if key == "env" else ())]
@@ -167,14 +167,14 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
             known = ("true", "false")
         return _beginning(last, [f"{key}={head}{comma}{choice}" for choice in known])
     if name in ("evaluate", "save-replay"):
-        return _beginning(last, [*(f"{setting}=" for setting in ("run", "trust", *EVALUATION_SETTINGS)), "--help"])
+        return _beginning(last, [*(f"{setting}=" for setting in ("run", "trust", *evaluation_settings())), "--help"])
     flags = ["--help", "--cfg", "--multirun", "--config-dir", "--plan"]
     keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(_values(_config(before)), last)]
     return dict.fromkeys(_beginning(last, [*keys, *flags]))
 
 
 def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
-    """Yield keys up to the next dot after the typed text, so that a list has one level of the config."""
+    """Yield keys up to the next dot after the typed text, so that completions show one level of the config."""
     level = last.count(".") + 1
     for key in values:
         parts = key.split(".")
@@ -183,7 +183,7 @@ def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
 
 
 def _config(before: Sequence[str]) -> Mapping[str, Any]:
-    """Return the config of the words typed so far, or the default config if they do not compose."""
+    """Compose the config from the arguments typed so far; return the default config if that fails."""
     from omegaconf import OmegaConf
 
     from evorl.cli.composition import compose_config

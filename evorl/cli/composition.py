@@ -1,10 +1,10 @@
-"""One composition for the command line, notebooks and sweeps: Hydra reads the config tree, and classes complete it.
+"""Composes run configs for the command line, notebooks and sweeps, from Hydra's config tree and class defaults.
 
-A config file that names its ``workflow`` holds what differs from this class; it is read with all other settings of the
-class beside it. Two short forms are groups of Hydra, so that they are the same wherever Hydra composes: ``inner=sac``
-and ``learner=sac`` choose a file of ``configs/agent`` for a part of the config, and ``optimizer=sgd`` is
-``optimizer.name=sgd``. Settings tuned for a pair of agent and environment are found by both names that an environment
-has: those for ``env=hopper`` are those for ``env=brax/hopper``.
+A config file that names its ``workflow`` lists only the settings that differ from the defaults of that class; the
+remaining ones are added when the file is read. Two short forms are Hydra config groups, and thus available wherever
+Hydra composes: ``inner=sac`` and ``learner=sac`` choose a file of ``configs/agent`` for a part of the config, and
+``optimizer=sgd`` is ``optimizer.name=sgd``. Tuned settings are found by the short and the long name of an environment:
+``env=hopper`` and ``env=brax/hopper`` share them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.config.yaml_text import read_text_file, read_yaml
+from evorl.runs.spec import RunSpec
 from evorl.types import PyTreeNode
 
-# Parts of a config that are agents themselves.
+# Parts of a config that are complete agents.
 AGENT_PARTS = ("inner", "learner")
-# What of the parts of a config that are agents themselves is the whole run's.
+# Settings that such a part does not have, since they apply to the whole run.
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
-# Settings that are mappings with a name, which may be given by that name alone.
+# Settings that are mappings with a ``name``, and can be set by that name alone.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
 
-# Of the file that Hydra read last: settings of the kind that it chooses, by their path. Hydra reads the kind after it.
+# Kind-specific settings in the file that Hydra read last, by path; Hydra reads the kind's defaults afterwards.
 _in_file: dict[str, dict[str, Any]] = {}
 
 
 def config_folder() -> Path:
-    """The config tree: inside an installed package, or at the top of the source tree.
+    """Return the config tree: inside an installed package, or at the root of the source tree.
 
-    From now on Hydra completes what it reads there.
+    As a side effect, Hydra completes the config files that it reads from now on.
     """
     complete_what_hydra_reads()
     package = Path(__file__).resolve().parent.parent
@@ -50,7 +51,7 @@ def config_folder() -> Path:
 
 
 def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config whose ``optimizer`` has every setting of the evolutionary optimizer that it names."""
+    """Return the config with every setting of the evolutionary optimizer that ``optimizer`` names."""
     from evorl.config.defaults import completed_node
     from evorl.ec.evo_optimizer import EvoOptimizer
 
@@ -58,21 +59,21 @@ def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
-    """The config of a run, as ``scripts/train.py`` composes it from these overrides."""
+    """Compose the config of a run from overrides, as ``scripts/train.py`` does."""
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         return compose("config", overrides=list(overrides))
 
 
 @functools.cache
 def long_names(folder: Path) -> Mapping[str, str]:
-    """Of environments that have a short name, the path by their library: ``{"hopper": "brax/hopper"}``."""
+    """Return the long names of environments by their short names: ``{"hopper": "brax/hopper"}``."""
     files: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in sorted(folder.glob("env/[!_]*.yaml"))}
     defaults = {name: list(file.get("defaults", [])) for name, file in files.items() if set(file) == {"defaults"}}
     return {name: found[0] for name, found in defaults.items() if len(found) == 1}
 
 
 def as_filed(experiment: str, folder: Path) -> str:
-    """The name of the file of an experiment, such as ``ppo/hopper``, which ``ppo/brax/hopper`` means too."""
+    """Return the file name of an experiment: ``ppo/hopper`` for ``ppo/hopper`` and ``ppo/brax/hopper``."""
     files, names = folder / "experiment", long_names(folder).items()
     if (files / f"{experiment}.yaml").is_file():
         return experiment
@@ -82,20 +83,20 @@ def as_filed(experiment: str, folder: Path) -> str:
 
 
 def complete_what_hydra_reads() -> None:
-    """Let Hydra read config files through ``FileConfigSource``, in this process."""
-    Plugins.instance()  # registers Hydra's own sources, whatever came before
+    """Make Hydra read config files through ``FileConfigSource`` in this process."""
+    Plugins.instance()  # registers Hydra's own sources first
     SourcesRegistry.instance().types["file"] = FileConfigSource
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
-    """Config files of a folder, completed by the classes that they name, and the groups of the short forms.
+    """Hydra config source for files completed with class defaults, and for the groups of the short forms.
 
-    Its name is that of Hydra's own, which Hydra registers again in the processes of its launchers: a source of the same
-    name it leaves as it is.
+    The class has the name of Hydra's own source. Hydra's launchers register that source again in their processes, but
+    keep an existing source of the same name.
     """
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """A file, or what a short form stands for."""
+        """Load a config file, or expand a short form."""
         group, _, name = config_path.partition("/")
         if _names_a_setting(config_path):
             config = OmegaConf.create(_settings_of_kind(group, name))
@@ -114,11 +115,13 @@ class FileConfigSource(file_config_source.FileConfigSource):
             result.config = _completed(result.config, package)
         if group == "env":
             _settle_factory(result)
+        if config_path == "config":
+            result.config = _completed_run(result.config)
         _open_schedules(result.config)
         return result
 
     def _read(self, config_path: str) -> ConfigResult:
-        """Read a file as Hydra does, with the errors of ``evorl.config.yaml_text``."""
+        """Read a file as Hydra does, but with the error messages of ``evorl.config.yaml_text``."""
         file = Path(self.path) / self._normalize_file_name(config_path)
         text = read_text_file(file, "a config")
         settings = read_yaml(text, str(file))
@@ -128,16 +131,16 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings or {}), header)
 
     def is_group(self, config_path: str) -> bool:
-        """Whether it is a folder, or the name of a short form."""
+        """Return True if the path is a folder, or a short form without its value."""
         return super().is_group(self._file_of(config_path)) or _NAMED.fullmatch(config_path) is not None
 
     def is_config(self, config_path: str) -> bool:
-        """Whether it is a file, or a choice of a short form."""
+        """Return True if the path is a file, or a short form with a value."""
         is_file = super().is_config(self._file_of(config_path))
         return is_file or _names_a_setting(config_path) or self._names_an_env(config_path)
 
     def _names_an_env(self, config_path: str) -> bool:
-        """Whether it is ``env/<library>/<name>`` of a library without a folder of files: any name may be tried."""
+        """Return True for ``env/<library>/<name>`` if the library has no folder of files; any name is accepted."""
         group, library, name = (*config_path.split("/", 2), "", "")[:3]
         if group != "env" or not name or super().is_config(config_path) or super().is_group(f"env/{library}"):
             return False
@@ -152,7 +155,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         return f"agent/{name}" if group in AGENT_PARTS else config_path
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """The files of a folder; those of ``agent`` for the parts that are agents."""
+        """List the options of a group; ``inner`` and ``learner`` have the options of ``agent``."""
         config_path = self._file_of(config_path)
         return super().list(config_path, results_filter) if super().is_group(config_path) else []
 
@@ -163,7 +166,7 @@ def _names_a_setting(config_path: str) -> bool:
 
 
 def _completed(config: DictConfig, package: str) -> DictConfig:
-    """A file's config with the values of its class where it is silent, its short forms last among its defaults."""
+    """Add the class defaults to a file's config, and its short forms to the end of its defaults list."""
     from evorl.workflows.assembly import complete_config, workflow_class
 
     settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
@@ -179,7 +182,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
         kind = complete.get(setting, {}).get("name")
         if kind is None or not _is_kind(kind, base):
             continue
-        # Each kind has settings of its own, which come and go with its name.
+        # Kind-specific settings are stored separately, so that choosing another kind removes them.
         shared = _shared_settings(base)
         _in_file[f"{package}{setting}"] = {n: value for n, value in complete[setting].items() if n not in shared}
         complete[setting] = {n: value for n, value in complete[setting].items() if n in shared}
@@ -188,6 +191,12 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+
+
+def _completed_run(config: Any) -> DictConfig:
+    """Return the main config with the defaults of the run settings added."""
+    settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
+    return OmegaConf.create({**RunSpec().as_config(), **settings})
 
 
 def _settle_factory(result: ConfigResult) -> None:
@@ -201,7 +210,7 @@ def _settle_factory(result: ConfigResult) -> None:
 
 
 def _open_schedules(config: Any) -> None:
-    """Let schedules have further entries on the command line, such as ``steps`` in place of ``share``."""
+    """Allow new entries in schedules on the command line, such as ``steps`` instead of ``share``."""
     from evorl.workflows.assembly import OF_SCHEDULES
 
     if isinstance(config, DictConfig):
@@ -212,7 +221,7 @@ def _open_schedules(config: Any) -> None:
 
 
 def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
-    """Return the settings whose kinds have settings of their own, and the classes that all kinds inherit from."""
+    """Return the settings with kind-specific entries, each with the base class of its kinds."""
     from evorl.ec.archives import Archive
     from evorl.ec.evo_optimizer import EvoOptimizer
 
@@ -220,12 +229,12 @@ def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
 
 
 def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
-    """Return what a short form ``group=name`` stands for: a name, with its settings where these depend on it."""
+    """Return the mapping for a short form ``group=name``: the name, and any settings specific to that kind."""
     base = _bases_of_kinds().get(group.rpartition(".")[2])
     in_file = _in_file.get(group)
     if base is None or in_file is None or not _is_kind(name, base):
         return {"name": name}
-    if in_file.get("name") != name:  # another kind has its defaults, and the file's value where it has none
+    if in_file.get("name") != name:  # another kind uses its defaults, and the file's values for settings without one
         from evorl.config.nodes import default_of, described_node
 
         cls, _ = described_node(base, name, group)
@@ -236,12 +245,12 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
 
 
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
-    """Return whether a name is that of a kind; ``optimizer`` may also be a gradient optimizer, or null.
+    """Return True if the name is a kind derived from ``base``; ``optimizer`` may also be a gradient optimizer or null.
 
-    The class of a user-defined optimizer is imported to tell its kind.
+    A user-defined optimizer class is imported to find out.
 
     Raises:
-        ValueError: there is no such class.
+        ValueError: the class does not exist.
     """
     from evorl.config.names import load_named
     from evorl.config.own_parts import is_own_name
@@ -257,12 +266,12 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
 
 
 def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name and the settings of a kind of archive or evolutionary optimizer that not every kind has.
+    """Return the name and the kind-specific settings of an archive or evolutionary optimizer.
 
     Args:
-        kind: its name.
-        base: class that all kinds inherit from.
-        given: settings that differ from the defaults of the kind.
+        kind: name of the kind.
+        base: base class of all kinds.
+        given: settings that override the defaults of the kind.
     """
     from evorl.config.defaults import completed_node
     from evorl.ec.archives import Archive
@@ -273,7 +282,7 @@ def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -
 
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:
-    """Return the settings that stay when another kind is chosen: none of an optimizer, whose kinds suit other sizes."""
+    """Return the settings kept when another kind is chosen; none of an optimizer, as suitable values differ by kind."""
     from evorl.ec.archives import Archive
 
     return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

@@ -1,4 +1,4 @@
-"""``evorl check-env``: whether an environment of the user keeps its contract, and what comes of some random steps."""
+"""``evorl check-env``: checks the contract of a user's environment, and steps it with random actions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ OPTIONS = {
 
 
 def check_env_from_arguments(arguments: Sequence[str]) -> None:
-    """Look at an environment and say what was found.
+    """Check an environment and print the findings.
 
     Args:
-        arguments: ``package.module:function``, which makes it, and options.
+        arguments: ``package.module:function`` that creates the environment, and options.
 
     Raises:
-        ValueError: the environment does not keep its contract; every sentence on a line of its own. Or an argument
-            cannot be.
+        ValueError: the environment violates its contract, with one line per fault; or an argument is invalid.
     """
     settings, unnamed = read_options(arguments, OPTIONS, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
@@ -78,7 +77,7 @@ def _check(factory: str, settings: dict[str, Any]) -> None:
 
 
 def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
-    """The ``Env`` that a function makes; ``None`` where it makes simulators, whose bridge has the shapes right."""
+    """Return the ``Env`` that a function creates; ``None`` for simulators, whose shapes the bridge guarantees."""
     from evorl.config.names import load_named
     from evorl.envs.env import Env
     from evorl.envs.options import parameter_names
@@ -88,7 +87,7 @@ def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
     if "num_envs" in parameter_names(function):
         return None
     unknown = set(arguments) - parameter_names(function)
-    made = None if unknown else made_by(function, arguments)  # ``create_env`` names what is unknown
+    made = None if unknown else made_by(function, arguments)  # ``create_env`` reports unknown arguments
     if made is not None and not isinstance(made, Env) and hasattr(made, "observation_space"):
         made.close()
         return None

@@ -1,4 +1,4 @@
-"""Errors of the command line: one clear sentence, the nearest valid name, a non-zero exit."""
+"""Error reporting of the command line: one sentence, the closest valid name, and a non-zero exit status."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS
-from evorl.cli.joining import LOST_STATUS, loss_in_words
 from evorl.config.names import load, no_such
 from evorl.config.own_parts import describe_own_error
+from evorl.execution.multiprocess import LOST_STATUS, loss_in_words
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
@@ -23,9 +23,9 @@ TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
 @contextmanager
 def errors_in_words(config_folder: Path) -> Iterator[None]:
-    """Print an expected error as a sentence and exit with status 1.
+    """Print expected errors as one sentence and exit with status 1; a lost process exits with ``LOST_STATUS``.
 
-    With the environment variable ``EVORL_TRACEBACK`` set the traceback is shown too.
+    If the environment variable ``EVORL_TRACEBACK`` is set, the traceback is shown.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
     except Exception as error:
         if text := loss_in_words(error):
             _exit(error, text, LOST_STATUS)
-        # First, since some of these are ValueErrors or OSErrors as well.
+        # Checked first, since some of these are ValueErrors or OSErrors as well.
         if is_of_config(error):
             _exit(error, config_error_in_words(error, config_folder))
         if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
@@ -51,7 +51,7 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
 
 
 def _output_is_closed() -> bool:
-    """Return whether the reader of standard output has closed it."""
+    """Return True if the reader of standard output has closed it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -62,9 +62,9 @@ def _output_is_closed() -> bool:
 
 
 def print_any_character() -> None:
-    """Make standard output and error accept every text: escape control characters and those the encoding lacks.
+    """Make standard output and error accept any text: escape control characters and unencodable characters.
 
-    Names and titles in messages of any library may come from files of strangers.
+    Names and titles in the messages of any library may come from untrusted files.
     """
     for name in ("stdout", "stderr"):
         stream = raw_stream(getattr(sys, name))
@@ -82,7 +82,7 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
 
 
 def _machine_error_in_words(error: RuntimeError) -> str | None:
-    """What JAX says of the machine, as one sentence; ``None`` for what is a fault of ours."""
+    """Return JAX's error about the machine as one sentence; ``None`` for other errors, which are bugs."""
     text = str(error)
     platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
     if platform:
@@ -95,22 +95,22 @@ def _machine_error_in_words(error: RuntimeError) -> str | None:
 
 
 def config_names(folder: Path) -> list[str]:
-    """The names of the config files below a folder, which is a group of the config tree."""
+    """Return the names of the config files below the folder of a config group."""
     return [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.rglob("[!_]*.yaml"))]
 
 
 def sentence(text: str) -> str:
-    """The text with a capital letter."""
+    """Return the text with its first letter capitalized."""
     return text[:1].upper() + text[1:]
 
 
 def is_of_config(error: Exception) -> bool:
-    """Whether it is Hydra that complains, or what it reads configs by."""
+    """Return True if the error comes from Hydra or from its config parser."""
     return type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
 
 
 def config_error_in_words(error: Exception, config_folder: Path) -> str:
-    """Hydra's complaint as one sentence, with the nearest name that exists."""
+    """Return Hydra's error as one sentence, with the closest valid name."""
     text = str(error)
     missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
     if missing:
@@ -121,7 +121,7 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
         return sentence(no_such(group, name, config_names(config_folder / group)))
     key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
     if key:
-        # Of a mapping that is given as a whole it is an entry that there is not.
+        # If a whole mapping is given, the unknown key is one of its entries.
         entry = str(getattr(error.__cause__, "full_key", None) or "")
         name = entry if entry.startswith(f"{key.group(1)}.") else key.group(1)
         return sentence(load("evorl.cli.unknown_keys:unknown_key_in_words")(name, error, config_folder))
@@ -144,7 +144,7 @@ def _unknown_env(name: str, config_folder: Path) -> str:
 
 
 def dotted_keys(config: Any, prefix: str = "") -> list[str]:
-    """Every key of a nested mapping, with those above it before a dot."""
+    """Return the dotted path of every key of a nested mapping."""
     keys = []
     for key, value in config.items():
         keys.append(f"{prefix}{key}")

@@ -1,33 +1,41 @@
-"""``evaluate.py``: episodes of a stored run's best checkpoint, what they come to, and what is kept of them."""
+"""``evaluate.py``: evaluates the best checkpoint of a stored run, and records its episodes on request."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.overrides import check_run_settings
-from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+from evorl.cli.overrides import changed_spec
 from evorl.config.command_lines import as_arguments
+from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.gate import scope
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from evorl.metrics import EvaluationMetrics
     from evorl.runs.folder import RunFolder
     from evorl.workflows.workflow import Workflow
 
-_KEPT = ("goals", "goal_cells", "save_episodes", "plot_episodes", "plot_of", "plot_dimensions")
-EVALUATION_SETTINGS = ("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache", "env.skill")
-EVALUATION_SETTINGS += tuple(f"evaluation.{name}" for name in _KEPT)
+
+def evaluation_settings() -> list[str]:
+    """Return the settings of a run that an evaluation accepts."""
+    of_run = RunSpec.keys("evaluates") - {"evaluation"}
+    records = [f"evaluation.{field.name}" for field in dataclasses.fields(EvaluationRecords)]
+    return ["eval_episodes", *sorted(of_run), "env.skill", *records]
 
 
 @scope()
-def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float:
-    """Load the best checkpoint of ``config.run`` and report ``config.eval_episodes`` episodes.
+def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
+    """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
 
-    Where none was scored it is the latest. A seed given on the command line draws other episodes than the
-    checkpoint's own key. What ``config.evaluation`` keeps of them is told, or written into the run folder.
+    The latest checkpoint is evaluated if none has an evaluation score. A seed on the command line replaces the
+    checkpoint's key, which gives other episodes. The records that ``evaluation`` requests are printed, or written into
+    the run folder.
+
+    Returns:
+        The mean episode return.
 
     Raises:
         ValueError: no run is named.
@@ -40,40 +48,40 @@ def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> f
     from evorl.ops.processes import on_host
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.workflows.assembly import workflow_from_config
 
-    check_folders(config)
-    if not config.run:
+    stored = named.stored
+    if not stored.run:
         raise ValueError("Which run? Give its folder: evorl evaluate run=<folder>, or run=latest.")
-    folder = find_run(str(config.run), config.runs_folder)
-    settings, given = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
-    check_run_settings(settings)
-    prepare_for(settings)
-    workflow = build_workflow(settings)
+    folder = find_run(stored.run, stored.runs_folder)
+    spec, given = changed_spec(folder, stored.trust, overrides, evaluation_settings())
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = "latest" if checkpointer.best_step is None else "best"
-    state, progress = restore(workflow, checkpointer, settings.seed, which, workflow.evaluation_entries)
+    state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
     if "seed" in given:
-        eval_key = programs.seed_keys(workflow.execution, jax.random.key(settings.seed))
+        eval_key = programs.seed_keys(workflow.execution, jax.random.key(spec.seed))
         state = programs.place(workflow, state.replace(eval_key=eval_key))
     for notice in checkpointer.notices:
         print(notice)
     metrics = on_host(workflow.evaluate(state))
     episodes = metrics.pop("episodes", None)
-    seeds = f" for each of {settings.num_seeds} seeds" if settings.num_seeds > 1 else ""
+    seeds = f" for each of {spec.num_seeds} seeds" if spec.num_seeds > 1 else ""
     unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
     print(f"{folder.path}")
-    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {settings.eval_episodes} episodes{seeds}:")
+    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {workflow.eval_episodes} episodes{seeds}:")
     for name, value in metrics.items():
         print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
     if episodes is not None:
         _show(workflow, episodes)
-        suffix = f"_evaluated_{settings.seed}" if "seed" in given else ""
-        _write(folder, workflow, settings, progress, episodes, suffix)
+        suffix = f"_evaluated_{spec.seed}" if "seed" in given else ""
+        _write(folder, workflow, spec, progress, episodes, suffix)
     return float(np.mean(metrics.episode_return))
 
 
 def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:
-    """Print which goals were reached."""
+    """Print the goals that were reached."""
     from evorl.evaluators.goal_regions import as_lines, by_goal
     from evorl.recorders.goal_table import goal_table
 
@@ -87,16 +95,16 @@ def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:
 def _write(
     folder: RunFolder,
     workflow: Workflow,
-    settings: DictConfig,
+    spec: RunSpec,
     progress: dict[str, Any],
     episodes: EvaluationMetrics,
     suffix: str,
 ) -> None:
-    """Write the episodes and the picture that are asked for, and say where they are."""
+    """Write the requested episodes and plot, and print their paths."""
     from evorl.recorders.episode_records import episode_recorders
 
     folder.refuse_links()
-    for recorder in episode_recorders(folder, workflow, settings, of_training=False, suffix=suffix):
+    for recorder in episode_recorders(folder, workflow, spec, of_training=False, suffix=suffix):
         recorder.evaluation(progress["iterations"], progress["timesteps"], episodes)
     name = f"{progress['timesteps']:012d}{suffix}"
     if workflow.keeping.save_episodes:

@@ -1,4 +1,4 @@
-"""Folders that Hydra's own settings name: ``hydra.run.dir`` of a run, ``hydra.sweep.dir`` of a sweep."""
+"""Run and sweep folders named by Hydra's own settings, ``hydra.run.dir`` and ``hydra.sweep.dir``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from evorl.cli.override_text import SWEEP_FLAGS, given_text
 from evorl.config.command_lines import as_arguments, user_path
 
 RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
-# Settings of Hydra that users mistake for names of runs, with the options that name them.
+# Hydra settings that users mistake for the name of a run, with the options to use instead.
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
 _NAMED = {"title": "title", RUN: "folder"}
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
-    """Refuse settings of Hydra that would have no effect on a folder's name.
+    """Reject Hydra settings that would not change the name of the folder.
 
     Args:
-        arguments: of the command line.
-        names_a_run: whether they name a stored run or sweep, which has its folder.
+        arguments: command-line arguments.
+        names_a_run: True if they name a stored run or sweep, which keeps its folder.
 
     Raises:
-        ValueError: there is such a setting; the message has the option that names the folder.
+        ValueError: there is such a setting; the message gives the option to use instead.
     """
     in_sweep = any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
     for argument in arguments:
@@ -49,14 +49,14 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
 
 
 def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
-    """Return the folder that a new run is made in, and the run's name there; ``None`` for the time.
+    """Return the parent folder of a new run, and the run's name; a name of ``None`` stands for the current time.
 
-    ``hydra.run.dir`` names the run's own folder; so do ``hydra.sweep.dir`` and ``hydra.sweep.subdir`` together, of a
-    sweep that a sweeper of Hydra runs. ``hydra.sweep.dir`` alone is the folder of all its runs.
+    ``hydra.run.dir`` is the folder of the run itself. In a sweep by a Hydra sweeper, ``hydra.sweep.dir`` with
+    ``hydra.sweep.subdir`` is the folder of the run, and ``hydra.sweep.dir`` alone replaces ``runs_folder``.
 
     Args:
-        runs_folder: where runs are made otherwise.
-        kind: added to the name of the folder of this agent and environment, as in ``ppo-cartpole-sweep``.
+        runs_folder: default folder of all runs.
+        kind: suffix of the folder for this agent and environment, as in ``ppo-cartpole-sweep``.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -76,21 +76,21 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
 
 
 def sweep_folder(overrides: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """Return the folder that ``hydra.sweep.dir`` names, if it is given, and the other overrides."""
+    """Return the folder that ``hydra.sweep.dir`` names, or ``None``; and the other overrides."""
     return named_folder(overrides, SWEEP)
 
 
 def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[str]]:
-    """Return the folder that a setting of Hydra names, and the other overrides.
+    """Split overrides into the folder that a Hydra setting names, and the rest.
 
     Interpolations such as ``${now:%Y-%m-%d}`` are resolved.
 
     Args:
-        overrides: of the command line.
-        key: of the setting, ``RUN`` or ``SWEEP``.
+        overrides: overrides of the command line.
+        key: key of the setting, ``RUN`` or ``SWEEP``.
 
     Returns:
-        The folder, ``None`` where the setting is not given; and all other overrides.
+        The folder, or ``None`` if the setting is missing; and all other overrides.
     """
     from hydra.core.utils import setup_globals
     from omegaconf import OmegaConf

@@ -1,4 +1,4 @@
-"""``evorl runs``: which runs there are, how far they came, which can be resumed."""
+"""``evorl runs``: lists runs, with their progress and state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     """Print the runs in a folder, at any depth.
 
     Args:
-        arguments: the folder, ``runs`` by default, and options.
+        arguments: folder, by default ``runs``, and options.
 
     Returns:
         The names of the runs, in the order printed.
 
     Raises:
-        ValueError: an option is unknown or cannot be; in words.
-        RunFolderError: there is no such folder.
+        ValueError: an option is unknown or invalid, or several folders are given.
+        RunFolderError: the folder does not exist.
     """
     settings, folders = read_options(arguments, OPTIONS, "evorl runs", unnamed="folder")
     if len(folders) > 1:

@@ -1,4 +1,4 @@
-"""``evorl watch``: a live page on runs, and a door for numbers that clients send."""
+"""``evorl watch``: serves a live page on runs, and receives metrics from clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evorl.live.live_page import LivePage
 
 TOKEN = "EVORL_TOKEN"
-_SECONDS_BETWEEN_LOOKS = 0.2  # for a signal
+_SECONDS_BETWEEN_LOOKS = 0.2  # polling interval for signals
 OPTIONS = {
     "port": Option(7002, "to listen on; 0 for one that is free", whole(0, 65_535)),
     "bind": Option("127.0.0.1", "the address to listen on; any but this machine's own needs a token"),
@@ -36,7 +36,7 @@ OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is asked for, checked; the attributes are the options."""
+    """Checked request of the command; the attributes are its options."""
 
     page: LivePage
     port: int
@@ -46,15 +46,15 @@ class Request:
 
 
 def watch_runs(arguments: Sequence[str]) -> None:
-    """Serve the page until a signal comes, and say where it is.
+    """Serve the page until a signal arrives, and print its address.
 
     Args:
-        arguments: run folders, ``latest``, folders that hold runs; and options.
+        arguments: run folders, ``latest``, folders that contain runs; and options.
 
     Raises:
-        ValueError: an option is unknown or cannot be, other machines would be let in without a token, or nothing can
-            listen on the port; in words.
-        RunFolderError: there is no such run or folder.
+        ValueError: an option is unknown or invalid, the page would be open to other machines without a token, or the
+            port is not available.
+        RunFolderError: a run or folder does not exist.
         ImportError: aiohttp is not installed.
     """
     request = _request(arguments)
@@ -80,7 +80,7 @@ def _request(arguments: Sequence[str]) -> Request:
     tls = tls_context(settings["cert"], settings["key"])
     enabled = EnabledMetrics(settings["enable_unknown_metrics"], settings["metrics"])
     runs = WatchedRuns(places, settings["runs_folder"])
-    store = MetricsStore(settings["metrics_folder"], enabled, say=print_line if settings["log"] else None)
+    store = MetricsStore(settings["metrics_folder"], enabled, log=print_line if settings["log"] else None)
     return Request(LivePage(runs, store, guard), settings["port"], tls, settings["open"], is_new)
 
 
@@ -91,7 +91,7 @@ async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
     guard = request.page.guard
     async with serving(request.page, request.port, request.tls) as address:
         with_token = f"{address}/?token={guard.token}" if guard.token else f"{address}/"
-        # A token that somebody chose is known, and does not belong on a screen.
+        # A token chosen by the user is known to them, and is not printed.
         shown = with_token if request.token_is_new or not guard.token else f"{address}/?token=..."
         print_line(f"Watching {request.page.runs.told_places} at {shown} (Ctrl-C ends it)")
         if request.open:

@@ -1,7 +1,8 @@
-"""The command line: compose a config, build the workflow it names, train or evaluate it in a run folder."""
+"""Entry points of the command line: compose a config, build its workflow, and train or evaluate in a run folder."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
-from evorl.cli.evaluating import evaluate_from_config
+from evorl.cli.evaluating import evaluate_run
 from evorl.cli.hydra_folders import refuse_other_names
-from evorl.cli.joining import leaving_together
 from evorl.cli.override_text import given_text
-from evorl.cli.overrides import check_run_settings, names_a_run, run_settings
+from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.planning import FLAG, print_plan
-from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words
 from evorl.cli.training import train_run
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, scope
 from evorl.config.names import load
+from evorl.execution.multiprocess import leaving_together
+from evorl.execution.runtime import collect_garbage_seldom
+from evorl.runs.spec import RunSpec, StoredRun
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -32,35 +34,36 @@ if TYPE_CHECKING:
 
 
 def train() -> None:
-    """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
-    run_command(train_from_config, "resume", "train")
+    """Run ``train.py``: train with the composed config; ``resume=<run folder>|latest`` continues a run."""
+    run_command(train_from_spec, "resume", "train")
 
 
 def evaluate() -> None:
-    """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
-    run_command(evaluate_from_config, "run", "evaluate")
+    """Run ``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the best checkpoint."""
+    run_command(evaluate_run, "run", "evaluate")
 
 
 def show_episode() -> None:
-    """``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: an episode that was saved, as a GIF."""
+    """Run ``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: draw a saved episode as a GIF."""
     print_any_character()
     with signals_in_words(), errors_in_words(config_folder()):
         show_episode_from_arguments(sys.argv[1:])
 
 
 def run_command(task: Any, names_run: str, command: str) -> None:
-    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``.
+    """Run ``task(spec, overrides)`` with the settings of the command line.
 
-    ``command`` is how it is called below ``evorl``.
+    Args:
+        task: function of the command.
+        names_run: setting that names a stored run; if it is given, ``spec`` has no other settings.
+        command: name of the ``evorl`` subcommand.
     """
-    # Exceptions reach ``errors_in_words`` as they were raised.
+    # With this variable Hydra passes exceptions unchanged to ``errors_in_words``.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()), scope():
-        from omegaconf import OmegaConf
-
         if any(flag in arguments for flag in ("--help", "-h")):
             print(load("evorl.cli.commands:help_of")(command), end="")
             return
@@ -69,11 +72,10 @@ def run_command(task: Any, names_run: str, command: str) -> None:
         if names_run == "resume" and FLAG in arguments:
             print_plan(arguments, _compose_checked)
             return
-        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
-        if names_run == "resume" and _is_of_a_sweep(arguments, usual):
+        if names_run == "resume" and _is_of_a_sweep(arguments):
             return
         if names_a_run(arguments, names_run):
-            task(run_settings(arguments, usual), arguments)
+            task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
 
         if _is_asked_for_config(arguments):
@@ -81,9 +83,9 @@ def run_command(task: Any, names_run: str, command: str) -> None:
             return
 
         def job(config: DictConfig) -> Any:
-            with errors_in_words(config_folder()):  # in here, before Hydra adds lines of its own
+            with errors_in_words(config_folder()):  # inside the job, before Hydra adds its own lines
                 check_overrides(*_job_overrides())
-                return task(config)
+                return task(RunSpec.from_config(config))
 
         _with_hydra(arguments, job)
 
@@ -96,13 +98,13 @@ def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> N
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 
-def _compose_quietly(arguments: Sequence[str], task: Callable[[DictConfig], None]) -> None:
-    """Call ``task`` with the composed config, and raise its errors without the lines that Hydra prints of them."""
+def _compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
+    """Call ``task`` with the composed settings, and raise its errors without the lines that Hydra would print."""
     raised: list[Exception] = []
 
     def job(config: DictConfig) -> None:
         try:
-            task(config)
+            task(RunSpec.from_config(config))
         except Exception as error:
             raised.append(error)
 
@@ -111,25 +113,25 @@ def _compose_quietly(arguments: Sequence[str], task: Callable[[DictConfig], None
         raise raised[0]
 
 
-def _compose_checked(arguments: Sequence[str], task: Callable[[DictConfig], None]) -> None:
-    """Call ``task`` as ``_compose_quietly`` does, once the overrides are checked."""
+def _compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
+    """Check the overrides, then call ``task`` as ``_compose_quietly`` does."""
 
-    def checked(config: DictConfig) -> None:
+    def checked(spec: RunSpec) -> None:
         check_overrides(*_job_overrides())
-        task(config)
+        task(spec)
 
     _compose_quietly(arguments, checked)
 
 
-def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
-    """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
+def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
+    """Start or resume the sweep of a command line; return False if it is not about a sweep."""
     from evorl.cli.multirun import resume_sweep, start_sweep
     from evorl.cli.overrides import sweep_to_resume
     from evorl.cli.preparation import check_training
     from evorl.cli.sweep_jobs import is_sweep
-    from evorl.config.nodes import plain
+    from evorl.runs.trust import foreign_names, refuse_foreign_code
 
-    folder, trust = sweep_to_resume(arguments, usual)
+    folder, trust = sweep_to_resume(arguments)
     if folder is None and not is_sweep(arguments):
         return False
     if folder is not None and not trust:
@@ -138,12 +140,11 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     checked: dict[str, bool] = {}
 
     def check(job: Sequence[str]) -> bool:
-        def task(config: DictConfig) -> None:
-            check_run_settings(config)
-            but_seed = repr({**plain(config), "seed": 0, "title": None})
-            names_code[0] = bool(load("evorl.runs.trust:foreign_names")(config))
-            if but_seed not in checked:  # jobs that differ in their seeds are built once
-                check_training(config)
+        def task(spec: RunSpec) -> None:
+            but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
+            names_code[0] = bool(foreign_names(spec.as_config()))
+            if but_seed not in checked:  # jobs that differ only in their seeds are built once
+                check_training(spec)
                 checked[but_seed] = True
 
         names_code = [False]
@@ -151,33 +152,30 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
         return names_code[0]
 
     def train(job: Sequence[str], place: JobPlace) -> Trained:
-        if folder is not None and not trust:
-            configs: list[DictConfig] = []
-            _with_hydra(job, configs.append)
-            load("evorl.runs.trust:refuse_foreign_code")(configs[0], folder, can_be_given=False)
         trained: list[Trained] = []
 
-        def task(config: DictConfig) -> None:
-            trained.append(train_run(config, place=place))
+        def task(spec: RunSpec) -> None:
+            if folder is not None and not trust:
+                refuse_foreign_code(spec.as_config(), folder, can_be_given=False)
+            trained.append(train_run(spec, place=place))
 
         _compose_quietly(job, task)
         return trained[0]
 
     def resume(place: JobPlace) -> Trained:
         words = [f"trust={str(trust).lower()}"]
-        settings = run_settings(words, usual)
-        settings.resume = str(place.root / place.name)
-        return train_run(settings, words, place)
+        stored = StoredRun(resume=str(place.root / place.name), trust=trust)
+        return train_run(RunSpec(stored=stored), words, place)
 
     if folder is not None:
         resume_sweep(folder, train, resume, trust)
     else:
-        start_sweep(arguments, check, train, usual.runs_folder)
+        start_sweep(arguments, check, train, StoredRun().runs_folder)
     return True
 
 
 def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
-    """Raise ``ValueError`` where a run is named by the setting of another command, which would be ignored."""
+    """Raise ``ValueError`` if a run is named by the setting of another command, which would be ignored."""
     other = "run" if names_run == "resume" else "resume"
     if names_a_run(arguments, other):
         folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
@@ -187,7 +185,7 @@ def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) ->
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
-    """Return the overrides of this job, and the folders of configs."""
+    """Return the overrides of this job, and the config folders."""
     from hydra.core.hydra_config import HydraConfig
 
     hydra_config = HydraConfig.get()
@@ -196,13 +194,13 @@ def _job_overrides() -> tuple[list[str], list[Path]]:
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:
-    """Return whether the flags are ``--cfg job`` alone; with others Hydra answers, without comments."""
+    """Return True if ``--cfg job`` is the only flag; with others Hydra prints the config, without comments."""
     flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
     return flags in (["--cfg", "job"], ["-c", "job"])
 
 
 def _print_config(overrides: Sequence[str]) -> None:
-    """Print the composed config with a comment behind every setting."""
+    """Print the composed config with a comment for each setting."""
     from omegaconf import OmegaConf
 
     from evorl.cli.settings import commented_yaml
@@ -211,23 +209,23 @@ def _print_config(overrides: Sequence[str]) -> None:
     print(commented_yaml(config, config_folder()), end="")
 
 
-def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float | None:
-    """Train as a composed config says, in a run folder.
+def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:
+    """Train in a run folder.
 
     Args:
-        config: of the run; one with ``resume`` need only say where the run folder is, which has the rest.
-        overrides: what the config of a resumed run is changed by.
+        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
+        overrides: changes to the config of a resumed run.
 
     Returns:
-        The best evaluation return: what a hyper-parameter search maximises.
+        The best evaluation return, which a hyperparameter search maximizes.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
     from evorl.cli.multirun import raise_failures
 
-    trained = train_run(config, overrides)
+    trained = train_run(spec, overrides)
     raise_failures(trained.failures)
     if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN:
-        sys.exit(0)  # else a sweep of Hydra's would start its next job
+        sys.exit(0)  # otherwise a Hydra sweep would start its next job
     return trained.best_return

@@ -1,4 +1,4 @@
-"""A sweep, ``evorl train -m agent=ppo,sac seed=0,1,2``: one run after another, in one folder, which can be resumed."""
+"""Resumable sweeps, ``evorl train -m agent=ppo,sac seed=0,1,2``: one run after another, in one folder."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, NamedTuple
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
 from evorl.cli.hydra_folders import sweep_folder
-from evorl.cli.joining import train_command
 from evorl.cli.override_text import given_text
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.sweep_jobs import combinations, naming_setting, side_by_side_in_words, split_arguments
 from evorl.config.command_lines import as_arguments
 from evorl.config.own_parts import describe_own_error
+from evorl.execution.multiprocess import train_command
 from evorl.ops.terminal_text import counted
 
 if TYPE_CHECKING:
     from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-_SHOWN = 10  # settings told at the end, the best ones
+_SHOWN = 10  # maximum number of settings in the final ranking
 
 
 class Trained(NamedTuple):
-    """What came of a training.
+    """Result of a training.
 
     Attributes:
-        best_return: the best evaluation return; ``None`` where nothing was evaluated.
-        stopped: whether it was asked to stop before its end.
-        folder: where its results are; ``None`` where there are none.
-        failures: of a sweep or search, a sentence for each run that failed.
+        best_return: best evaluation return; ``None`` without evaluations.
+        stopped: True if the training was stopped before its end.
+        folder: folder of the results; ``None`` without results.
+        failures: one sentence for each failed run of a sweep or search.
     """
 
     best_return: float | None
@@ -43,24 +43,24 @@ class Trained(NamedTuple):
 
 
 class RunsFailed(ValueError):
-    """Some runs of a sweep or search failed; all others were trained."""
+    """Some runs of a sweep or search failed; all others are trained."""
 
 
 def raise_failures(failures: Sequence[str]) -> None:
-    """Raise ``RunsFailed`` if there are any, so that the command's exit status is not 0."""
+    """Raise ``RunsFailed`` if there are any failures, so that the command's exit status is not 0."""
     if failures:
         runs = counted(len(failures), "run")
         raise RunsFailed("\n  ".join([f"{runs} failed, all others were trained:", *failures]))
 
 
 class JobPlace(NamedTuple):
-    """Where a job's run is, and how it is told to go on.
+    """Location of a job's run in its sweep.
 
     Attributes:
-        root: the folder of the sweep.
-        name: of the run's folder.
-        way_on: the command line that goes on with the sweep.
-        should_stop: whether the sweep was asked to stop, as while a program is compiled.
+        root: folder of the sweep.
+        name: name of the run's folder.
+        way_on: command line that resumes the sweep.
+        should_stop: returns True once the sweep was asked to stop, for instance during compilation.
     """
 
     root: Path
@@ -73,17 +73,17 @@ Train = Callable[[Sequence[str], JobPlace], Trained]
 
 
 def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, usual: str) -> None:
-    """Run every combination of what is separated by commas, or given as ``range(...)``.
+    """Run every combination of the values separated by commas, or given as ``range(...)``.
 
     Args:
-        arguments: of the command line.
-        check: composes the config of a job and builds its workflow, and raises for what cannot be; called for all jobs
-            before the first. Returns whether the config names code outside evorl.
+        arguments: command-line arguments.
+        check: composes the config of a job, builds its workflow, and raises if it is invalid; called for all jobs
+            before the first one starts. Returns True if the config names code outside evorl.
         train: trains a job.
-        usual: the folder of all runs, where the command line names none.
+        usual: default folder of all runs.
 
     Raises:
-        ValueError: an override cannot be run through, or a job cannot be trained.
+        ValueError: an override has no enumerable values, or a job cannot be trained.
         RunsFailed: a job failed; all others were trained.
     """
     from evorl.runs.sweep_folder import SweepFolder
@@ -102,19 +102,19 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
 def _checked(
     check: Callable[[Sequence[str]], bool], job: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
 ) -> bool:
-    """Check a job; errors name its setting."""
+    """Check a job; prefix errors with its setting."""
     with naming_setting(setting):
         return check([*job, *flags])
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained], trust: bool = False) -> None:
-    """Go on with a sweep: finished and diverged jobs are passed over, stopped ones go on, all others start.
+    """Resume a sweep: skip finished and diverged jobs, resume stopped ones and start all others.
 
     Args:
-        path: the folder of the sweep.
-        train: trains a job from its beginning.
+        path: folder of the sweep.
+        train: trains a job from the beginning.
         resume: resumes the run of a job that has a checkpoint.
-        trust: whether the stored command lines may have more than plain settings in them.
+        trust: allow stored command lines with more than plain settings.
 
     Raises:
         RunFolderError: the folder does not describe a sweep, or its command lines are not plain.
@@ -160,14 +160,14 @@ def _run_jobs(
 
 
 def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> bool:
-    """Run a job and store its result, or the error that ended it; return whether it was asked to stop."""
-    from evorl.execution.learning import TrainingDiverged
+    """Run a job and store its result or error; return True if the job was stopped."""
+    from evorl.execution.session import TrainingDiverged
 
     job.state, job.failure = "running", ""
     sweep.save()
     try:
         trained = run()
-    except Exception as error:  # of this job alone: the others are trained
+    except Exception as error:  # fails only this job: the others are trained
         job.failure = failure_text(error)
         print(f"Failed: {job.failure}", flush=True)
         _take_down(sweep, job, "diverged" if isinstance(error, TrainingDiverged) else "failed", None)
@@ -180,7 +180,7 @@ def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> b
 
 
 def failure_text(error: Exception) -> str:
-    """Return the reason of a failed run, in one line; the traceback of an error that is a bug is printed."""
+    """Return the reason of a failed run in one line; print the traceback of an unexpected error."""
     if is_of_config(error):
         return config_error_in_words(error, config_folder())
     if text := describe_own_error(error):
@@ -191,13 +191,13 @@ def failure_text(error: Exception) -> str:
 
 
 def _free_name(root: Path, name: str) -> str:
-    """The name, with a number behind it where a run without a checkpoint has it."""
+    """Return the name, with a numeric suffix if a run without a checkpoint uses it."""
     names = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
     return next(name for name in names if not (root / name).exists())
 
 
 def _take_down(sweep: SweepFolder, job: SweepJob, state: str, best: float | None) -> None:
-    """Store what came of a job."""
+    """Store the result of a job."""
     from evorl.recorders.learning_curve import read_curves
     from evorl.recorders.run_status import EVALUATION
 
@@ -211,7 +211,7 @@ def _take_down(sweep: SweepFolder, job: SweepJob, state: str, best: float | None
 
 
 def ranked(jobs: Sequence[SweepJob]) -> list[tuple[str, list[SweepJob]]]:
-    """Settings but for the seed, and the jobs of each, the one with the best mean of best evaluation returns first."""
+    """Group jobs by all settings except seed and environment, sorted by mean best evaluation return, best first."""
     settings: dict[str, list[SweepJob]] = {}
     for job in jobs:
         settings.setdefault(job.words(but=("seed", "env")) or "all", []).append(job)
@@ -219,7 +219,7 @@ def ranked(jobs: Sequence[SweepJob]) -> list[tuple[str, list[SweepJob]]]:
 
 
 def _score(jobs: Sequence[SweepJob]) -> tuple[float, float, int]:
-    """Mean, standard deviation and number of the best evaluation returns of some jobs, of those that have one."""
+    """Return mean, standard deviation and count of the jobs' best evaluation returns, ignoring missing ones."""
     returns = [job.best_return for job in jobs if job.best_return is not None]
     if not returns:
         return -math.inf, 0.0, 0
@@ -228,7 +228,7 @@ def _score(jobs: Sequence[SweepJob]) -> tuple[float, float, int]:
 
 
 def _tell(sweep: SweepFolder, way_on: str) -> None:
-    """Draw the picture, and say which setting was best; of each environment for itself, whose returns are its own."""
+    """Plot the learning curves and print the best settings, separately for each environment."""
     from evorl.recorders.learning_curve import read_curves
     from evorl.recorders.run_status import EVALUATION
     from evorl.recorders.screen import print_line
@@ -256,7 +256,7 @@ def _tell(sweep: SweepFolder, way_on: str) -> None:
 
 
 def _ranking_in_words(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
-    """The best settings, a line each."""
+    """Yield one line for each of the best settings."""
     known = [(name, *_score(jobs)) for name, jobs in ranking if _score(jobs)[2]]
     if not known:
         return

@@ -1,6 +1,6 @@
-"""Quotes values of overrides for Hydra: paths are literal, and Python values are written as Hydra reads them.
+"""Quotes override values for Hydra: paths are literal, Python values use Hydra's syntax.
 
-Hydra's grammar reads ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on accents and most
+Hydra's grammar parses ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on accents and most
 punctuation. A path may contain all of these.
 """
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config.command_lines import user_path
+from evorl.runs.spec import RunSpec
 
 # Settings whose values are paths. A test derives them from the config files and classes.
-RUN_PATHS = ("resume", "run", "runs_folder", "compilation_cache")
+RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
 PATHS = (
     *RUN_PATHS,
@@ -24,7 +25,7 @@ PATHS = (
 )
 _OF_PARTS = re.compile(r"^(?:inner|learner)\.")
 SWEEP_FLAGS = ("-m", "--multirun")
-# Text that Hydra reads unchanged: nothing in its grammar matches it as anything else, except these constants.
+# Text that Hydra's grammar can only parse as a string, except for the constants below.
 _PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
 _CONSTANTS = ("null", "true", "false", "nan", "inf")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -32,21 +33,21 @@ _STRUCTURED = ("[", "{", "(", "'", '"')
 
 
 def is_path(key: str) -> bool:
-    """Return whether the setting of this key, as it is written before the ``=``, is a path."""
+    """Return True if the setting is a path; ``key`` is the text before the ``=``."""
     return _OF_PARTS.sub("", key.lstrip("+")) in PATHS
 
 
 def quote(text: str) -> str:
     """Return text as a quoted string of Hydra's grammar.
 
-    A backslash is doubled only before a quote and at the end, where the grammar would read it as an escape.
+    A backslash is doubled only before a quote and at the end, where the grammar would parse it as an escape.
     """
     escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + (f"\\{match[2]}" if match[2] else ""), text)
     return f"'{escaped}'"
 
 
 def unquote(value: str) -> str:
-    """Return the text that a value stands for, whether it is a quoted string of Hydra's grammar or not."""
+    """Return the text of a value: the content of a quoted string of Hydra's grammar, or the value itself."""
     if not _QUOTED.fullmatch(value):
         return value
     mark = value[0]
@@ -56,12 +57,12 @@ def unquote(value: str) -> str:
 
 
 def as_text(text: str) -> str:
-    """Return text as Hydra reads it back: itself where it is plain, quoted otherwise."""
+    """Return text that Hydra parses as the same string: unchanged if it is plain, else quoted."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _CONSTANTS else quote(text)
 
 
 def as_override(value: Any) -> str:
-    """Return a value as it is written on the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
+    """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -74,20 +75,20 @@ def as_override(value: Any) -> str:
 
 
 def given_text(argument: str) -> str:
-    """Return the value of ``name=value`` as text, as before ``with_literal_text`` quoted it."""
+    """Return the value of ``name=value`` as text, without the quotes of ``with_literal_text``."""
     return unquote(argument.partition("=")[2]).replace(r"\${", "${")
 
 
 def with_literal_text(arguments: Sequence[str]) -> list[str]:
-    """Return overrides in which paths, and text that Hydra cannot parse, are quoted for Hydra.
+    """Quote paths, and text that Hydra cannot parse, in overrides.
 
-    A path stands for itself. Four values are left to Hydra: an empty one, ``null``, a quoted string, and one with an
-    interpolation (``${...}``), the last two unless a file of that name exists. In a sweep (``-m``) commas separate the
-    values of ``init_from`` and ``replay.load`` unless a file of that name exists. Other settings are changed only where
-    Hydra could not read them, such as ``title=Größe``.
+    A path is literal, with four exceptions that Hydra interprets: an empty value, ``null``, a quoted string,
+    and an interpolation (``${...}``); the last two only if no file of that name exists. In a sweep (``-m``) commas
+    separate the values of ``init_from`` and ``replay.load`` unless a file of that name exists. Other settings are
+    quoted only if Hydra could not parse them, such as ``title=Größe``.
 
     Args:
-        arguments: of the command line, flags included.
+        arguments: command-line arguments, including flags.
     """
     in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
     return [_with_literal_text(argument, in_sweep) for argument in arguments]
@@ -112,7 +113,7 @@ def _with_literal_text(argument: str, in_sweep: bool) -> str:
 
 
 def _quoted_values(value: str, in_sweep: bool) -> str:
-    """Return a quoted value; in a sweep the values between commas are quoted one by one."""
+    """Quote a value; in a sweep, quote each of the comma-separated values."""
     return ",".join(map(as_text, value.split(","))) if in_sweep else as_text(value)
 
 
@@ -124,7 +125,7 @@ def _exists(value: str) -> bool:
 
 
 def _is_readable(value: str) -> bool:
-    """Return whether Hydra can parse a value, or its own error helps: for brackets, quotes and functions."""
+    """Return True if Hydra can parse a value, or reports a helpful error: for brackets, quotes and functions."""
     if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
         return True
     from hydra.core.override_parser.overrides_parser import OverridesParser

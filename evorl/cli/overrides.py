@@ -1,8 +1,9 @@
-"""Settings of a run on the command line: their checks, and the overrides of a run that is stored already."""
+"""Reads and checks the settings that a command line gives for stored runs and sweeps, and the user's recorders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,139 +12,68 @@ from evorl.cli.errors import dotted_keys
 from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
 from evorl.config.names import no_such
+from evorl.config.values import plain
+from evorl.runs.spec import RunSpec, StoredRun
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from evorl.runs.folder import RunFolder
 
-_RUN_FOLDER_KEYS = ("resume", "run", "runs_folder", "trust")
-_RECORDERS = ("progress", "tensorboard", "learning_curve", "wandb", "own")
+_STORED_RUN = tuple(field.name for field in dataclasses.fields(StoredRun))
 _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
-def check_run_settings(config: DictConfig) -> None:
-    """Raises ``ValueError`` for values of the run's own settings that cannot work."""
-    from evorl.config.values import check_names, checked_value, positive, seed_number
-
-    config.seed = seed_number(config.seed)
-    for name in ("title", "workflow"):
-        checked_value(config.get(name), str | None, name)
-    config.checkpoints_kept = positive(config.checkpoints_kept, "checkpoints_kept")
-    for name in ("best_checkpoints_kept", "best_over"):
-        if name in config:
-            config[name] = positive(config[name], name)
-    for name, unit in {"render_interval": "environment steps", "checkpoint_seconds": "seconds"}.items():
-        try:
-            checked_value(config.get(name, 0), float, name, "[0, inf)")
-        except ValueError as error:
-            raise ValueError(f"{error} It is a number of {unit}, 0 for never.") from None
-    recorders = config.recorders
-    if not isinstance(recorders, Mapping):
-        raise ValueError(f"recorders must be a mapping such as {{progress: true, wandb: false}}, got {recorders!r}.")
-    check_names(recorders, _RECORDERS, "key of recorders")
-    for name in ("progress", "tensorboard"):
-        checked_value(recorders.get(name), bool, f"recorders.{name}")
-    checked_value(draws_learning_curve(config), bool, "recorders.learning_curve")
-    own_recorders(config)
-    for name in ("deterministic", "eval_at_start"):
-        checked_value(config.get(name, False), bool, name)
-    if not isinstance(config.compilation_cache, bool | str) or config.compilation_cache == "":
-        raise ValueError(f"compilation_cache must be true, false or a folder, got {config.compilation_cache!r}.")
-    wandb_settings(config)
-
-
-def checkpoint_rules(config: DictConfig) -> dict[str, Any]:
-    """Arguments of the run's checkpointer; a run of before has none of these settings."""
-    return {
-        "best_to_keep": config.get("best_checkpoints_kept", 1),
-        "score_over": config.get("best_over", 1),
-        "seconds": config.get("checkpoint_seconds", 0),
-    }
-
-
-def draws_learning_curve(config: Mapping[str, Any]) -> bool:
-    """Whether a picture is drawn at the end; a run of before has no such setting."""
-    return config["recorders"].get("learning_curve", True)
-
-
-def own_recorders(config: DictConfig) -> list[Any]:
+def own_recorders(spec: RunSpec) -> list[Any]:
     """Import the user's own recorders, see ``recorders.own``, and check their settings.
 
     Raises:
-        ValueError: it is no list, or one of them does not exist or has no such setting.
+        ValueError: a recorder does not exist, or has an unknown setting.
     """
-    from evorl.config.nodes import plain
     from evorl.config.own_parts import own_class, own_part
     from evorl.runs.recording import Recorder
 
-    own = plain(config)["recorders"].get("own") or []
-    if not isinstance(own, list):
-        raise ValueError(f"recorders.own must be a list, as in [package.module:Class], got {own!r}.")
-    parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in own]
+    parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
     for part in parts:
         if isinstance(part.function, type):
             own_class(part.name, Recorder, "recorders.own")
     return parts
 
 
-def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
-    """Arguments of the recorder from ``recorders.wandb``: a flag, or a mapping; ``None`` for no Weights & Biases."""
-    from evorl.config.nodes import plain
-    from evorl.config.values import check_names
-
-    settings = plain(config)
-    wandb = settings["recorders"].get("wandb")
-    if wandb is None or wandb is False:
-        return None
-    if wandb is not True and not isinstance(wandb, dict):
-        raise ValueError(
-            f"recorders.wandb must be true, false or a mapping such as {{project: name, mode: online}}, got {wandb!r}."
-        )
-    wandb = {} if wandb is True else wandb
-    check_names(wandb, ("project", "name", "mode"), "key of recorders.wandb")
-    return {"config": settings, **wandb}
-
-
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
-    """Whether a command line gives a run folder by this setting: its config is changed then, and none is composed."""
+    """Return True if this setting names a run folder, whose stored config is then used instead of a composed one."""
     values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
     return any(value not in ("", "null") for value in values)
 
 
-def run_settings(arguments: Sequence[str], usual: DictConfig) -> DictConfig:
-    """The run's settings by which ``arguments`` find a run folder, ``usual`` ones where they are silent.
+def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
+    """Read the settings that name a stored run.
 
     Raises:
-        ValueError: there is a flag of Hydra's among the arguments, or they cannot be read.
+        ValueError: the arguments contain a Hydra flag, or cannot be parsed.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
 
     flags = [argument for argument in arguments if argument.startswith("-")]
     if flags:
         raise ValueError(f"{flags[0]} does not go with a run folder: one run, with its own config. Leave it out.")
-    settings = OmegaConf.create({key: usual[key] for key in _RUN_FOLDER_KEYS})
-    for override in OverridesParser.create().parse_overrides(list(arguments)):
-        if override.key_or_group in _RUN_FOLDER_KEYS:
-            settings[override.key_or_group] = override.value()
-    return settings
+    overrides = OverridesParser.create().parse_overrides(list(arguments))
+    return StoredRun.read({override.key_or_group: override.value() for override in overrides})
 
 
-def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path | None, bool]:
-    """Find the folder of a sweep that ``resume=`` names, and whether it may name code outside evorl.
+def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
+    """Find the folder of the sweep that ``resume=`` names, and the value of ``trust``.
 
     Returns:
-        The folder, or ``None`` where the arguments name no sweep; and the value of ``trust``.
+        The folder, or ``None`` if the arguments name no sweep; and ``trust``: whether code outside evorl is allowed.
 
     Raises:
-        ValueError: there is anything else among the arguments, as the jobs of a sweep stay as they are; or ``trust`` is
-            neither true nor false.
+        ValueError: there are other arguments, since the jobs of a sweep cannot be changed; or ``trust`` is not a
+            boolean.
     """
-    from evorl.config.values import checked_value
     from evorl.runs.sweep_folder import SweepFolder
 
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
     roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
-    root = roots[-1] if roots else str(usual.runs_folder)
+    root = roots[-1] if roots else StoredRun().runs_folder
     candidates = [path for name in names[-1:] for path in (user_path(name), user_path(root) / name)]
     folder = next((path for path in candidates if SweepFolder.is_there(path)), None)
     if folder is None:
@@ -154,28 +84,35 @@ def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path |
             f"{folder} is a sweep, whose jobs go on as they began: leave {' '.join(others)} out, or resume one of its "
             "runs by itself."
         )
-    return folder, checked_value(run_settings(arguments, usual).trust, bool, "trust")
+    return folder, stored_run_settings(arguments).trust
 
 
-def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tuple[str, ...] | None) -> set[str]:
-    """Set what a command line gives besides the run folder; the algorithm and the environment stay.
+def read_changes(
+    config: Mapping[str, Any], arguments: Sequence[str], allowed: Collection[str] | None
+) -> dict[str, Any]:
+    """Read the changes that a command line makes to the config of a stored run.
 
-    A name by itself is short for the entry ``name`` of a setting that has one, whose other entries stay as they are.
+    The algorithm and the environment cannot be changed. For a mapping with an entry ``name``, a string is short for
+    that entry; its other entries are kept.
+
+    Args:
+        config: config of the run, as plain data.
+        arguments: command-line arguments.
+        allowed: settings that can be changed; ``None`` for all settings of the run.
 
     Returns:
-        The keys that were given.
+        New values by dotted key.
 
     Raises:
-        ValueError: a key that the run has not, or that is not ``allowed``.
+        ValueError: the run does not have the setting, or it cannot be changed.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
 
-    changed: set[str] = set()
-    known = dotted_keys(OmegaConf.to_container(settings))
+    changes: dict[str, Any] = {}
+    known = dotted_keys(config)
     for override in OverridesParser.create().parse_overrides(list(arguments)):
         key, value = override.key_or_group, override.value()
-        if key in _RUN_FOLDER_KEYS or key.startswith(("hydra.", "hydra/")):
+        if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
             continue
         if key in (*_GROUPS, *AGENT_PARTS):
             raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
@@ -185,6 +122,34 @@ def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tup
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:
             key = f"{key}.name"
-        OmegaConf.update(settings, key, value, merge=False)
-        changed.add(key)
-    return changed
+        changes[key] = value
+    return changes
+
+
+def changed_spec(
+    folder: RunFolder,
+    trust: bool,
+    arguments: Sequence[str],
+    allowed: Collection[str] | None = None,
+    can_be_given: bool = True,
+) -> tuple[RunSpec, Collection[str]]:
+    """Read the settings of a stored run and apply the changes of a command line, see ``stored_spec``.
+
+    Args:
+        folder: run folder.
+        trust: allow the config to name code outside evorl.
+        arguments: command-line arguments.
+        allowed: settings that can be changed; ``None`` for all settings of the run.
+        can_be_given: True if the command accepts settings of the run; used in the error message.
+
+    Returns:
+        The settings, and the keys that the command line changed.
+    """
+    from evorl.runs.stored import stored_spec
+    from evorl.runs.trust import foreign_names, settable
+
+    config = RunSpec.completed_config(plain(folder.load_config(trust=True)))
+    if allowed is not None:
+        allowed = (*allowed, *map(settable, foreign_names(config)))
+    changes = read_changes(config, arguments, allowed)
+    return stored_spec(folder, trust, changes, can_be_given), changes.keys()

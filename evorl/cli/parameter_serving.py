@@ -1,7 +1,7 @@
 """``evorl serve-parameters`` and ``evorl work``: a parameter server in a run folder, and its workers.
 
-A worker has no config of its own. The server hands out the composed one as JSON; it is read as data, and what it would
-have imported from outside this package is refused unless the user trusts the server.
+A worker composes no config: the server sends its own as JSON. The worker reads it as data, and rejects names of code
+outside this package unless the user trusts the server.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.cli.command_options import Option, read_options, whole
 from evorl.cli.signals import stop_on_signals
-from evorl.cli.stored_run import prepare_for
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, scope
 from evorl.config.values import LONGEST_AXIS
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 if TYPE_CHECKING:
     import ssl
-
-    from omegaconf import DictConfig
 
     from evorl.parameter_server.parameter_training import Worked
     from evorl.runs.checkpointer import RunCheckpointer
@@ -40,87 +39,83 @@ OPTIONS = {
     "trust": Option(False, "whether the server may name code outside evorl: true only for servers of your own"),
 }
 _OF_THE_WIRE = ("bind", "token", "cert", "key", "profile_dir")
-_OF_THE_RUN = ("workflow", "seed", "deterministic")  # that workers need besides the settings of the workflow
-_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # of serve: each has its own
+_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # entries of ``serve`` that workers do not share
 
 
 class ParameterService(NamedTuple):
-    """A training that workers learn for, checked and not begun.
+    """A checked training with a parameter server that has not started.
 
     Attributes:
-        workflow: that workers train.
-        config: of the run.
+        workflow: workflow that the workers train.
+        spec: settings of the run.
         combining: settings of ``ParameterServerSettings``.
         bind: ``host:port``.
-        token: that workers have to know.
-        tls: for encrypted connections.
+        token: secret that workers must send; ``None`` disables authentication.
+        tls: TLS context; ``None`` for unencrypted connections.
     """
 
     workflow: Workflow
-    config: DictConfig
+    spec: RunSpec
     combining: Mapping[str, Any]
     bind: str
     token: str | None
     tls: ssl.SSLContext | None
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
-        """Keep the parameters until workers took all steps, or the stop; it raises what ``serve_parameters`` does."""
+        """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
         from evorl.parameter_server.parameter_training import serve_parameters
 
         def tell(address: str) -> None:
             words = f"evorl work {address} worker=0"
             words += " token=..." if self.token else ""
-            words += f" {as_arguments({'cert': self.config.parameters.cert})}" if self.tls else ""
+            words += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
             told = f"Parameters are at {address}. Workers, each with a number of its own: {words}"
             recorder.message(told)
-            if not self.config.recorders.progress:
+            if not self.spec.recorders.progress:
                 print(told, flush=True)
 
         serve_parameters(
             self.workflow,
             self.bind,
             settings=self.combining,
-            seed=self.config.seed,
+            seed=self.spec.seed,
             token=self.token,
             tls=self.tls,
             recorder=recorder,
             checkpointer=checkpointer,
             on_ready=tell,
             should_stop=should_stop,
-            handed_out=handed_out(self.config),
-            profile_dir=self.config.parameters.get("profile_dir"),
+            handed_out=handed_out(self.spec),
+            profile_dir=self.spec.parameters.get("profile_dir"),
         )
 
 
-def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
-    """Check what goes with a parameter server, before anything is built; it and its workers have a device each.
+def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
+    """Restrict a run with a parameter server to one device; return the settings of other runs unchanged.
 
     Raises:
-        ValueError: a setting does not, in words.
+        ValueError: a setting is incompatible with a parameter server.
     """
-    from evorl.config.nodes import plain
     from evorl.ops.processes import are_several
 
-    if config.get("parameters") is None:
-        return
-    init_from = plain(config).get("init_from")
-    begins = bool(init_from.get("run") if isinstance(init_from, Mapping) else init_from)
+    if spec.parameters is None:
+        return spec
     wrong = {
-        "a sweep or search": in_sweep or config.get("sweep") is not None or config.get("search") is not None,
-        "init_from": begins,
+        "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
+        "init_from": spec.init_from.run is not None,
         "several processes of one program": are_several(),
-        f"devices={config.get('devices')}": config.get("devices", "auto") not in ("auto", 1),
+        f"devices={spec.devices}": spec.devices not in ("auto", 1),
     }
     if found := [name for name, is_given in wrong.items() if is_given]:
         raise ValueError(
             f"A parameter server goes with no {' and no '.join(found)}: it is one training on one device, which more "
             "workers make faster. Leave it out."
         )
-    config.devices = 1
+    return dataclasses.replace(spec, devices=1)
 
 
 def refuse_ordinary_run(which: str, runs_folder: str) -> None:
-    """Raises ``ValueError`` where the run that is to go on is none of a parameter server, in words."""
+    """Raise ``ValueError`` if the run to resume has no parameter server."""
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(which, runs_folder)
@@ -131,21 +126,20 @@ def refuse_ordinary_run(which: str, runs_folder: str) -> None:
         )
 
 
-def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterService | None:
-    """What a config with ``parameters`` has served; ``None`` for another one.
+def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | None:
+    """Return the parameter server of a run with ``parameters``; ``None`` for other runs.
 
     Raises:
-        ValueError: the algorithm cannot be served, or a setting is wrong; in words.
+        ValueError: the algorithm does not support a parameter server, or a setting is invalid.
     """
-    if config.get("parameters") is None:
+    if spec.parameters is None:
         return None
-    from evorl.config.nodes import plain
     from evorl.config.values import check_names, checked_mapping
     from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
     from evorl.workflows.parameter_server import ParameterServerSettings
     from evorl.workflows.parameter_worker import settings_for, workflow_of
 
-    given = checked_mapping(plain(config)["parameters"], "parameters")
+    given = checked_mapping(spec.parameters, "parameters")
     own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
     check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
     combining = {name: value for name, value in given.items() if name in own}
@@ -156,31 +150,26 @@ def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterServic
         host, token, f"parameters.bind={bind}", "give parameters.token=... to all workers"
     )
     tls = tls_context(given.get("cert"), given.get("key"), "parameters.cert, parameters.key")
-    return ParameterService(workflow, config, combining, bind, token, tls)
+    return ParameterService(workflow, spec, combining, bind, token, tls)
 
 
-def handed_out(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What workers are told of a run's config: its workflow's, as plain data."""
-    from omegaconf import OmegaConf
-
-    from evorl.workflows.assembly import RUN_KEYS
-
-    whole: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
-    serve = _limits(whole.get("serve"))
-    handed = {name: value for name, value in whole.items() if name in _OF_THE_RUN or name not in RUN_KEYS}
-    return handed | ({"serve": serve} if serve else {})
+def handed_out(spec: RunSpec) -> dict[str, Any]:
+    """Return the config that workers receive: the workflow's, as plain data, and their runtime settings."""
+    config = {**spec.workflow_config(), "deterministic": spec.deterministic}
+    serve = _limits(spec.serve)
+    return config | ({"serve": serve} if serve else {})
 
 
 def _limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a server and its workers share of the settings ``serve``."""
+    """Return the entries of ``serve`` that a server and its workers share."""
     return {name: value for name, value in (serve or {}).items() if name not in _OF_A_WORKER}
 
 
 def token_of(given: Any, name: str) -> str | None:
-    """A token as it was given, or that of the variable which ``env:NAME`` names.
+    """Return the token; for ``env:NAME``, the value of that environment variable.
 
     Raises:
-        ValueError: there is no such variable, or the token is short.
+        ValueError: the variable is not set, or the token is too short.
     """
     if given is None:
         return None
@@ -197,15 +186,15 @@ def token_of(given: Any, name: str) -> str | None:
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
-    """Learn for a parameter server until its training is over.
+    """Run a worker until the server's training is over.
 
     Args:
-        arguments: the server's address, of which the port is 7000 where none is given; and options.
+        arguments: address of the server, with default port 7000, and options.
 
     Raises:
-        ValueError: no address, an option that cannot be, or a config that would have foreign code executed.
-        CommandRefused: the server says why not.
-        ServerLost: it cannot be reached.
+        ValueError: the address is missing, an option is invalid, or the server's config names code outside evorl.
+        CommandRefused: the server refused a command; the message has its reason.
+        ServerLost: the server cannot be reached.
     """
     given, addresses = read_options(arguments, OPTIONS, "evorl work", unnamed="address")
     if len(addresses) != 1:
@@ -226,7 +215,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         if given["trust"] is not True:
             distrust(f"the server at {address}")
         check_handed_out(config, address, given["trust"])
-        prepare_for(config)
+        prepare_for(RunSpec.from_config(config))
         settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": given["profile_dir"]}
         worked = _work(config, address, given["serve"], should_stop=should_stop, **settings)
     print(
@@ -238,7 +227,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
 
 
 def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Learn from environments of its own, or from simulators that come to a server of its own."""
+    """Train in local environments, or with remote simulators that connect to a server of this worker."""
     from evorl.config.values import seed_number
     from evorl.envs.remote import is_remote
     from evorl.parameter_server.parameter_training import work
@@ -257,17 +246,17 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
-    # Where it listens no server tells a worker.
+    # The address comes from the worker's options, never from the server's config.
     own = serve_settings(_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve")))
     with contextlib.closing(TrainingServer(workflow, own)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 
 
 def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
-    """Check the config that a server hands out.
+    """Check the config received from a server.
 
     Raises:
-        ValueError: it is no config, refers to other values, or names code from outside this package.
+        ValueError: it is not a config, contains interpolations, or names code outside this package without ``trust``.
     """
     from evorl.config.values import checked_value
     from evorl.runs.trust import foreign_names

@@ -1,34 +1,34 @@
-"""``--plan``: what a training, a sweep or a search will need, and the files it will write, before anything is built."""
+"""``--plan``: prints the memory that a training, sweep or search needs, and the files that it writes."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evorl.cli.hydra_folders import RUN, named_folder
 from evorl.cli.overrides import names_a_run
 from evorl.config.command_lines import describe_setting
 from evorl.ops.terminal_text import counted
+from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from evorl.execution.preflight import Preflight
 
 FLAG = "--plan"
 
-Compose = Callable[[Sequence[str], Callable[["DictConfig"], None]], None]
+Compose = Callable[[Sequence[str], Callable[[RunSpec], None]], None]
 
 
 class _Planned(NamedTuple):
     """The plan of one program.
 
     Attributes:
-        heading: of its lines; empty for none.
-        plan: of the program.
-        remarks: on settings that may be mistakes.
+        heading: first line; empty for no heading.
+        plan: memory and sizes of the program.
+        remarks: warnings about settings that may be mistakes.
     """
 
     heading: str
@@ -37,14 +37,14 @@ class _Planned(NamedTuple):
 
 
 def print_plan(arguments: Sequence[str], compose: Compose) -> None:
-    """Print what the training, the sweep or the search of a command line would need.
+    """Print the resources that the training, sweep or search of a command line needs.
 
     Args:
-        arguments: of the command line, with ``FLAG``.
-        compose: calls a task with the composed config of a command line.
+        arguments: command-line arguments, including ``FLAG``.
+        compose: calls a function with the composed settings of a command line.
 
     Raises:
-        ValueError: it cannot be, as the training itself would say; or it needs more than its share of the memory.
+        ValueError: the settings are invalid, as for the training itself; or a run exceeds its share of the memory.
     """
     from evorl.cli.sweep_jobs import is_sweep
 
@@ -57,14 +57,14 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
     _refuse_launchers(arguments)
     folder, arguments = named_folder(arguments, RUN)
 
-    def task(config: DictConfig) -> None:
-        _refuse_too_large(_print_planned(config, folder))
+    def task(spec: RunSpec) -> None:
+        _refuse_too_large(_print_planned(spec, folder))
 
     compose(arguments, task)
 
 
 def _refuse_launchers(arguments: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a sweep that a sweeper or launcher of Hydra runs, whose jobs only they know."""
+    """Raise ``ValueError`` for a sweep by a Hydra sweeper or launcher, whose jobs are not known in advance."""
     from evorl.cli.override_text import SWEEP_FLAGS
 
     for argument in arguments:
@@ -77,10 +77,9 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
 
 
 def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
-    """Print the plan of every job of a sweep (``-m``); jobs that differ in their seeds are planned once."""
+    """Print the plan of every job of a sweep (``-m``); jobs that differ only in their seeds are planned once."""
     from evorl.cli.hydra_folders import sweep_folder
     from evorl.cli.sweep_jobs import combinations, naming_setting, split_arguments
-    from evorl.config.nodes import plain
 
     overrides, flags = split_arguments(arguments)
     folder, overrides = sweep_folder(overrides)
@@ -90,17 +89,17 @@ def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
 
     for number, (job, setting) in enumerate(jobs, start=1):
 
-        def task(config: DictConfig, number: int = number, described: str = describe_setting(setting)) -> None:
+        def task(spec: RunSpec, number: int = number, described: str = describe_setting(setting)) -> None:
             nonlocal folder
-            folder = folder or Path(config.runs_folder) / "sweep_..."
+            folder = folder or Path(spec.stored.runs_folder) / "sweep_..."
             heading = f"[{number} of {len(jobs)}] {described}"
-            but_seed = repr({**plain(config), "seed": 0, "title": None})
+            but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
             if but_seed in first_alike:
                 print(f"{heading}: as [{first_alike[but_seed]} of {len(jobs)}]")
                 return
             first_alike[but_seed] = number
             print(heading)
-            too_large.extend(_print_planned(config, folder / "...", described))
+            too_large.extend(_print_planned(spec, folder / "...", described))
 
         with naming_setting(setting):
             compose([*job, *flags], task)
@@ -108,65 +107,60 @@ def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
     _refuse_too_large(too_large)
 
 
-def _print_planned(config: DictConfig, folder: Path | None, described: str = "") -> list[str]:
-    """Print the plans of a config's programs, and the files; return what is too large for the memory.
+def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> list[str]:
+    """Print the plans of a config's programs, and the files; return the names of programs that exceed the memory.
 
     Args:
-        config: composed.
-        folder: of the run, where the command line names it.
-        described: what it is called if it is too large.
+        spec: settings of the run.
+        folder: run folder; ``None`` if the command line does not name it.
+        described: name of the run in the returned list.
     """
-    from evorl.cli.overrides import check_run_settings
-    from evorl.cli.stored_run import check_folders
-
-    check_folders(config)
-    check_run_settings(config)
     too_large = []
     largest: Preflight | None = None
-    for heading, plan, remarks in _planned(config):
+    for heading, plan, remarks in _planned(spec):
         for line in filter(None, (heading, *plan.lines(), *remarks)):
             print(line)
         if not plan.fits:
             too_large.append(heading or described or "This run")
         largest = plan if largest is None or plan.state_bytes > largest.state_bytes else largest
     if largest is not None:
-        for line in file_lines(config, largest, folder):
+        for line in file_lines(spec, largest, folder):
             print(line)
     return too_large
 
 
-def _planned(config: DictConfig) -> Iterator[_Planned]:
+def _planned(spec: RunSpec) -> Iterator[_Planned]:
     """Yield the plan of each program that a config describes."""
-    if config.get("sweep") is not None:
-        yield from _planned_sweep(config)
-    elif config.get("search") is not None:
-        yield _planned_search(config)
+    if spec.kind is RunKind.SWEEP:
+        yield from _planned_sweep(spec)
+    elif spec.kind is RunKind.SEARCH:
+        yield _planned_search(spec)
     else:
-        yield _planned_run(config)
+        yield _planned_run(spec)
 
 
-def _planned_run(config: DictConfig) -> _Planned:
+def _planned_run(spec: RunSpec) -> _Planned:
     from evorl.cli.parameter_serving import settle_parameters
     from evorl.cli.preparation import prepare_training
     from evorl.execution.first_update import weak_spots
     from evorl.execution.preflight import preflight
 
-    settle_parameters(config, in_sweep=False)
-    workflow = prepare_training(config, None).workflow
+    spec = settle_parameters(spec, in_sweep=False)
+    workflow = prepare_training(spec, None).workflow
     try:
         return _Planned("", preflight(workflow), tuple(weak_spots(workflow)))
     finally:
         workflow.close()
 
 
-def _planned_sweep(config: DictConfig) -> Iterator[_Planned]:
-    """Yield the plan of each program of ``sweep=``, with as many settings side by side as fit the memory."""
+def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
+    """Yield the plan of each program of ``sweep=``, with the settings per batch halved until they fit the memory."""
     from evorl.cli.sweeping import sweep_groups
     from evorl.execution.preflight import preflight
     from evorl.sweeps.sweep_run import SweepRun
 
-    sweep, settings, groups = sweep_groups(config)
-    run = SweepRun(Path(), sweep, groups, config.num_seeds, config.seed, config.devices, print)
+    sweep, settings, groups = sweep_groups(spec)
+    run = SweepRun(Path(), sweep, groups, spec.num_seeds, spec.seed, spec.devices, print)
     described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"
     for number, group in enumerate(groups, start=1):
         members = len(group.members)
@@ -176,24 +170,24 @@ def _planned_sweep(config: DictConfig) -> Iterator[_Planned]:
             side_by_side = math.ceil(side_by_side / 2)
             plan = preflight(run.rows(group, range(side_by_side)))
         rows = counted(members, "setting")
-        rows += f" with {config.num_seeds} seeds each" if config.num_seeds > 1 else ""
+        rows += f" with {spec.num_seeds} seeds each" if spec.num_seeds > 1 else ""
         rows += " side by side" if side_by_side == members else f", {side_by_side} at a time"
         yield _Planned(f"{described}, program {number} of {len(groups)}: {rows}", plan)
 
 
-def _planned_search(config: DictConfig) -> _Planned:
-    """Return the largest plan among the settings of ``search=`` that are built before the first trial."""
+def _planned_search(spec: RunSpec) -> _Planned:
+    """Return the plan with the largest peak memory among the settings of ``search=`` built before the first trial."""
     from evorl.cli.searching import check_search
 
     plans: list[_Planned] = []
-    over, num_trials = check_search(config, lambda changed: plans.append(_planned_run(changed)))
+    over, num_trials = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
     largest = max(plans, key=lambda planned: planned.plan.peak_bytes)
     described = f"{counted(num_trials, 'trial')} over {', '.join(over)}, one after another; the largest of "
     return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built:")
 
 
 def _refuse_too_large(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if any run takes more than its share of the memory."""
+    """Raise ``ValueError`` if any run exceeds its share of the memory."""
     if not names:
         return
     from evorl.execution.memory import MEMORY_SHARE
@@ -204,32 +198,30 @@ def _refuse_too_large(names: Sequence[str]) -> None:
     )
 
 
-def file_lines(config: Mapping[str, Any], plan: Preflight, folder: Path | None = None) -> list[str]:
-    """Format where the run, the sweep or the search would write, and the size of its checkpoints.
+def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> list[str]:
+    """Format the files that the run, sweep or search would write, and the size of its checkpoints.
 
     Args:
-        config: composed.
-        plan: of its largest program.
-        folder: that the command line names; ``None`` for a new one in ``runs_folder``.
+        spec: settings of the run.
+        plan: plan of the largest program.
+        folder: run folder; ``None`` for a new one in ``runs_folder``.
     """
-    from evorl.cli.overrides import draws_learning_curve
     from evorl.execution.memory import shown_bytes
 
-    place = f"{folder or Path(config['runs_folder']) / '...'}/"
+    place = f"{folder or Path(spec.stored.runs_folder) / '...'}/"
     size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
-    kept = config["checkpoints_kept"] + config.get("best_checkpoints_kept", 1)
+    kept = spec.checkpoints.checkpoints_kept + spec.checkpoints.best_checkpoints_kept
     checkpoints = f"checkpoints/ ({kept} of up to {size} each)"
-    if config.get("sweep") is not None:
+    if spec.kind is RunKind.SWEEP:
         names = "config.yaml, sweep.csv, evaluations.csv, learning_curves.png, run.log"
         return [f"files         {place}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"]
-    recorders = config["recorders"]
     names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log"]
-    names += ["learning_curve.png"] if draws_learning_curve(config) else []
-    names += ["tensorboard/"] if recorders["tensorboard"] else []
-    evaluation = config["evaluation"]
-    names += ["episodes/"] if evaluation["save_episodes"] else []
-    names += ["plots/"] if evaluation["plot_episodes"] else []
+    names += ["learning_curve.png"] if spec.recorders.learning_curve else []
+    names += ["tensorboard/"] if spec.recorders.tensorboard else []
+    records = spec.evaluation
+    names += ["episodes/"] if records and records.save_episodes else []
+    names += ["plots/"] if records and records.plot_episodes else []
     of_run = f"{', '.join(names)}, {checkpoints}"
-    if config.get("search") is not None:
+    if spec.kind is RunKind.SEARCH:
         return [f"files         {place}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"]
     return [f"files         {place}: {of_run}"]

@@ -1,20 +1,18 @@
-"""Checks a training before it begins: builds its workflow without compiling or writing anything."""
+"""Checks a training before it starts: builds its workflow without compiling or writing anything."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from evorl.cli.init_from import warm_start_from
-from evorl.cli.joining import refuse_different_settings
-from evorl.cli.overrides import check_run_settings
 from evorl.cli.parameter_serving import parameter_service, settle_parameters
 from evorl.cli.remote_training import with_training_server
 from evorl.cli.size_limits import refuse_hopeless_sizes
-from evorl.cli.stored_run import build_workflow, check_folders, prepare_for
+from evorl.execution.multiprocess import refuse_different_settings
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from evorl.cli.parameter_serving import ParameterService
     from evorl.runs.folder import RunFolder
     from evorl.workflows.warm_start import WarmStart
@@ -22,74 +20,77 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """A training that was checked and has not begun.
+    """A checked training that has not started.
 
     Attributes:
-        workflow: of the training.
-        served: the service of its parameters; ``None`` without workers.
-        beginning: initial parameters from another run; ``None`` for fresh ones.
+        spec: settings of the run.
+        workflow: workflow of the training.
+        served: parameter server; ``None`` without workers.
+        beginning: initial parameters from another run; ``None`` for random initialization.
     """
 
+    spec: RunSpec
     workflow: Workflow
     served: ParameterService | None
     beginning: WarmStart | None
 
 
-def prepare_training(config: DictConfig, resumed: RunFolder | None) -> Prepared:
-    """Set JAX up, and build the workflow of a training.
+def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
+    """Set up JAX and build the workflow of a training.
 
     Args:
-        config: whose own settings ``check_run_settings`` has checked.
-        resumed: the folder of a run that goes on; ``None`` for a new one.
+        spec: settings of the run.
+        resumed: folder of the run to continue; ``None`` for a new one.
 
     Raises:
-        ValueError: the settings do not fit together, or the training would learn nothing.
+        ValueError: the settings are inconsistent, or the training would learn nothing.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     from evorl.execution.first_update import refuse_idle_training
+    from evorl.workflows.assembly import workflow_from_config
 
-    refuse_hopeless_sizes(config)
-    prepare_for(config)
-    refuse_different_settings(f"{config} {resumed}")
-    workflow = with_training_server(build_workflow(config), config)
+    refuse_hopeless_sizes(spec.as_config())
+    prepare_for(spec)
+    refuse_different_settings(f"{spec} {resumed}")
+    workflow = with_training_server(workflow_from_config(spec.workflow_config()), spec)
     if not resumed:
         refuse_idle_training(workflow)
-    served = parameter_service(workflow, config)
-    return Prepared(workflow, served, None if resumed else warm_start_from(config, workflow))
+    served = parameter_service(workflow, spec)
+    spec, beginning = (spec, None) if resumed else warm_start_from(spec, workflow)
+    return Prepared(spec, workflow, served, beginning)
 
 
-def check_training(config: DictConfig) -> None:
-    """Raise the errors that a training of this config would raise before its first iteration is compiled.
+def check_training(spec: RunSpec) -> None:
+    """Raise the errors that a run with these settings would raise before its first iteration is compiled.
 
-    The workflow is built up to the shapes of the first state, and closed again.
+    The workflow and the shapes of its initial state are built, then the workflow is closed.
 
     Raises:
-        ValueError: the settings do not fit together, the memory cannot hold the state, or nothing would be learned.
+        ValueError: the settings are inconsistent, the state exceeds the memory, or nothing would be learned.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     from evorl.cli.searching import check_search
     from evorl.cli.sweeping import sweep_groups
 
-    check_folders(config)
-    check_run_settings(config)
-    settle_parameters(config, in_sweep=True)
-    if config.get("sweep") is not None:
-        sweep_groups(config)
-    elif config.get("search") is not None:
-        check_search(config, check_build)
+    spec = settle_parameters(spec, in_sweep=True)
+    if spec.kind is RunKind.SWEEP:
+        sweep_groups(spec)
+    elif spec.kind is RunKind.SEARCH:
+        check_search(spec, check_build)
     else:
-        check_build(config)
+        check_build(spec)
 
 
-def check_build(config: DictConfig) -> None:
-    """Build the workflow and the shapes of its first state, and close it; see ``check_training`` for the errors."""
+def check_build(spec: RunSpec) -> None:
+    """Build the workflow and the shapes of its initial state, and close it; see ``check_training`` for errors."""
     import jax
 
     from evorl.execution import programs
 
-    workflow, served, _ = prepare_training(config, None)
+    prepared = prepare_training(spec, None)
+    workflow, served = prepared.workflow, prepared.served
     try:
         if not served:
-            programs.state_shapes(workflow, jax.random.key(config.seed))
+            programs.state_shapes(workflow, jax.random.key(spec.seed))
     finally:
         workflow.close()

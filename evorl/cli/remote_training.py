@@ -1,4 +1,4 @@
-"""Trainings whose environments are simulators elsewhere: the server that collects, in place of environments here."""
+"""Trainings with remote simulators: a training server collects the transitions, instead of local environments."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evorl.config.command_lines import as_arguments
+from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from evorl.runs.folder import RunFolder
+    from evorl.serving.training_server import TrainingServer
     from evorl.workflows.workflow import Workflow
 
 
-def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
-    """The workflow, collecting from simulators elsewhere if its config says so by ``env=remote``.
+def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
+    """Return the workflow, which collects from remote simulators if its environment is ``remote``.
 
     Raises:
-        ValueError: settings of a server without such an environment, or that cannot be; in words.
+        ValueError: ``serve`` is set for another environment or is invalid, or ``actors`` are set for ``remote``.
     """
-    env = config.env
-    if config.get("parameters") is not None:  # its workers collect
+    if spec.kind is RunKind.PARAMETER_SERVER:  # its workers collect the transitions
         return workflow
-    is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
-    if not is_remote:
-        if config.get("serve") is not None:
+    if spec.kind is not RunKind.REMOTE:
+        if spec.serve is not None:
             raise ValueError(
                 "serve is for simulators that connect over the network, and this environment is not one of them: "
                 "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
@@ -38,7 +36,7 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
-    return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
+    return workflow.replace(actors=TrainingServer(workflow, serve_settings(spec.serve or {})))
 
 
 def refuse_local_run(which: str, runs_folder: str) -> None:
@@ -55,10 +53,13 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    """Let a training server be stopped while it waits for simulators, and keep in the run folder what they measure."""
-    if not hasattr(workflow.actors, "switchboard"):
+    """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
+    from evorl.envs.remote import is_remote
+
+    if not is_remote(workflow.env) or workflow.actors is None:
         return
     from evorl.serving.client_metrics import ClientMetrics
 
-    workflow.actors.should_stop = should_stop
-    workflow.actors.keep(ClientMetrics(folder.path / "clients"))
+    server: TrainingServer = workflow.collector  # pyright: ignore[reportAssignmentType]
+    server.should_stop = should_stop
+    server.keep(ClientMetrics(folder.path / "clients"))

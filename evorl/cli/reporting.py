@@ -1,4 +1,4 @@
-"""``evorl report``: one page on a run, or one that compares many."""
+"""``evorl report``: writes a page that describes one run or compares several."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ OPTIONS = {
 
 
 def write_report(arguments: Sequence[str]) -> Path:
-    """Write a page, and say where it is.
+    """Write a page, and print its path.
 
     Args:
-        arguments: run folders, ``latest``, or folders of runs at any depth; and options.
+        arguments: run folders, ``latest``, or folders that contain runs at any depth; and options.
+
+    Returns:
+        Path of the page.
 
     Raises:
-        ValueError: no run is named, an option is unknown or cannot be, or nothing was recorded; in words.
-        RunFolderError: there is no such run or folder, or the page cannot be written.
+        ValueError: no run is named, an option is unknown or invalid, or nothing was recorded.
+        RunFolderError: a run or folder does not exist, no run matches the filters, or the page cannot be written.
     """
     settings, places = read_options(_without_flag(arguments), OPTIONS, "evorl report", unnamed="run")
     if not places:
@@ -72,7 +75,7 @@ def write_report(arguments: Sequence[str]) -> Path:
 
 
 def _without_flag(arguments: Sequence[str]) -> list[str]:
-    """``--csv``, ``--csv=<file>`` and ``--csv <file>.csv`` as the option that they are short for."""
+    """Replace ``--csv``, ``--csv=<file>`` and ``--csv <file>.csv`` by the option ``csv=``."""
     plain: list[str] = []
     for argument in arguments:
         if plain and plain[-1] == "csv=" and argument.endswith(".csv"):
@@ -85,12 +88,12 @@ def _without_flag(arguments: Sequence[str]) -> list[str]:
 
 
 def _folders(place: str, runs_folder: str) -> list[Any]:
-    """The run folders that an argument names."""
+    """Return the run folders that an argument names."""
     from evorl.reports.recorded_run import find_runs
     from evorl.runs.folder import RunFolder
 
     path = user_path(place)
-    if path.name == "multirun.yaml":  # what Hydra leaves of a sweep, in the folder of its runs
+    if path.name == "multirun.yaml":  # file that Hydra writes into the folder of a sweep
         path = path.parent
     if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path, sweeps=True)):
         return [run.folder for run in found]

@@ -1,50 +1,50 @@
-"""``save_replay.py``: what a run's replay buffer has, as a file that another run can start from or a user can open."""
+"""``save_replay.py``: writes the replay buffer of a run to a file, for another run to load or a user to inspect."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from evorl.cli.evaluating import EVALUATION_SETTINGS
+from evorl.cli.evaluating import evaluation_settings
 from evorl.cli.main import run_command
-from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
+from evorl.cli.overrides import changed_spec
 from evorl.config.gate import scope
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 
 def save_replay() -> None:
-    """``save_replay.py run=<run folder>|latest``: write the replay buffer of the run's last checkpoint beside it."""
-    run_command(save_replay_from_config, "run", "save-replay")
+    """Run ``save_replay.py run=<run folder>|latest``: write the replay buffer of the last checkpoint to a file."""
+    run_command(save_replay_of_run, "run", "save-replay")
 
 
 @scope()
-def save_replay_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> None:
-    """Write ``replay.npz`` and ``replay.json`` into the folder of ``config.run``.
+def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
+    """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
 
     Raises:
-        ValueError: no run is named, or it has no replay buffer of its own, or an empty one.
+        ValueError: no run is named, or the run's replay buffer is missing or empty.
     """
     from evorl.execution.restoring import restore
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.workflows.assembly import workflow_from_config
     from evorl.workflows.off_policy import OffPolicyWorkflow
     from evorl.workflows.recorded_steps import save_recorded_steps
 
-    if not config.run:
+    stored = named.stored
+    if not stored.run:
         raise ValueError("Which run? Give its folder: evorl save-replay run=<folder>, or run=latest.")
-    folder = find_run(str(config.run), config.runs_folder)
-    settings, _ = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
-    prepare_for(settings)
-    workflow = build_workflow(settings)
+    folder = find_run(stored.run, stored.runs_folder)
+    spec, _ = changed_spec(folder, stored.trust, overrides, evaluation_settings())
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(
             f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer of its own: off-policy "
             "agents such as dqn, td3 and sac have one."
         )
     checkpointer = RunCheckpointer(folder.checkpoints)
-    state, progress = restore(workflow, checkpointer, settings.seed, "latest", ("replay_state", "iterations"))
+    state, progress = restore(workflow, checkpointer, spec.seed, "latest", ("replay_state", "iterations"))
     for notice in checkpointer.notices:
         print(notice)
     facts = save_recorded_steps(workflow, state, folder.replay)

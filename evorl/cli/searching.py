@@ -1,4 +1,4 @@
-"""``search=``: settings by Optuna, one ordinary run after another, for what cannot share a program."""
+"""``search=``: Optuna search with one ordinary run per trial, for settings that cannot share a compiled program."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.sweeping import of_setting, refuse_what_is_no_setting
+from evorl.cli.sweeping import refuse_what_is_no_setting, spec_of, whole_run
 from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
+from evorl.runs.spec import RunSpec, StoredRun
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from omegaconf import DictConfig
 
     from evorl.cli.multirun import JobPlace, Trained
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.optuna_study import OptunaStudy, Trial
 
 _OPTIONS = ("over", "trials")
-_COMBINATIONS = 16  # built before a value is refused
+_COMBINATIONS = 16  # number of combinations built before a value is rejected
 
 
-def search_from_config(
-    config: DictConfig,
+def search_settings(
+    spec: RunSpec,
     find_folder: Callable[[], RunFolder],
     resume_command: Callable[[RunFolder], str],
-    check: Callable[[DictConfig], None],
-    train: Callable[[DictConfig, JobPlace], Trained],
+    check: Callable[[RunSpec], None],
+    train: Callable[[RunSpec, JobPlace], Trained],
 ) -> Trained:
-    """Try ``config.search.trials`` settings, or go on with those that are left.
+    """Run ``spec.search.trials`` trials, or the remaining ones of a resumed search.
 
     Args:
-        config: composed; every setting changes it.
-        find_folder: of the search; called once it is known that its settings can be.
-        resume_command: that goes on with it.
-        check: builds the workflow of a config, and raises for an invalid one.
-        train: trains a run; a config with ``resume`` is one to go on with.
+        spec: settings that all trials share.
+        find_folder: returns the folder of the search; called after the settings were checked.
+        resume_command: returns the command that resumes the search.
+        check: builds the workflow of a config, and raises if it is invalid.
+        train: trains a run; settings with ``resume`` continue one.
+
+    Returns:
+        The best return, ``None`` without a finished trial; and the failures.
 
     Raises:
-        ValueError: a setting cannot be, in words.
+        ValueError: a setting is invalid.
         RunFolderError: another process runs the search.
         ImportError: Optuna is not installed.
     """
@@ -49,10 +51,10 @@ def search_from_config(
     from evorl.cli.signals import stop_on_signals
     from evorl.sweeps.optuna_study import OptunaStudy
 
-    over, num_trials = check_search(config, check)
+    over, num_trials = check_search(spec, check)
     folder = find_folder()
     with _held(folder):
-        study = OptunaStudy(folder.path / "study.log", over, config.seed)
+        study = OptunaStudy(folder.path / "study.log", over, spec.seed)
         way_on = resume_command(folder)
         _write(folder.search_table, study, over)
         with stop_on_signals(way_on) as should_stop:
@@ -62,9 +64,9 @@ def search_from_config(
                 run, name = _run_of(trial, folder)
                 failure = ""
                 try:
-                    changed = _config_of(trial, config, run)
+                    changed = _spec_of(trial, spec, run)
                     trained = train(changed, JobPlace(folder.path, name, way_on, should_stop))
-                except Exception as error:  # of this trial alone: the others are trained
+                except Exception as error:  # fails only this trial: the others are trained
                     failure = failure_text(error)
                     print(f"Failed: {failure}", flush=True)
                     trained = Trained(None, False)
@@ -88,16 +90,16 @@ def _held(folder: RunFolder) -> Iterator[None]:
         held.release()
 
 
-def check_search(config: DictConfig, check: Callable[[DictConfig], None]) -> tuple[dict[str, Any], int]:
-    """Return the values of a search and its number of trials, after each value was built once.
+def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> tuple[dict[str, Any], int]:
+    """Return the values of a search and its number of trials, after building a workflow for each value.
 
-    A value is refused if none of the first few combinations with the other values can be trained.
+    A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
 
     Raises:
         ValueError: a value cannot be trained, or ``search`` cannot be read.
     """
-    over, num_trials = _read(config)
-    refuse_what_is_no_setting(over, config)
+    over, num_trials = _read(spec)
+    refuse_what_is_no_setting(over, spec)
     values = {path: _tried(of_path) for path, of_path in over.items()}
     checked: dict[str, set[Any]] = {path: set() for path in over}
     for path, of_path in values.items():
@@ -109,7 +111,7 @@ def check_search(config: DictConfig, check: Callable[[DictConfig], None]) -> tup
             for chosen in itertools.islice(others, _COMBINATIONS):
                 indices = dict(zip((other for other in over if other != path), chosen, strict=True)) | {path: number}
                 try:
-                    check(_with(config, {name: values[name][index] for name, index in indices.items()}))
+                    check(_with(spec, {name: values[name][index] for name, index in indices.items()}))
                 except ValueError as raised:
                     error = error or raised
                     continue
@@ -130,7 +132,7 @@ def _tried(values: Any) -> list[Any]:
 def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
     """Return the run that a trial resumes or starts, and the name of its folder.
 
-    A kill may leave a folder without a checkpoint. It is kept, and the trial begins anew beside it.
+    A killed process may leave a folder without a checkpoint. That folder is kept, and the trial restarts in a new one.
     """
     from evorl.runs.folder import RunFolder
 
@@ -142,39 +144,29 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
     return run, run.path.name
 
 
-def _read(config: DictConfig) -> tuple[dict[str, Any], int]:
-    """What is varied, and how many settings are tried."""
-    from evorl.config.nodes import plain
+def _read(spec: RunSpec) -> tuple[dict[str, Any], int]:
+    """Return the values to search over, and the number of trials."""
     from evorl.config.values import check_names, checked_mapping, positive
     from evorl.sweeps.sweep_settings import what_is_varied
 
-    search = checked_mapping(plain(config)["search"], "search")
+    search = checked_mapping(spec.search, "search")
     check_names(search, _OPTIONS, "key of search")
     if "trials" not in search:
         raise ValueError("search.trials is missing: how many settings are tried, as in search.trials=30.")
     return what_is_varied(search.get("over"), "search"), positive(search["trials"], "search.trials")
 
 
-def _config_of(trial: Trial, config: DictConfig, run: RunFolder) -> DictConfig:
-    """The config of a trial's run, or one that goes on with it where it has a checkpoint."""
-    from omegaconf import OmegaConf
-
-    if run.saved_at is not None:
-        return OmegaConf.create(
-            {
-                "resume": str(run.path),
-                "run": None,
-                "runs_folder": str(run.path.parent),
-                "trust": not is_restricted(),  # as the search itself
-            }
-        )
-    return _with(config, trial.setting)
+def _spec_of(trial: Trial, spec: RunSpec, run: RunFolder) -> RunSpec:
+    """Return the settings of a trial's run; if it has a checkpoint, the settings that resume it."""
+    if run.saved_at is None:
+        return _with(spec, trial.setting)
+    trust = not is_restricted()  # the same trust as for the search itself
+    return RunSpec(stored=StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust))
 
 
-def _with(config: DictConfig, setting: Mapping[str, Any]) -> DictConfig:
-    """Return the config of a run with this setting."""
-    shared = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")}
-    return of_setting(config, setting, title=None, **shared)
+def _with(spec: RunSpec, setting: Mapping[str, Any]) -> RunSpec:
+    """Return the settings of a run with these values."""
+    return spec_of(spec, setting, title=None, **whole_run(spec))
 
 
 def _ended(study: OptunaStudy) -> list[Trial]:
@@ -186,7 +178,7 @@ def _name(trial: Trial) -> str:
 
 
 def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
-    """A line for each trial that has ended."""
+    """Write one line for each trial that has ended."""
     from evorl.recorders.csv_recorder import as_line
     from evorl.recorders.row_file import RowFile
 
@@ -206,7 +198,7 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
 
 
 def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
-    """Say what came of it."""
+    """Print the best setting, and return the result of the search."""
     from evorl.cli.multirun import Trained
 
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]

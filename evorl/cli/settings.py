@@ -1,4 +1,4 @@
-"""The settings of a run with what they mean: ``--cfg job``, and the tables of the documentation."""
+"""Settings of a run with their descriptions, for ``--cfg job`` and the tables of the documentation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS, completed_optimizer
-from evorl.config.explained import Setting, explained
+from evorl.config.explained import Setting, explained, explanations
 from evorl.config.yaml_text import dump_yaml
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import complete_config, workflow_class
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
@@ -17,10 +18,10 @@ _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
 
 
 def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    """Path, value and meaning of every setting of a workflow, those that the config leaves to its class too.
+    """Yield path, value and description of every setting of a workflow, including the defaults of its class.
 
     Raises:
-        ValueError: the config names no class, or a variant that there is not.
+        ValueError: the workflow class, or a variant of a setting, does not exist.
     """
     cls = workflow_class(config["workflow"])
     complete = complete_config(cls, config)
@@ -32,9 +33,9 @@ def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Se
 
 
 def commented_settings(text: str) -> Iterator[Setting]:
-    """Path, value as it stands there and comment of every setting in a YAML file's text; parents have no value."""
+    """Yield path, value text and comment of every setting in the text of a YAML file; parents have no value."""
     parents: list[tuple[int, str]] = []
-    in_block = ""  # defaults and hydra's own settings are no options of ours
+    in_block = ""  # the defaults list and Hydra's own settings are skipped
     for line in text.splitlines():
         match = _SETTING.match(line)
         if not match or not line.strip() or line.lstrip().startswith(("#", "-")):
@@ -52,25 +53,34 @@ def commented_settings(text: str) -> Iterator[Setting]:
 
 
 def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
-    """Those of an evolutionary optimizer, as ``configs/evolution`` describes it."""
+    """Return path, value and description of an evolutionary optimizer's settings, from ``configs/evolution``."""
     return explained(EvolutionGuidedWorkflow, completed_optimizer(config))
 
 
+def run_comments() -> dict[str, str]:
+    """Return the description of every run setting and every group of settings, by path."""
+    comments: dict[str, str] = {}
+    for above, part in RunSpec.parts():
+        comments |= {f"{above}{name}": text for name, text in explanations(part).items()}
+    return comments
+
+
 def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
-    """A composed config as YAML, with a comment behind every setting.
+    """Format a composed config as YAML, with a comment for each setting.
 
     Args:
-        config: plain, as a run has it.
-        folder: the config tree, whose files explain what is no workflow's.
+        config: config of a run, as plain data.
+        folder: config tree, whose files describe the settings of environments.
     """
     comments = {name: text for name, _, text in workflow_settings(config) if text}
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
-    own = [folder / "env" / f"_{name}.yaml" for name in (library, "options")]  # what these say comes first
+    own = [folder / "env" / f"_{name}.yaml" for name in (library, "options")]  # these files take precedence
     others = sorted((folder / "env").glob("**/*.yaml"))
-    for file in [*(file for file in own if file.exists()), *others, folder / "config.yaml"]:
+    for file in [*(file for file in own if file.exists()), *others]:
         of_file = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
-        comments = of_file | comments if file.name != "config.yaml" else comments | of_file
+        comments = of_file | comments
+    comments |= run_comments()
     return "".join(_lines(config, comments, ""))
 
 
@@ -86,7 +96,7 @@ def _lines(config: Mapping[str, Any], comments: Mapping[str, str], above: str) -
 
 
 def as_yaml(value: Any) -> str:
-    """A value on one line; whole numbers of thousands without a point."""
+    """Format a value on one line; integral floats of at least 1000 are written without a decimal point."""
     if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
         value = int(value)
     return dump_yaml(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

@@ -1,4 +1,4 @@
-"""``show_episode.py``: an episode that an evaluation saved, as an animation; as a picture where there are no bodies."""
+"""``show_episode.py``: draws an episode saved by an evaluation, as an animation of its bodies or as a plot."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ OPTIONS = {
 
 @scope()
 def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
-    """Draw an episode, and say where the picture is.
+    """Draw an episode, and print the path of the image.
 
     Args:
-        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last one of a run; ``to`` is where the
-            picture goes, by default beside the episode, ``frames`` how many it has at most, ``size`` its width and
-            height in pixels. With ``trust=true`` the description may name code from outside this package.
+        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last episode of a run; ``to``, path of the
+            image, by default next to the episode; ``frames``, maximum number of frames; ``size``, width and height in
+            pixels; ``trust=true`` allows the episode's description to name code outside this package.
+
+    Returns:
+        Path of the image.
 
     Raises:
-        ValueError: an argument is unknown or cannot be; or there is nothing to draw; in words.
-        RunFolderError: there is no such episode, or it is damaged.
-        HostEnvError: nothing here can draw.
+        ValueError: an argument is unknown or invalid, or the episode has nothing to draw.
+        RunFolderError: the episode does not exist, or is corrupted.
+        HostEnvError: no renderer is available.
     """
     from evorl.envs.mujoco_frames import draw_without_screen
 
@@ -90,7 +93,7 @@ def _path_of(settings: dict[str, Any]) -> Path:
 
 
 def _draw(target: Path, episode: Any, env: Any) -> None:
-    """The way of an episode through the first numbers of its goals or observations."""
+    """Plot the trajectory of an episode in the first two dimensions of its achieved goals or observations."""
     from evorl.recorders.projection_recorder import draw_episodes
 
     shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}

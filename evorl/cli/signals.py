@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: a training saves and stops; a second one, or one at any other moment, ends the process.
+"""Handles Ctrl-C and SIGTERM: a training saves and stops; a second signal, or one outside a training, ends the process.
 
-Python runs handlers of signals between its own instructions only, so not while a program is compiled or runs. Here the
-number of a signal goes through a socket to a thread, which can end the process at any moment, without a traceback.
+Python runs signal handlers only between bytecode instructions, hence not while JAX compiles or runs a program. Here the
+signal number is sent through a socket to a thread, which can end the process at any moment, without a traceback.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-SHOW_CURSOR = "\x1b[?25h"  # a live panel hides it
+SHOW_CURSOR = "\x1b[?25h"  # the live progress display hides it
 
 
 class _Stop:
-    """A training that may be asked to stop: the signals that asked, and what to say if it is ended before it has."""
+    """A stoppable training: the signals received, and ``way_on``, printed if the process is killed before it stops."""
 
     def __init__(self, way_on: str) -> None:
         self.received: list[int] = []
         self.way_on = way_on
 
 
-_stops: list[_Stop] = []  # the innermost last
+_stops: list[_Stop] = []  # nested contexts, innermost last
 
 
 @contextmanager
 def signals_in_words() -> Iterator[None]:
-    """Within: SIGINT and SIGTERM end the process with one line and status 130 or 143, unless a training is to stop.
+    """End the process on SIGINT or SIGTERM with one line and status 130 or 143, unless a training can stop first.
 
-    Outside of the main thread, where Python lets nobody handle signals, nothing is changed.
+    Outside the main thread, where Python does not allow signal handlers, the context has no effect.
     """
     if threading.current_thread() is not threading.main_thread() or _is_watching():
         yield
@@ -43,7 +43,7 @@ def signals_in_words() -> Iterator[None]:
     watching = threading.Thread(target=_watch, args=(receiving,), name="signals", daemon=True)
     watching.start()
     before_fd = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
-    # A shell starts background jobs with SIGINT ignored: they are to be stopped all the same.
+    # A shell starts background jobs with SIGINT ignored; these should be stoppable as well.
     before = {number: signal.signal(number, _left_to_the_thread) for number in ENDING}
     try:
         yield
@@ -58,13 +58,13 @@ def signals_in_words() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(way_on: str = "") -> Iterator[Callable[[], bool]]:
-    """Within: the first SIGINT or SIGTERM asks for a stop, a second one ends the process.
+    """Request a stop on the first SIGINT or SIGTERM within the context; a second one ends the process.
 
     Args:
-        way_on: the command that goes on with the training, to be named in what is said at the end.
+        way_on: command that resumes the training, printed if the process is ended.
 
     Yields:
-        Whether a stop was asked for.
+        A function that returns True once a stop was requested.
     """
     stop = _Stop(f" Its checkpoints are kept; to go on: {way_on}" if way_on else "")
     with signals_in_words():
@@ -80,7 +80,7 @@ def _is_watching() -> bool:
 
 
 def _left_to_the_thread(number: int, frame: object) -> None:
-    """Python writes numbers of signals to the socket only where it has a handler for them."""
+    """Do nothing: Python writes a signal's number to the socket only if the signal has a Python handler."""
 
 
 def _watch(receiving: socket.socket) -> None:
@@ -95,10 +95,10 @@ def _watch(receiving: socket.socket) -> None:
 
 
 def _end_process(number: int) -> None:
-    """End at once. Not by an exception, which any of a hundred lines may be in no state to meet."""
+    """End the process at once, without an exception, which could be raised in code that cannot handle it."""
     line = f"{signal.Signals(number).name}: ended.{_stops[-1].way_on if _stops else ''}\n"
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
         line = f"{SHOW_CURSOR}\n{line}"
-    # Not by sys.stderr, whose lock the main thread may hold.
+    # The main thread may hold the lock of sys.stderr, so write to the file descriptor.
     os.write(2, line.encode("ascii", "backslashreplace"))
     os._exit(128 + number)

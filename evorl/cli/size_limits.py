@@ -1,22 +1,22 @@
-"""Refuses sizes that fit no memory, whatever the environment, before anything is built."""
+"""Rejects sizes that exceed the memory for any environment, before anything is built."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-LEAST_CHECKED = 10**9  # bytes
+LEAST_CHECKED = 10**9  # bytes; smaller sizes are not checked
 MOST_SIMULATORS = 20_000
 LEAST_SEED = 256  # bytes: keys, counters, and a network of a few numbers
 LEAST_INDIVIDUAL = 16  # bytes: a few parameters and the fitness
-LEAST_TRANSITION = 16  # bytes: an observation and its successor, an action and a reward, of a number each
+LEAST_TRANSITION = 16  # bytes: observation, next observation, action and reward, with one number each
 
 
 def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse sizes that fit no memory whatever the environment, before environments are made.
+    """Reject sizes that exceed the memory for any environment, before environments are created.
 
     Raises:
-        ValueError: a size is too large; the message has the setting, its value, and the largest one that may fit.
+        ValueError: a size is too large; the message has the setting, its value, and the largest value that may fit.
     """
     parts = [(name, config.get(name)) for name in ("inner", "learner")]
     for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
@@ -40,7 +40,7 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
-    """Raise ``ValueError`` if ``number`` items do not fit the memory."""
+    """Raise ``ValueError`` if ``number`` items exceed the memory."""
     if number * bytes_of_each < LEAST_CHECKED:
         return
     from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
@@ -71,6 +71,6 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any) -> int:
-    """Return a size of the config; 0 for an invalid one, which is refused where it is used."""
+    """Return a size from the config; 0 for an invalid value, which is rejected where it is used."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and 0 < value < 1e300 else 0

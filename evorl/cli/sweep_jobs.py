@@ -1,4 +1,4 @@
-"""The jobs of a sweep (``-m``): every combination of the values that a command line separates by commas."""
+"""Jobs of a sweep (``-m``): all combinations of the comma-separated values on a command line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from evorl.cli.hydra_folders import SWEEP
-from evorl.cli.joining import own_place, train_command
 from evorl.cli.override_text import SWEEP_FLAGS
 from evorl.config.command_lines import describe_setting
+from evorl.execution.multiprocess import own_place, train_command
 
 _FOLDER_FLAGS = ("--config-dir", "-cd")
 
 
 def is_sweep(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for a sweep that runs here: in one process, by no sweeper or launcher of Hydra's."""
+    """Return True for a sweep that evorl runs in a single process, without a Hydra sweeper or launcher."""
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
@@ -25,7 +25,7 @@ def is_sweep(arguments: Sequence[str]) -> bool:
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides of a command line, and its flags but the one that asks for a sweep."""
+    """Split a command line into overrides and flags, without the sweep flag."""
     overrides, flags = [], []
     remaining = iter(arguments)
     for argument in remaining:
@@ -39,10 +39,10 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The overrides of each job, and what of them differs from job to job; the last one varies fastest.
+    """Yield the overrides of each job, and the values that vary between jobs; the last setting varies fastest.
 
     Raises:
-        ValueError: an interval, which has no values one by one.
+        ValueError: an override is an interval, whose values cannot be enumerated.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -71,10 +71,10 @@ def _shown(value: str) -> str:
 
 
 def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
+    """Suggest the command line that trains the jobs in parallel, if they differ only in seeds and numbers."""
     from omegaconf import OmegaConf
 
-    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
+    from evorl.sweeps.sweep_settings import is_shared
 
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
@@ -85,7 +85,7 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     if _steps_outside_jax(overrides):
         return None
     seeds = values.pop("seed", [])
-    if any(name.partition(".")[0] in OF_THE_SWEEP for name in values):
+    if any(is_shared(name) for name in values):
         return None
     if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
@@ -115,7 +115,7 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Within: errors name the setting of the job, unless they have no setting to name."""
+    """Prefix errors raised within the context with the setting of the job, if it has one."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""``sweep=``: many settings of a training, those of one structure side by side in one program."""
+"""``sweep=``: trains many settings; settings with the same program structure run in parallel in one program."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.choices import choices, title_of
 from evorl.cli.signals import stop_on_signals
-from evorl.cli.stored_run import build_workflow, prepare_for
 from evorl.config.command_lines import describe_setting
+from evorl.execution.runtime import prepare_for
 from evorl.ops.terminal_text import counted
+from evorl.runs.spec import RunSpec
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from evorl.cli.multirun import Trained
     from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
@@ -28,21 +27,21 @@ if TYPE_CHECKING:
     from evorl.sweeps.sweep_table import Returns
 
 
-def sweep_from_config(
-    config: DictConfig, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
+def sweep_settings(
+    spec: RunSpec, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
 ) -> Trained:
-    """Train all settings of ``config.sweep``, or go on with those that are left.
+    """Train all settings of ``spec.sweep``, or the remaining ones of a resumed sweep.
 
     Args:
-        config: composed; every setting changes it.
-        find_folder: of the sweep; called once the settings are known to be possible.
-        resume_command: that goes on with it.
+        spec: settings that all runs share.
+        find_folder: returns the folder of the sweep; called after the settings were checked.
+        resume_command: returns the command that resumes the sweep.
 
     Returns:
-        The mean return of the best setting, ``None`` if the sweep was stopped.
+        The mean return of the best setting, ``None`` if the sweep was stopped or every setting diverged.
 
     Raises:
-        ValueError: a setting cannot be, in words.
+        ValueError: a setting is invalid.
     """
     from evorl.cli.multirun import Trained
     from evorl.recorders import LogRecorder
@@ -51,10 +50,10 @@ def sweep_from_config(
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
     from evorl.sweeps.sweep_table import write_evaluations, write_sweep
 
-    sweep, settings, groups = sweep_groups(config)
+    sweep, settings, groups = sweep_groups(spec)
     folder = find_folder()
-    table, title = folder.sweep_table, title_of(config, choices())
-    log, screen = LogRecorder(folder.log), config.recorders.progress
+    table, title = folder.sweep_table, title_of(spec, choices())
+    log, screen = LogRecorder(folder.log), spec.recorders.progress
 
     def tell(text: str) -> None:
         log.message(text)
@@ -63,8 +62,8 @@ def sweep_from_config(
 
     programs = counted(len(groups), "program")
     tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {programs}.")
-    run = SweepRun(folder.path, sweep, groups, config.num_seeds, config.seed, config.devices, tell)
-    write_sweep(table, settings, run.returns(), config.num_seeds)
+    run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
+    write_sweep(table, settings, run.returns(), spec.num_seeds)
     watched = WatchedFolder(folder)
     try:
         with stop_on_signals(resume_command(folder)) as should_stop:
@@ -72,8 +71,8 @@ def sweep_from_config(
             finished = run.train(recorders, lambda: should_stop() or watched.is_gone)
             watched.refuse_gone()
             returns = run.returns()
-            write_sweep(table, settings, returns, config.num_seeds)
-            write_evaluations(folder.sweep_evaluations, returns, config.num_seeds)
+            write_sweep(table, settings, returns, spec.num_seeds)
+            write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
             tell(f"Stopped early. To go on: {resume_command(folder)}")
@@ -87,7 +86,7 @@ def sweep_from_config(
             tell(f"Every setting diverged. All are in {table}.")
             return Trained(None, False, folder.path, failures)
         best = ranked(returns, range(len(settings)))[0]
-        path = _keep_best(run, config, settings[best], best, folder)
+        path = _keep_best(run, spec, settings[best], best, folder)
         score = last_score(returns[best])
         described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
         tell(f"Best of {counted(len(settings), 'setting')}: {described}.")
@@ -98,26 +97,26 @@ def sweep_from_config(
         log.close()
 
 
-def sweep_groups(config: DictConfig) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
-    """Build the workflows of a sweep, and set JAX up for them.
+def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
+    """Set up JAX and build the workflows of a sweep.
 
     Returns:
-        The sweep, its settings, and these grouped by the program that trains them.
+        The sweep, its settings, and the settings grouped by the program that trains them.
 
     Raises:
         ValueError: a setting cannot be trained, or would learn nothing.
     """
-    from evorl.config.nodes import plain
     from evorl.execution.first_update import refuse_idle_training
     from evorl.ops.trees import with_leaves
     from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_settings import SweepSettings
+    from evorl.workflows.assembly import workflow_from_config
 
-    sweep = SweepSettings.from_config(plain(config)["sweep"])
-    refuse_what_is_no_setting(sweep.over, config)
-    prepare_for(config)
-    settings = sweep.settings(config.seed)
-    groups = list(grouped(settings, lambda setting: build_workflow(of_setting(config, setting))))
+    sweep = SweepSettings.from_config(spec.sweep)
+    refuse_what_is_no_setting(sweep.over, spec)
+    prepare_for(spec)
+    settings = sweep.settings(spec.seed)
+    groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
     for group in groups:
         for numbers in group.numbers:
             refuse_idle_training(with_leaves(group.workflow, dict(zip(group.paths, numbers, strict=True))))
@@ -125,7 +124,7 @@ def sweep_groups(config: DictConfig) -> tuple[SweepSettings, list[dict[str, Any]
 
 
 def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
-    """Return whether a setting's last evaluation is not finite."""
+    """Return True if a setting's last evaluation is not finite."""
     from evorl.sweeps.sweep_run import last_score
 
     return bool(of_setting) and not math.isfinite(last_score(of_setting))
@@ -142,28 +141,27 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
     return [RecorderGroup([LogRecorder(log), ProgressRecorder()], title, rows)]
 
 
-def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) -> DictConfig:
-    """Return the config of one setting: that of the sweep with the setting's values, for one seed and one device.
+def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
+    """Return the settings of one run: the shared settings with the given values, for one seed and one device.
 
     Raises:
-        ValueError: a value has ``${`` in it. Settings of a trial come from a file that a stranger may have written.
+        ValueError: a value contains ``${``. Settings of a trial are read from a file that may be untrusted.
     """
-    from omegaconf import OmegaConf
-
     for path, value in setting.items():
         if "${" in str(value):
             raise ValueError(f"{path}={value}: nothing is looked up for a setting, write the value itself.")
-    changed: Any = OmegaConf.create(OmegaConf.to_container(config))
-    for path, value in setting.items():
-        OmegaConf.update(changed, path, value, merge=False)
-    for name, value in {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, **others}.items():
-        changed[name] = value
-    changed.sweep = changed.search = None
-    return changed
+    run = {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, "sweep": None, "search": None}
+    return spec.changed({**setting, **run, **others})
+
+
+def whole_run(spec: RunSpec) -> dict[str, Any]:
+    """Return the settings that a separate run takes from the sweep, and a run inside a shared program does not."""
+    config = spec.as_config()
+    return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
 
 
 def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str, list[Curve]]:
-    """The learning curve of every seed of every setting, the best setting first."""
+    """Return the learning curve of every seed of every setting, the best setting first."""
     from evorl.sweeps.sweep_run import ranked
 
     curves = {}
@@ -174,49 +172,46 @@ def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str
     return curves
 
 
-def refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> None:
-    """Raise ``ValueError`` for a path that is no setting of one of the trainings, or without evaluations to compare."""
-    from omegaconf import OmegaConf
-
+def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
+    """Raise ``ValueError`` if a path is not a setting that can vary, or if evaluations are disabled."""
     from evorl.cli.errors import dotted_keys
     from evorl.config.names import no_such
-    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
+    from evorl.sweeps.sweep_settings import is_shared
 
-    keys = dotted_keys(OmegaConf.to_container(config))
+    keys = dotted_keys(spec.as_config())
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
-        if path.partition(".")[0] in OF_THE_SWEEP:
+        if is_shared(path):
             instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
             raise ValueError(f"{path} is that of all trainings, it cannot be compared.{instead}")
         if path in ("agent", "env"):
             raise ValueError(f"{path} is another training, not another setting: compare them by -m {path}=...")
         if path not in known:
             raise ValueError(no_such("config key", path, known))
-    if not config.get("eval_interval"):
+    if not spec.workflow.get("eval_interval"):
         raise ValueError("Settings are compared by evaluations, and eval_interval is 0: give it a number of steps.")
 
 
-def _keep_best(run: SweepRun, config: DictConfig, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
-    """The best setting's seeds as a run of their own, to be evaluated, taken on or exported; returns its folder."""
-    from evorl.cli.overrides import draws_learning_curve
+def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
+    """Save the best setting, with all its seeds, as a separate run for evaluation or export; return its folder."""
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import last_score
 
-    title = title_of(config, choices())
-    others = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")} | {"title": title}
+    title = title_of(spec, choices())
+    others = {**whole_run(spec), "title": title}
     kept = RunFolder(folder.path / "best")
     if not kept.config.exists():
-        kept = RunFolder.create(folder.path, of_setting(config, setting, **others), "best")
+        kept = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
     of_best = run.returns()[member]
     state, progress = run.final_state(member)
-    _record(kept, of_best, title, draws_learning_curve(config))
+    _record(kept, of_best, title, spec.recorders.learning_curve)
     RunCheckpointer(kept.checkpoints).save(state, progress, last_score(of_best))
     return kept.path
 
 
 def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str, learning_curve: bool) -> None:
-    """Evaluations of a setting as those of a run."""
+    """Record the evaluations of a setting as the evaluations of a run."""
     import numpy as np
 
     from evorl.execution.rows import describe_evaluation

@@ -1,10 +1,11 @@
-"""A training as a composed config says: its run folder, its recorders and checkpoints, how it ends and goes on."""
+"""Trains a run in its folder, with recorders, checkpoints, error messages and resumption."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,165 +13,161 @@ from evorl.cli.choices import choices, origin_of_settings, title_of
 from evorl.cli.composition import config_folder
 from evorl.cli.hydra_folders import place_of_run
 from evorl.cli.init_from import begin_with, refuse_with_resume
-from evorl.cli.joining import ProcessLost, loss_in_words, train_command
-from evorl.cli.overrides import (
-    check_run_settings,
-    checkpoint_rules,
-    draws_learning_curve,
-    own_recorders,
-    wandb_settings,
-)
+from evorl.cli.overrides import changed_spec, own_recorders
 from evorl.cli.parameter_serving import settle_parameters
 from evorl.cli.preparation import check_build, prepare_training
 from evorl.cli.remote_training import connect_training_server
 from evorl.cli.signals import stop_on_signals
-from evorl.cli.stored_run import check_folders, stored_config
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
+from evorl.execution.multiprocess import ProcessLost, loss_in_words, train_command
+from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from omegaconf import DictConfig
-
     from evorl.cli.multirun import JobPlace, Trained
-    from evorl.cli.parameter_serving import ParameterService
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
     from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
-    from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
 _STARTED = time.perf_counter()
 
 
 @scope()
-def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace | None = None) -> Trained:
-    """As ``train_from_config``, for a job of a sweep that has its ``place``."""
+def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | None = None) -> Trained:
+    """Train in a run folder.
+
+    Args:
+        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
+        overrides: changes to the config of a resumed run.
+        place: location of a sweep's job; ``None`` for a separate run.
+    """
     from evorl.cli.multirun import Trained
-    from evorl.execution.first_update import weak_spots
     from evorl.execution.restoring import restore
-    from evorl.ops.processes import any_says, is_first
-    from evorl.recorders import make_recorder
-    from evorl.recorders.episode_records import episode_recorders
+    from evorl.execution.session import RunSession
+    from evorl.ops.processes import is_first
     from evorl.runs.folder import RunFolder
     from evorl.runs.rescue import WatchedFolder
 
     started = time.perf_counter() if place else _STARTED
-    config, resumed = _config_of(config, overrides)
-    check_run_settings(config)
-    settle_parameters(config, place is not None)
-    if config.get("sweep") is not None or config.get("search") is not None:
-        return _compare(config, resumed, overrides)
-    workflow, served, beginning = prepare_training(config, resumed)
-    chosen = choices()
-    title = config.title = title_of(config, chosen)
-    root, name = (place.root, place.name) if place else place_of_run(config.runs_folder)
-    folder = resumed or RunFolder.create(root, config, name)
-    way_on = place.way_on if place else resume_command(folder, config)
-    records = folder.metrics_csv, folder.metrics_jsonl
+    spec, resumed = _resumed(spec, overrides)
+    spec = settle_parameters(spec, place is not None)
+    if spec.kind in (RunKind.SWEEP, RunKind.SEARCH):
+        return _compare(spec, resumed, overrides)
+    spec, workflow, served, beginning = prepare_training(spec, resumed)
+    spec = dataclasses.replace(spec, title=title_of(spec, choices()))
+    root, name = (place.root, place.name) if place else place_of_run(spec.stored.runs_folder)
+    folder = resumed or RunFolder.create(root, spec.as_config(), name)
+    way_on = place.way_on if place else resume_command(folder, spec)
     watched = WatchedFolder(folder)
-    checkpointer = _checkpointer(watched, config, records)
+    checkpointer = _checkpointer(watched, spec)
     state = progress = None
     if resumed and not served:
-        state, progress = restore(workflow, checkpointer, config.seed, "latest")
+        state, progress = restore(workflow, checkpointer, spec.seed, "latest")
     if resumed:
-        resumed.update_config(config)  # the next resume goes on with it
+        resumed.update_config(spec.as_config())  # a later resume uses the changed config
     _note_start(folder, overrides)
-    recorder = make_recorder(
-        folder,
-        title=title,
-        progress=config.recorders.progress,
-        tensorboard=config.recorders.tensorboard,
-        learning_curve=draws_learning_curve(config),
-        wandb=wandb_settings(config),
-        others=(
-            *episode_recorders(folder, workflow, config),
-            *(own.call(folder.path) for own in own_recorders(config)),
-        ),
-    )
-    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow, watched):
-        if progress:
-            recorder.resume_at(progress["iterations"])
-            notices = _resumed_in_words(folder, checkpointer, progress)
-        else:
-            notices = filter(None, (origin_of_settings(chosen), _flat_images(workflow), *weak_spots(workflow)))
-        for notice in notices:
-            recorder.message(notice)
-        if beginning:
-            state = begin_with(beginning, config.seed, recorder)
+    recorder = _recorder(folder, workflow, spec)
+    closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
+    with stop_on_signals(way_on) as should_stop, _noticing_removal(watched):
         stops = functools.partial(_any_stops, should_stop, place, watched)
-        connect_training_server(workflow, folder, stops)
-        with _failures_told(folder, checkpointer, config):
-            _learn(workflow, served, config, state, progress, recorder, checkpointer, stops)
-        watched.refuse_gone()
-        stopped = any_says(stops())
-        end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
-        if stopped and not place:
-            end += f"\nTo go on: {way_on}"
-        recorder.message(end)
-    if not config.recorders.progress and is_first():
+        with RunSession(recorder, checkpointer, progress, stops, closes) as session:
+            for notice in _notices(folder, workflow, recorder, checkpointer, progress):
+                recorder.message(notice)
+            if beginning:
+                state = begin_with(beginning, spec.seed, recorder)
+            connect_training_server(workflow, folder, stops)
+            with _failures_told(folder, checkpointer, spec):
+                if served:
+                    served.serve(recorder, checkpointer, stops)
+                else:
+                    workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
+            watched.refuse_gone()
+            stopped = session.should_stop()
+            end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
+            if stopped and not place:
+                end += f"\nTo go on: {way_on}"
+            recorder.message(end)
+    if not spec.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
 
 
-def _checkpointer(watched: WatchedFolder, config: DictConfig, records: Sequence[Path]) -> RescuingCheckpointer:
+def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer:
     from evorl.runs.rescue import RescuingCheckpointer
 
     def command(rescued: RunFolder) -> str:
-        return resume_command(rescued, config)
+        return resume_command(rescued, spec)
 
-    most = config.checkpoints_kept
-    return RescuingCheckpointer(watched, config, command, most, records, **checkpoint_rules(config))
+    folder, chosen = watched.folder, spec.checkpoints
+    return RescuingCheckpointer(
+        watched,
+        spec.as_config(),
+        command,
+        chosen.checkpoints_kept,
+        (folder.metrics_csv, folder.metrics_jsonl),
+        best_to_keep=chosen.best_checkpoints_kept,
+        score_over=chosen.best_over,
+        seconds=chosen.checkpoint_seconds,
+    )
 
 
-def _learn(
+def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
+    from evorl.recorders import make_recorder
+    from evorl.recorders.episode_records import episode_recorders
+
+    recorders, wandb = spec.recorders, None
+    if recorders.wandb is not False:
+        wandb = {"config": spec.as_config(), **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {})}
+    return make_recorder(
+        folder,
+        title=spec.title or "",
+        progress=recorders.progress,
+        tensorboard=recorders.tensorboard,
+        learning_curve=recorders.learning_curve,
+        wandb=wandb,
+        others=(*episode_recorders(folder, workflow, spec), *(own.call(folder.path) for own in own_recorders(spec))),
+    )
+
+
+def _notices(
+    folder: RunFolder,
     workflow: Workflow,
-    served: ParameterService | None,
-    config: DictConfig,
-    state: State | None,
-    progress: dict[str, Any] | None,
     recorder: Recorder,
     checkpointer: RunCheckpointer,
-    should_stop: Callable[[], bool],
-) -> None:
-    """Learn here, or by workers that come over the network."""
-    if served:
-        served.serve(recorder, checkpointer, should_stop)
-        return
-    workflow.learn(
-        state,
-        key=config.seed,
-        recorder=recorder,
-        checkpointer=checkpointer,
-        progress=progress,
-        eval_at_start=config.get("eval_at_start", False),
-        should_stop=should_stop,
-    )
+    progress: dict[str, Any] | None,
+) -> Iterable[str]:
+    """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
+    from evorl.execution.first_update import weak_spots
+
+    if progress:
+        recorder.resume_at(progress["iterations"])
+        return _resumed_in_words(folder, checkpointer, progress)
+    return filter(None, (origin_of_settings(choices()), _flat_images(workflow), *weak_spots(workflow)))
 
 
 def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None, watched: WatchedFolder) -> bool:
     return should_stop() or bool(place and place.should_stop()) or watched.is_gone
 
 
-def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:
-    """The config of a run that goes on, with what is changed, and its folder; of another one as it is."""
+def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder | None]:
+    """Return the changed settings and the folder of the run to resume; ``spec`` and ``None`` for a new run."""
     from evorl.runs.folder import RunFolder
     from evorl.runs.run_state import refuse_running
 
-    check_folders(config)
-    if not config.resume:
-        return config, None
-    resumed = RunFolder.find(str(config.resume), config.runs_folder)
+    stored = spec.stored
+    if not stored.resume:
+        return spec, None
+    resumed = RunFolder.find(stored.resume, stored.runs_folder)
     resumed.refuse_links()
     refuse_running(resumed.state)
     refuse_with_resume(overrides)
-    return stored_config(resumed, config.trust, overrides)[0], resumed
+    return changed_spec(resumed, stored.trust, overrides)[0], resumed
 
 
 def _resumed_in_words(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
-    """What is said of a run that goes on."""
+    """Return the messages at the start of a resumed run."""
     resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
     return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
 
@@ -181,36 +178,29 @@ def _flat_images(workflow: Workflow) -> str | None:
     return flat_images_in_words(getattr(workflow, "agent", None), workflow.env.obs_space)
 
 
-def _compare(config: DictConfig, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:
-    """Many settings instead of one training: side by side, or one after another."""
-    from evorl.cli.searching import search_from_config
-    from evorl.cli.sweeping import sweep_from_config
+def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:
+    """Train many settings instead of one, in parallel (``sweep=``) or sequentially (``search=``)."""
+    from evorl.cli.searching import search_settings
+    from evorl.cli.sweeping import sweep_settings
     from evorl.runs.folder import RunFolder
 
-    kind = "sweep" if config.get("sweep") is not None else "search"
-    if kind == "sweep" and config.get("search") is not None:
-        raise ValueError("sweep and search were both given: compare settings in one program, or search by Optuna.")
-
     def find_folder() -> RunFolder:
-        root, name = place_of_run(config.runs_folder, kind)
-        folder = resumed or RunFolder.create(root, config, name)
+        root, name = place_of_run(spec.stored.runs_folder, spec.kind.value)
+        folder = resumed or RunFolder.create(root, spec.as_config(), name)
         _note_start(folder, overrides)
         return folder
 
     def way_on(folder: RunFolder) -> str:
-        return resume_command(folder, config)
+        return resume_command(folder, spec)
 
-    if kind == "sweep":
-        return sweep_from_config(config, find_folder, way_on)
-    return search_from_config(
-        config, find_folder, way_on, check_build, lambda changed, place: train_run(changed, (), place)
-    )
+    if spec.kind is RunKind.SWEEP:
+        return sweep_settings(spec, find_folder, way_on)
+    return search_settings(spec, find_folder, way_on, check_build, lambda changed, place: train_run(changed, (), place))
 
 
 @contextmanager
-def _closing(
-    recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow, watched: WatchedFolder
-) -> Iterator[None]:
+def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
+    """Replace an ``OSError`` raised within the context by ``FolderGone`` if the run folder was removed."""
     from evorl.runs.rescue import FolderGone
 
     try:
@@ -219,22 +209,20 @@ def _closing(
         if watched.is_gone and not isinstance(error, FolderGone):
             raise watched.error() from error
         raise
-    finally:
-        checkpointer.close()
-        try:
-            recorder.close()
-        except OSError:
-            if not watched.is_gone:  # otherwise an error is already raised
-                raise
-        finally:
-            workflow.close()
-            watched.close()
+
+
+def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
+    try:
+        recorder.close()
+    except OSError:
+        if not watched.is_gone:  # if the folder is gone, another error is already raised
+            raise
 
 
 @contextmanager
-def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
-    """Within: what the caller says of a divergence, or of a lost process, tells how to go on; the first is logged."""
-    from evorl.execution.learning import TrainingDiverged
+def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
+    """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
+    from evorl.execution.session import TrainingDiverged
     from evorl.recorders import LogRecorder
 
     try:
@@ -242,29 +230,29 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: Dic
     except TrainingDiverged as error:
         on = f"What was recorded is in {folder.path}."
         if checkpointer.steps:
-            on = f"To go on from the checkpoint: {resume_command(folder, config)}, with such a setting."
+            on = f"To go on from the checkpoint: {resume_command(folder, spec)}, with such a setting."
         log = LogRecorder(folder.log)
         log.message(f"{error} {on}")
         log.close()
         raise TrainingDiverged(f"{error} {on}") from error
     except Exception as error:
         kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
-        text = loss_in_words(error, f"{kept} {resume_command(folder, config)}")
+        text = loss_in_words(error, f"{kept} {resume_command(folder, spec)}")
         if text is None:
             raise
         raise ProcessLost(text) from error
 
 
-def resume_command(folder: RunFolder, config: DictConfig) -> str:
-    """The command line that goes on with a run, with the names that have to be given again."""
+def resume_command(folder: RunFolder, spec: RunSpec) -> str:
+    """Return the command that resumes a run, with the names of code that have to be repeated on the command line."""
     from evorl.runs.trust import foreign_names
 
-    names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
+    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
     return f"{train_command()} {names}"
 
 
 def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
-    """Write down by what the training was started, in a sweep by the settings of this one job."""
+    """Record the command that started the training; for a job of a sweep, with the settings of the job."""
     from hydra.core.hydra_config import HydraConfig
 
     from evorl.execution.plan import describe_devices

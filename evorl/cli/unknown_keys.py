@@ -1,4 +1,4 @@
-"""A key on the command line that the composed config has not: whose it is, what it is called here, what is near."""
+"""Suggestions for unknown config keys: agents that have the key, evorl's name for it, or the closest valid key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from evorl.cli.composition import compose_config
 from evorl.cli.errors import config_names, dotted_keys
-from evorl.cli.settings import commented_settings
+from evorl.cli.settings import commented_settings, run_comments
 from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.other_words import called_here
@@ -19,12 +19,12 @@ _AGENTS_TOLD = 8
 
 
 def unknown_key_in_words(key: str, error: BaseException | None, folder: Path) -> str:
-    """What to say of a key that there is not.
+    """Return the error message for an unknown key, with suggestions.
 
     Args:
-        key: as it was given.
-        error: of the composition, which may know the config in which the key was not found.
-        folder: the config tree.
+        key: unknown key, as the user wrote it.
+        error: composition error, which may hold the config in which the key was not found.
+        folder: config tree.
     """
     if (argument := _mapping_with_own_name(key)) is not None:
         return f"settings of a class of your own are added by a plus: {shell_word(f'+{argument}')}"
@@ -50,7 +50,7 @@ def _mapping_with_own_name(key: str) -> str | None:
 
 
 def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
-    """The config in which a key was not found; where it came to none, that of this command line without the key."""
+    """Return the config in which a key was not found; if composition failed earlier, compose it without the key."""
     from omegaconf import OmegaConf
 
     while error is not None and getattr(error, "parent_node", None) is None:
@@ -61,7 +61,7 @@ def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
 
 
 def _chosen(key: str) -> Any:
-    """The config of the agent and environment of this command line, of a sweep the first, without the key."""
+    """Compose the config of this command line's config groups without the key; a sweep uses its first values."""
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
 
@@ -71,7 +71,7 @@ def _chosen(key: str) -> Any:
     search = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
     try:
         return compose_config([*search, *(override.split(",")[0] for override in overrides)])
-    except HydraException:  # another choice is wrong as well
+    except HydraException:  # another choice is invalid as well
         return compose_config()
 
 
@@ -82,7 +82,7 @@ def _is_choice(argument: str) -> bool:
 
 
 def _own_folders(arguments: list[str]) -> Iterator[str]:
-    """Folders of configs that flags add."""
+    """Yield the config folders that flags add."""
     flags = ("--config-dir", "-cd")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
@@ -91,9 +91,9 @@ def _own_folders(arguments: list[str]) -> Iterator[str]:
 
 
 def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
-    """The setting above the key that is null, so that nothing stands below it.
+    """Return the parent setting of the key if it is null and thus has no entries; else ``None``.
 
-    It may be an empty mapping by now: Hydra makes one on the way to the key.
+    It may be an empty mapping, which Hydra creates while it resolves the key.
     """
     path: list[str] = []
     value: Any = config
@@ -106,17 +106,17 @@ def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _example(off: str, key: str, folder: Path) -> str:
-    """How to give a setting that is off, and what its comment says."""
+    """Return an example of enabling a setting that is null, with its description."""
     name = key.removeprefix(f"{off}.")
     whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
-    files = [folder / "config.yaml", folder / "env" / "_options.yaml"]
-    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
-    comments = {path: comment for text in texts for path, _, comment in commented_settings(text) if comment}
+    options = folder / "env" / "_options.yaml"
+    text = options.read_text(encoding="utf-8") if options.is_file() else ""
+    comments = run_comments() | {path: comment for path, _, comment in commented_settings(text) if comment}
     return f"{whole}: {comments[off]}." if off in comments else f"{whole}."
 
 
 def _agents_with(key: str, folder: Path) -> Iterable[str]:
-    """The agents that have a setting of this path."""
+    """Yield the agents that have a setting with this path."""
     from omegaconf import OmegaConf
 
     from evorl.workflows.assembly import complete_config, workflow_class

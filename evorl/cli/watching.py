@@ -1,4 +1,4 @@
-"""``evorl render``: a policy at work, as a moving picture or as a page that any browser plays."""
+"""``evorl render``: draws episodes of a policy, as an image, an animation, a video, or a page for a browser."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from evorl.cli.command_options import (
     read_options,
     whole,
 )
-from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
 from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
 from evorl.config.values import BEST, LONGEST_AXIS, seed_choice
+from evorl.execution.runtime import prepare_for
 
 if TYPE_CHECKING:
     from evorl.rendering.tiles import Shown
     from evorl.runs.folder import RunFolder
+    from evorl.runs.spec import RunSpec
     from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
 FORMATS = ("webp", "gif", "png", "mp4", "html")
-_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments are all drawn by MuJoCo
+_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments MuJoCo renders
 MOST_ELITES = 1_000
 MOST_PICTURE_BYTES = 2 * 10**9
 
@@ -74,7 +75,7 @@ OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is asked for, checked; the attributes are the options."""
+    """Checked request of the command; the attributes are its options."""
 
     run: str
     runs_folder: str
@@ -93,44 +94,49 @@ class Request:
 
 @scope()
 def render_from_arguments(arguments: Sequence[str]) -> Path:
-    """Play episodes of a stored run, draw them, and say where the picture is.
+    """Play episodes of a stored run, draw them, and print the path of the file.
 
     Args:
         arguments: ``name=value``, see ``OPTIONS``.
 
+    Returns:
+        Path of the file.
+
     Raises:
-        ValueError: an option is unknown or cannot be; in words.
-        RunFolderError: there is no such run, it is damaged, or the picture cannot be written.
-        HostEnvError: nothing here can draw.
-        ImportError: what writes the format is not installed.
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist or is corrupted, or the file cannot be written.
+        HostEnvError: no renderer is available.
+        ImportError: the package that writes the format is not installed.
     """
     request = _request(arguments)
     from evorl.execution.restoring import restore
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.stored import stored_spec
+    from evorl.workflows.assembly import workflow_from_config
 
     if request.format == "mp4":
         from evorl.rendering.video_file import require_encoder
 
         require_encoder()
     folder = find_run(request.run, request.runs_folder)
-    config, _ = stored_config(folder, request.trust, (), can_be_given=False)
-    config.update({"devices": 1, "evaluation": None, "actors": None})
-    if _library_of(config) != "pettingzoo":  # of which all agents are rows, and copies are built to draw
-        config.eval_episodes = request.episodes
+    spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
+    env = spec.workflow["env"]
+    if _library_of(env) != "pettingzoo":  # each agent is a row of its batch, and drawing creates its own copies
+        spec = spec.changed({"eval_episodes": request.episodes})
     folder.refuse_links()
-    _prepare_to_draw(config, request.format)
-    prepare_for(config)
-    workflow = build_workflow(config)
+    _prepare_to_draw(env, request.format)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = request.checkpoint
     if which == "best" and checkpointer.best_step is None:
         which = "latest"
     try:
-        state, progress = restore(workflow, checkpointer, config.seed, which, _entries_of(workflow))
+        state, progress = restore(workflow, checkpointer, spec.seed, which, _entries_of(workflow))
         for notice in checkpointer.notices:
             print(notice)
-        target = _draw(request, folder, config, workflow, state, progress["timesteps"])
+        target = _draw(request, folder, spec, workflow, state, progress["timesteps"])
     finally:
         workflow.close()
         workflow.eval_env.close()
@@ -153,7 +159,7 @@ def _request(arguments: Sequence[str]) -> Request:
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
-    """Raise ``ValueError`` for pictures that take more than ``MOST_PICTURE_BYTES`` together."""
+    """Raise ``ValueError`` if all frames together exceed ``MOST_PICTURE_BYTES``."""
     num_bytes = 3 * episodes * frames * size**2
     if num_bytes > MOST_PICTURE_BYTES:
         raise ValueError(
@@ -162,10 +168,10 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
         )
 
 
-def _prepare_to_draw(config: Any, kind: str) -> None:
-    """Let MuJoCo draw without a screen, before anything else imports it; not for what it does not draw.
+def _prepare_to_draw(env: Any, kind: str) -> None:
+    """Configure headless rendering by MuJoCo, if it is needed, before anything else imports MuJoCo.
 
-    Gymnasium draws by pygame, which looks for a screen and for loudspeakers too.
+    Gymnasium renders with pygame, which also needs dummy drivers for video and audio.
     """
     for name, value in {
         "SDL_VIDEODRIVER": "dummy",
@@ -173,35 +179,31 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
         "PYGAME_HIDE_SUPPORT_PROMPT": "1",
     }.items():
         os.environ.setdefault(name, value)
-    library = _library_of(config)
+    library = _library_of(env)
     if kind == "html" and library in _OF_BODIES:
-        os.environ["MUJOCO_GL"] = "disable"  # a page needs no library that draws, nor one that is named and missing
+        os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
     elif library != "gymnax":
         from evorl.envs.mujoco_frames import draw_without_screen
 
         with _pages_told(kind):
-            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(config.env))
+            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(env))
 
 
 def _is_drawn_by_mujoco(env: Any) -> bool:
-    if _library_of_env(env) != "gymnasium":
+    if _library_of(env) != "gymnasium":
         return False
     from evorl.envs.gymnasium import is_drawn_by_mujoco
 
     return is_drawn_by_mujoco(str(env.get("name")))
 
 
-def _library_of(config: Any) -> str | None:
-    return _library_of_env(config.env)
-
-
-def _library_of_env(env: Any) -> str | None:
+def _library_of(env: Any) -> str | None:
     return env.get("library") if hasattr(env, "get") else None
 
 
 @contextlib.contextmanager
 def _pages_told(kind: str) -> Iterator[None]:
-    """Within: where nothing can draw, the format that needs nothing to draw is told."""
+    """Suggest the format ``html``, which needs no renderer, in errors about a missing one."""
     from evorl.envs.host.host_vector_env import HostEnvError
 
     try:
@@ -217,10 +219,9 @@ def _entries_of(workflow: Workflow) -> tuple[str, ...]:
     return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
 
 
-def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, state: State, timesteps: int) -> Path:
+def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int) -> Path:
     import jax
 
-    from evorl.config.nodes import plain
     from evorl.execution.seeds import state_of_seed
     from evorl.rendering.players import players_of
     from evorl.rendering.watched import shown_episodes
@@ -231,9 +232,9 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     state = state_of_seed(workflow.execution, state, shown_seed.number)
     players = players_of(workflow, state, request.episodes, request.cells)
     key = state.eval_key if request.seed is None else jax.random.key(request.seed)
-    # A population evaluates by its members' counter.
+    # A population derives its evaluation keys from the iterations of its members.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
-    env_config = seeded(as_paid_by_the_environment(plain(config)["env"]), config.seed + 1)
+    env_config = seeded(as_paid_by_the_environment(spec.workflow["env"]), spec.seed + 1)
     of_seed = "" if request.seed is None else f"_seed_{request.seed}"
     of_number = "" if request.seed_number == BEST else f"_seed_number_{shown_seed.number}"
     of_elites = "_elites" if len(players) > 1 else ""

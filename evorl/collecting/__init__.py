@@ -1,4 +1,4 @@
-"""Collecting on the host by agents of any framework: environments, replay memory and training loop around them."""
+"""Data collection on the host for agents of any framework: collectors, replay memory and training loop."""
 
 from evorl.collecting.batch_agent import BatchAgent
 from evorl.collecting.batcher import Batcher

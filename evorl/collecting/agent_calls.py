@@ -1,4 +1,4 @@
-"""How a collector calls an agent: before a step for the action, after it for what is stored with the step."""
+"""Calls of an agent by a collector: for the action before a step, and for the data to store after it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ EnvStep = Callable[[Any], Any]
 _METHODS = ("step", "view", "eval_step", "update", "terminal")
 
 ActFn = Callable[[Any], tuple[Any, Mapping[str, Any]]]
-# The step with all that is stored with it, from the step and the environment's info.
+# Completes a step with all the data to store, given the environment's info.
 CompleteFn = Callable[[Step, Mapping[str, Any]], Step]
 
 
 def check_agent(agent: Any) -> None:
-    """Raises ``TypeError`` unless the agent has the methods of ``HostAgent`` that are always called."""
+    """Raise ``TypeError`` if the agent lacks one of the required methods of ``HostAgent``."""
+    if isinstance(agent, HostAgent):  # inherited: nothing to check before each rollout
+        return
     missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
     if missing:
         raise TypeError(
@@ -32,13 +34,13 @@ def check_agent(agent: Any) -> None:
 
 
 def env_step_for(env: Any, agent: Any) -> EnvStep:
-    """Return ``env.step`` for the actions of ``agent``: those of an evorl agent are converted first.
+    """Return ``env.step`` for the actions of ``agent``; actions of an evorl agent are converted first.
 
     Raises:
-        ValueError: no agent of evorl can act in the environment's action space.
+        ValueError: evorl's agents do not support the environment's action space.
     """
-    space = getattr(env, "action_space", None)
-    if not getattr(agent, "gives_agent_actions", False) or space is None:
+    space = getattr(env, "action_space", None) if getattr(agent, "gives_agent_actions", False) else None
+    if space is None:
         return env.step
     to_dtypes = None
     if type(space).__module__.startswith("gymnasium"):
@@ -50,12 +52,14 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
 
 
 def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None) -> tuple[ActFn, CompleteFn | None]:
-    """What is called before and after each step of one call of ``collect``; ``None`` where nothing is added to steps.
+    """Return the functions called before and after each step of one call of ``collect``.
+
+    The second one is ``None`` if there is nothing to add to steps.
 
     Args:
-        agent: see ``HostAgent``; is told ``agent_info``, unless that is ``None``.
+        agent: see ``HostAgent``; its ``agent_info`` is set, unless it is ``None`` here.
         info_names: entries of the environment's info to store.
-        agent_info: is stored with each step.
+        agent_info: information to store with each step.
 
     Raises:
         TypeError: the agent lacks a method.
@@ -63,7 +67,7 @@ def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None)
     check_agent(agent)
     if agent_info is not None:
         agent.agent_info = agent_info
-    act, view = _acting_and_viewing(agent)
+    act, view = _act_and_view(agent)
     if view is None and not info_names and agent_info is None:
         return act, None
 
@@ -81,7 +85,7 @@ def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None)
     return act, complete
 
 
-def _acting_and_viewing(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
+def _act_and_view(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
     if not getattr(agent, "wants_history", False):
         is_inherited = getattr(type(agent), "view", None) is HostAgent.view and "view" not in vars(agent)
         return agent.step, None if is_inherited else agent.view
@@ -101,5 +105,5 @@ def _acting_and_viewing(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
 def _entries(info: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     for name in names:
         if name not in info:
-            raise HostEnvError(f"info of the environment has no entry {name!r}.{did_you_mean(name, info)}")
+            raise HostEnvError(f"the environment's info has no entry {name!r}.{did_you_mean(name, info)}")
     return {name: info[name] for name in names}

@@ -1,4 +1,4 @@
-"""Agents of a ``Batcher``: without a state of their own, but for what ``update`` tells them."""
+"""Base class of the agents of a ``Batcher``, which have no state apart from what ``update`` sets."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any, ClassVar
 
 
 class BatchAgent(abc.ABC):
-    """Acts in all rows of simulators at once, with NumPy, PyTorch, JAX or anything else; made in each worker.
+    """Agent that acts in all rows of simulators at once, with NumPy, PyTorch, JAX or anything else.
+
+    Each worker creates its own instance.
 
     Attributes:
-        wants_history: whether it is called with ``history``: of each step of this acquisition so far what it saw, what
-            it gave and what came of it, a list of dicts with leaves ``[B, ...]``.
+        wants_history: if True, the agent is called with ``history``: the steps of this acquisition so far, a list of
+            dicts with observations, outputs of the agent and results, leaves ``[B, ...]``.
     """
 
     wants_history: ClassVar[bool] = False
 
     def initial_state(self, agent_info: Any, num_rows: int) -> Any:
-        """What it remembers when the episodes of all rows start: a tree of arrays ``[B, ...]``, by default none."""
+        """Return the state at the start of the episodes of all rows: a tree of arrays ``[B, ...]``, by default none."""
         return None
 
     @abc.abstractmethod
@@ -27,23 +29,22 @@ class BatchAgent(abc.ABC):
     ) -> tuple[Mapping[str, Any], Any]:
         """Act.
 
-        A row whose episode has ended is shown another one until all have ended; nothing of that is kept.
+        A row whose episode has ended continues with another episode until all have ended; its data is discarded.
 
         Args:
-            state: of ``initial_state``, or what the last call returned.
-            obs: leaves ``[B, ...]``.
-            agent_info: who acts in each row, leaves ``[B, ...]``; ``None`` where ``execute`` was told nothing.
-            history: see ``wants_history``; ``None`` for agents that do not want it.
+            state: result of ``initial_state``, or state returned by the last call.
+            obs: observations, leaves ``[B, ...]``.
+            agent_info: information on the policy of each row, leaves ``[B, ...]``; ``None`` if ``execute`` got none.
+            history: see ``wants_history``; ``None`` if that is False.
 
         Returns:
-            ``actions``, and whatever else is to be stored with the step, by name, leaves ``[B, ...]``; and the state
-            after it.
+            ``actions`` and other data to store with the step, by name, leaves ``[B, ...]``; and the next state.
         """
 
     def update(self, info: Any) -> None:
-        """Act as ``info`` says from now on: it has all that is needed, as the weights of a network.
+        """Update the agent with ``info``, which must be complete, such as all weights of a network.
 
         Raises:
-            ValueError: this agent has nothing that changes.
+            ValueError: this agent does not support updates.
         """
-        raise ValueError(f"{type(self).__name__} has no method update, by which it would act otherwise: define it.")
+        raise ValueError(f"{type(self).__name__} does not support updates: define a method update.")

@@ -1,4 +1,4 @@
-"""What a worker of a ``Batcher`` does, wherever it runs: its agent acts in its simulators, on request."""
+"""Worker of a ``Batcher``: acquires steps with its agent and simulators on request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Seeds: TypeAlias = tuple[int, ...]
 
 
 class Acquired(NamedTuple):
-    """What a worker acquired in its rows.
+    """Steps that a worker acquired in its rows.
 
     Attributes:
-        transitions: leaves ``[R, T, ...]``, zeros after the end of a row.
-        lengths: int32 ``[R]``.
-        numbers: of these rows among those of the worker, int32 ``[R]``.
-        agent_state: of the agent before the first step, leaves ``[R, ...]``.
-        is_running: whether the episode of a row goes on, bool ``[B]`` of all rows of the worker.
+        transitions: transitions, leaves ``[R, T, ...]``, zeros after the end of a row.
+        lengths: number of transitions of each row, int32 ``[R]``.
+        numbers: indices of these rows among the worker's rows, int32 ``[R]``.
+        agent_state: state of the agent before the first step, leaves ``[R, ...]``.
+        is_running: True for rows whose episode has not ended, bool ``[B]``, for all rows of the worker.
     """
 
     transitions: PyTreeDict
@@ -39,14 +39,15 @@ class Acquired(NamedTuple):
 
 
 class BatchWorker:
-    """An agent and simulators, which are made when it is.
+    """An agent and simulators, which the constructor creates.
 
     Args:
         settings: ``agent``, ``env``, ``agent_args``, ``env_args``, ``num_envs`` of this worker, ``num_steps``,
-            ``max_episode_steps`` (see ``Batcher``), ``seed`` of this worker, and ``updates``, what the agent was told.
+            ``max_episode_steps`` (see ``Batcher``), ``seed`` of this worker, and ``updates``, past updates of the
+            agent.
 
     Raises:
-        ValueError: agent or simulators cannot be made, in words.
+        ValueError: the agent or the simulators cannot be created.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -59,62 +60,62 @@ class BatchWorker:
         self._agent = self._made_agent(settings)
         for info in settings["updates"]:
             self._agent.update(info)
-        self._place: tuple[int, int] | None = None
+        self._position: tuple[int, int] | None = None  # number of resets, and of slices since
         self._obs: Any = None
         self._state: Any = None
 
     def _made_agent(self, settings: Mapping[str, Any]) -> Any:
         make, env = load_named(settings["agent"], "agent"), self._simulators.usual
-        known = {"obs_space": env.obs_space, "action_space": env.action_space, "seed": self._seed}
-        known = {name: value for name, value in known.items() if name in parameter_names(make)}
-        agent = make(**(known | settings["agent_args"]))
+        arguments = {"obs_space": env.obs_space, "action_space": env.action_space, "seed": self._seed}
+        arguments = {name: value for name, value in arguments.items() if name in parameter_names(make)}
+        agent = make(**(arguments | settings["agent_args"]))
         missing = [name for name in ("__call__", "initial_state", "update") if not hasattr(agent, name)]
         if missing:
             raise ValueError(
-                f"agent={settings['agent']} gave a {type(agent).__name__} without {', '.join(missing)}: inherit from "
-                "evorl.collecting.BatchAgent."
+                f"agent={settings['agent']} returned a {type(agent).__name__} without {', '.join(missing)}: inherit "
+                "from evorl.collecting.BatchAgent."
             )
         return agent
 
     def answer(self, task: str, *arguments: Any) -> Any:
-        """Do a task: ``episodes``, ``next_slice`` or ``update``."""
+        """Run a task: ``episodes``, ``next_slice`` or ``update``."""
         return getattr(self, task)(*arguments)
 
     def episodes(self, number: int, num_rounds: int, agent_info: Any, env_info: Any) -> list[Acquired]:
-        """Whole episodes in all rows, one round after another.
+        """Acquire whole episodes in all rows, one round after another.
 
         Args:
-            number: of the acquisition: the same one has the same episodes.
-            num_rounds: how often.
-            agent_info: leaves ``[num_rounds * B, ...]``, or ``None``.
-            env_info: the same.
+            number: number of the acquisition; determines the seeds of the episodes.
+            num_rounds: number of rounds.
+            agent_info: information for the agent, leaves ``[num_rounds * B, ...]``, or ``None``.
+            env_info: arguments of the environments, leaves ``[num_rounds * B, ...]``, or ``None``.
         """
         acquired = []
         for i in range(num_rounds):
-            of_round = slice(i * self._num_rows, (i + 1) * self._num_rows)
-            of_agent, of_env = jax.tree.map(lambda x, of_round=of_round: x[of_round], (agent_info, env_info))
-            self._start((number, i), np.ones(self._num_rows, bool), of_agent, of_env)
-            acquired.append(self._advance(of_agent, None))
+            rows = slice(i * self._num_rows, (i + 1) * self._num_rows)
+            round_agent_info, round_env_info = jax.tree.map(lambda x, rows=rows: x[rows], (agent_info, env_info))
+            self._start((number, i), np.ones(self._num_rows, bool), round_agent_info, round_env_info)
+            acquired.append(self._advance(round_agent_info, None))
         return acquired
 
-    def next_slice(self, place: tuple[int, int], is_running: np.ndarray, agent_info: Any, env_info: Any) -> Acquired:
-        """The next steps of the rows that are running.
+    def next_slice(self, position: tuple[int, int], is_running: np.ndarray, agent_info: Any, env_info: Any) -> Acquired:
+        """Acquire the next steps of the running rows.
 
         Args:
-            place: how often the batcher was reset, and how many slices there were since. A worker that stands elsewhere
-                starts episodes: after a reset, or in the place of a worker that died.
-            is_running: bool ``[B]``.
-            agent_info: leaves ``[B, ...]``, or ``None``.
-            env_info: of the episodes, if they start; the same.
+            position: number of resets of the batcher, and number of slices since. If the worker is at another position,
+                it starts episodes: after a reset, or as the replacement of a worker that died.
+            is_running: True for rows whose episode has not ended, bool ``[B]``.
+            agent_info: information for the agent, leaves ``[B, ...]``, or ``None``.
+            env_info: arguments of the environments if episodes start, leaves ``[B, ...]``, or ``None``.
         """
-        if self._place != place:
-            self._start(place, is_running, agent_info, env_info)
+        if self._position != position:
+            self._start(position, is_running, agent_info, env_info)
         acquired = self._advance(agent_info, self._num_steps)
-        self._place = (place[0], place[1] + 1)
+        self._position = (position[0], position[1] + 1)
         return acquired
 
     def update(self, info: Any) -> None:
-        """Tell the agent."""
+        """Update the agent."""
         self._agent.update(info)
 
     def _start(self, seeds: Seeds, is_running: np.ndarray, agent_info: Any, env_info: Any) -> None:
@@ -127,11 +128,14 @@ class BatchWorker:
         self._state = self._agent.initial_state(agent_info, self._num_rows)
 
     def _advance(self, agent_info: Any, num_steps: int | None) -> Acquired:
-        """So many steps, or all steps, until no row is running any more."""
+        """Take ``num_steps`` steps, or all steps if it is ``None``, at most until no row is running."""
         state = _copied(self._state)
         wrong = {np.shape(leaf) for leaf in jax.tree.leaves(state) if np.shape(leaf)[:1] != (self._num_rows,)}
         if wrong:
-            raise ValueError(f"leaves of an agent's state lead with {self._num_rows} rows, got shapes {sorted(wrong)}.")
+            raise ValueError(
+                f"leaves of an agent's state must have a leading axis of {self._num_rows} rows, got shapes "
+                f"{sorted(wrong)}."
+            )
         rows = np.flatnonzero(self._is_running).astype(np.int32)
         lengths = np.zeros(self._num_rows, np.int32)
         steps: list[Any] = []
@@ -148,20 +152,20 @@ class BatchWorker:
         )
 
     def _step(self, agent_info: Any, history: list[Mapping[str, Any]] | None) -> Any:
-        more = {} if history is None else {"history": history}
-        given, self._state = self._agent(self._state, self._obs, agent_info, **more)
-        given = own_copies(given)  # an agent may write into its arrays again
-        if "actions" not in given:
+        keywords = {} if history is None else {"history": history}
+        output, self._state = self._agent(self._state, self._obs, agent_info, **keywords)
+        output = own_copies(output)  # the agent may reuse its arrays
+        if "actions" not in output:
             raise ValueError(
-                f"an agent gives what it does as 'actions', got {sorted(given)}.{did_you_mean('actions', given)}"
+                f"an agent must return its actions as 'actions', got {sorted(output)}.{did_you_mean('actions', output)}"
             )
-        told = {"actions": given["actions"], "seeds": self._draw_seeds(), "episode_steps": self._steps}
-        answer = self._simulators.step({**told, "token": self._token, "saved": self._saved})
+        request = {"actions": output["actions"], "seeds": self._draw_seeds(), "episode_steps": self._steps}
+        answer = self._simulators.step({**request, "token": self._token, "saved": self._saved})
         self._token, self._saved = answer["token"], answer["saved"]
-        extras = {name: value for name, value in given.items() if name != "actions"}
+        extras = {name: value for name, value in output.items() if name != "actions"}
         metrics = {name: answer["metrics"][name] for name in self._info_names}
         flags = [np.array(answer[name]) for name in ("termination", "truncation")]
-        step = (self._obs, given["actions"], np.array(answer["reward"]), _copied(answer["obs"]), *flags)
+        step = (self._obs, output["actions"], np.array(answer["reward"]), _copied(answer["obs"]), *flags)
         if history is not None:
             names = ("obs", "actions", "rewards", "next_obs", "termination", "truncation")
             history.append({**dict(zip(names, step, strict=True)), **extras})
@@ -182,23 +186,24 @@ def _made_env(settings: Mapping[str, Any], num_envs: int) -> HostVectorEnv:
     env = load_named(settings["env"], "env")(num_envs=num_envs, **settings["env_args"])
     if not isinstance(env, HostVectorEnv):
         raise ValueError(
-            f"env={settings['env']} gave a {type(env).__name__}: it has to make a HostVectorEnv, as "
+            f"env={settings['env']} returned a {type(env).__name__}, but must return a HostVectorEnv, as "
             "evorl.envs.gymnasium:make_gymnasium_simulators does."
         )
     return env
 
 
 def _copied(tree: Any) -> Any:
-    """Arrays of our own: simulators and agents may write into theirs again."""
+    """Copy all arrays, because simulators and agents may reuse theirs."""
     return jax.tree.map(np.array, tree)
 
 
 def _by_row(columns: PyTreeDict, rows: np.ndarray, lengths: np.ndarray) -> PyTreeDict:
-    """Columns ``[T, B, ...]`` of these rows as ``[R, T, ...]``, with zeros after the end of each."""
+    """Select rows of columns ``[T, B, ...]`` as ``[R, T, ...]``, with zeros after the end of each row."""
 
-    def of_rows(x: np.ndarray) -> np.ndarray:
-        chosen = np.swapaxes(x[:, rows], 0, 1)
-        is_in = np.arange(chosen.shape[1]) < lengths[:, None]
-        return np.where(is_in.reshape(*is_in.shape, *[1] * (chosen.ndim - 2)), chosen, np.zeros((), chosen.dtype))
+    def select(x: np.ndarray) -> np.ndarray:
+        selected = np.swapaxes(x[:, rows], 0, 1)
+        is_valid = np.arange(selected.shape[1]) < lengths[:, None]
+        is_valid = is_valid.reshape(*is_valid.shape, *[1] * (selected.ndim - 2))
+        return np.where(is_valid, selected, np.zeros((), selected.dtype))
 
-    return jax.tree.map(of_rows, columns)
+    return jax.tree.map(select, columns)

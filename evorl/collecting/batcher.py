@@ -1,4 +1,4 @@
-"""Batches of episodes, or of slices of them, that agents of any framework acquire in other processes meanwhile."""
+"""Asynchronous acquisition of batches of episodes, or of slices of episodes, by agents in other processes."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ _WORKER = "evorl.collecting.batch_worker:BatchWorker"
 
 
 class Batcher:
-    """Workers, each with an agent and simulators of its own, that acquire on request while the caller goes on.
+    """Workers with their own agents and simulators, which acquire data on request while the caller continues.
 
-    Without ``num_steps`` an acquisition is of whole episodes. With it, it is of the next steps of the episodes that
-    ``reset`` started: agents and environments go on between calls, and rows whose episode has ended are left out.
+    Without ``num_steps`` an acquisition consists of whole episodes. With it, it consists of the next steps of the
+    episodes that ``reset`` started: agents and environments keep their states between calls, and rows whose episode has
+    ended are omitted.
 
     Args:
-        agent: ``"package.module:function"``, which makes a ``BatchAgent``. Besides ``agent_args`` it is given
-            ``obs_space``, ``action_space`` and the worker's ``seed``, those of them that are its parameters.
-        env: ``"package.module:function"``, which makes a ``HostVectorEnv`` of ``num_envs`` rows; it is given its share
-            of them, and ``env_args``.
-        num_envs: rows in all, that are acquired from at once; workers share them evenly.
-        num_workers: how many.
-        num_steps: the most steps of a row in one acquisition; ``None`` for whole episodes.
-        kind: where workers are: ``process`` of this machine, ``ray``, or ``inline``: in this process, where they work
+        agent: ``"package.module:function"`` that returns a ``BatchAgent``. Its arguments are ``agent_args``, and
+            ``obs_space``, ``action_space`` and the worker's ``seed`` if it has these parameters.
+        env: ``"package.module:function"`` that returns a ``HostVectorEnv``. Its arguments are ``num_envs``, the number
+            of rows of one worker, and ``env_args``.
+        num_envs: total number of rows, split evenly over the workers.
+        num_workers: number of workers.
+        num_steps: maximum number of steps per row in one acquisition; ``None`` for whole episodes.
+        kind: kind of the workers: ``process`` on this machine, ``ray``, or ``inline`` in this process, where they work
             while ``get`` is called.
-        agent_args: by name.
-        env_args: by name.
-        seeds: one for each worker, or a number of which they are made.
-        max_episode_steps: episodes are cut after so many; ``None`` leaves that to the environments.
-        timeout: seconds that an acquisition may take; a worker that takes longer is replaced.
-        message: is told in a sentence when a worker was replaced; by default it is a warning. The new one acquires
-            episodes of the same seeds from their start, by an agent that knows the last ``update``.
+        agent_args: keyword arguments of ``agent``.
+        env_args: keyword arguments of ``env``.
+        seeds: one seed per worker, or a number from which they are derived.
+        max_episode_steps: maximum number of steps after which episodes are truncated; ``None`` leaves truncation to the
+            environments.
+        timeout: maximum duration of an acquisition in seconds; a slower worker is replaced.
+        message: callback with a message when a worker is replaced; by default it is a warning. The new worker acquires
+            episodes with the same seeds from their start, and its agent gets the last ``update``.
 
     Raises:
-        ValueError: names, numbers or seeds cannot be; in words.
+        ValueError: a name, a number or the seeds are invalid.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class Batcher:
         self.num_envs, self.num_workers = positive(num_envs, "num_envs"), positive(num_workers, "num_workers")
         if self.num_envs % self.num_workers:
             raise ValueError(
-                f"num_envs={num_envs} rows cannot be shared evenly by num_workers={num_workers}: every worker needs as "
-                "many as the others, one at least."
+                f"num_envs={num_envs} rows cannot be divided evenly among num_workers={num_workers}: choose a multiple "
+                f"of {num_workers}."
             )
         self._rows_each = self.num_envs // self.num_workers
         self._num_steps = None if num_steps is None else positive(num_steps, "num_steps")
@@ -85,14 +87,14 @@ class Batcher:
             "max_episode_steps": max_episode_steps,
         }
         self._updates: tuple[Any, ...] = ()
-        self._acquired: dict[int, list[Acquired]] | None = None  # by worker; None if nothing was asked for
-        self._asked: list[int] = []
+        self._acquired: dict[int, list[Acquired]] | None = None  # by worker; None without a pending request
+        self._asked: list[int] = []  # workers with a request
         self._last: dict[str, Any] | None = None
-        self._infos: tuple[Any, Any] = (None, None)  # of the agents and of the environments, this acquisition's
-        self._started_with = self._infos  # the last reset's
-        self._share = 0  # rows of the infos that one worker has
+        self._infos: tuple[Any, Any] = (None, None)  # agent_info and env_info of this acquisition
+        self._reset_infos = self._infos  # agent_info and env_info of the last reset
+        self._rows_per_worker = 0  # rows of the infos that belong to one worker
         self._num_acquisitions = 0
-        self._place = (0, 0)  # resets, slices since
+        self._position = (0, 0)  # number of resets, and of slices since
         self._is_running = np.ones((self.num_workers, self._rows_each), bool)
         pool = make_pool(kind, _WORKER, self._settings_of)
         self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or _warn)
@@ -102,50 +104,53 @@ class Batcher:
 
     @property
     def num_running(self) -> int:
-        """Rows whose episodes go on, of acquisitions with ``num_steps``; as of the last ``get``."""
+        """Number of rows whose episode has not ended, with ``num_steps``; as of the last ``get``."""
         return int(self._is_running.sum())
 
     def reset(self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None) -> None:
-        """Start episodes with the next acquisition; one that is under way is waited for, and dropped.
+        """Start new episodes with the next acquisition; wait for a pending acquisition and discard it.
 
         Args:
-            agent_info: who acts in each row, a tree of arrays ``[num_envs, ...]``.
+            agent_info: information on the policy of each row, a tree of arrays ``[num_envs, ...]``.
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays ``[num_envs, ...]``.
 
         Raises:
-            ValueError: acquisitions are of whole episodes; or an info has not so many rows.
+            ValueError: acquisitions consist of whole episodes, or an info has the wrong number of rows.
             HostEnvError: a worker failed.
         """
         if self._num_steps is None:
-            raise ValueError("whole episodes start with every execute: give it agent_info and env_info.")
+            raise ValueError(
+                "reset needs num_steps; without it every execute starts episodes: pass agent_info and env_info to "
+                "execute."
+            )
         count = self.num_envs
         infos = _checked_rows("agent_info", agent_info, count), _checked_rows("env_info", env_info, count)
         self._wait()
-        self._acquired, self._started_with = None, infos
-        resets, slices = self._place
-        self._place = (resets + (slices > 0), 0)
+        self._acquired, self._reset_infos = None, infos
+        resets, slices = self._position
+        self._position = (resets + (slices > 0), 0)
         self._is_running[:] = True
 
     def execute(
         self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None, num_episodes: int | None = None
     ) -> None:
-        """Ask for an acquisition, and return at once.
+        """Request an acquisition and return immediately.
 
         Args:
-            agent_info: who acts in each episode, a tree of arrays ``[num_episodes, ...]``. With ``num_steps`` its rows
-                are those of ``reset``, and it stands in the place of that for this time.
+            agent_info: information on the policy of each episode, a tree of arrays ``[num_episodes, ...]``. With
+                ``num_steps`` it has a row per environment and overrides that of ``reset`` for this acquisition.
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays
-                ``[num_episodes, ...]``. With ``num_steps``, give it to ``reset``.
-            num_episodes: a multiple of ``num_envs``, which is the default. Each worker has as many that follow on each
-                other, and acquires them in rounds of as many as it has rows.
+                ``[num_episodes, ...]``. With ``num_steps``, pass it to ``reset`` instead.
+            num_episodes: number of episodes, a multiple of ``num_envs``, which is the default. Each worker gets an
+                equal consecutive part and acquires it in rounds of one episode per row.
 
         Raises:
-            ValueError: the last acquisition was not taken; or arguments do not fit, in words.
-            HostEnvError: a worker failed before.
+            ValueError: the result of the last acquisition has not been fetched, or an argument is invalid.
+            HostEnvError: a worker has failed.
         """
         supervisor = self._live()
         if self._acquired is not None:
-            raise ValueError("the last acquisition is still there: take it by get before the next execute.")
+            raise ValueError("the result of the last execute has not been fetched: call get before the next execute.")
         if self._num_steps is None:
             requests = self._requests_of_episodes(agent_info, env_info, num_episodes)
         else:
@@ -157,53 +162,53 @@ class Batcher:
             supervisor.submit(number, request)
 
     def reexecute(self) -> None:
-        """``execute`` with the arguments of the last one; episodes are others, as their seeds are."""
+        """Call ``execute`` with the arguments of the last call; the episodes have new seeds."""
         if self._last is None:
             raise ValueError("there is nothing to repeat: call execute first.")
         self.execute(**self._last)
 
     def get(self, blocking: bool = True) -> PaddedBatch[PyTreeDict] | None:
-        """The transitions that were acquired.
+        """Return the acquired transitions.
 
         Args:
             blocking: wait for all workers.
 
         Returns:
-            Rows in the order of the infos. Transitions are as a collector's, with all that agents give and
-            environments tell in their ``info``; zeros follow the end of a row. The batch's ``info`` has of every row
-            its number (``row``), ``agent_info`` and ``env_info`` where they were given, and ``agent_state``, that of
-            the agent before the first step. ``None`` if not all workers are done and it does not wait; or if the
+            A batch with rows in the order of the infos. Transitions have the entries of a collector's, and all outputs
+            of agents and entries of environments' ``info``; zeros follow the end of a row. The batch's ``info`` has for
+            every row its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state of
+            the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if the
             episodes of all rows had ended before (``num_running`` is 0).
 
         Raises:
-            ValueError: nothing was asked for.
-            HostEnvError: an environment or an agent failed in a worker, which ends the batcher.
+            ValueError: nothing was requested by ``execute``.
+            HostEnvError: an environment or an agent failed in a worker, which closes the batcher.
         """
         self._live()
         if self._acquired is None:
-            raise ValueError("there is nothing to get: call execute first.")
+            raise ValueError("get needs a pending request: call execute first.")
         self._wait(blocking)
         if len(self._acquired) < len(self._asked):
             return None
         acquired, self._acquired = self._acquired, None
         if self._num_steps is not None:
-            for number, (one,) in acquired.items():
-                self._is_running[number] = one.is_running
+            for number, (part,) in acquired.items():
+                self._is_running[number] = part.is_running
         batches = [
-            self._batch_of(one, number * self._share + i * self._rows_each)
+            self._batch_of(part, number * self._rows_per_worker + i * self._rows_each)
             for number in self._asked
-            for i, one in enumerate(acquired[number])
+            for i, part in enumerate(acquired[number])
         ]
         return concatenate(batches) if batches else None
 
     def update(self, info: Any) -> None:
-        """Tell the agents of all workers, by ``update`` of each, and wait until they know.
+        """Call ``update`` of the agents of all workers, and wait until they are done.
 
-        An acquisition that is under way is finished before, and can be taken by ``get`` after.
+        A pending acquisition is completed first, and ``get`` returns it afterwards.
 
         Args:
-            info: all that an agent needs to know, numbers or trees of arrays: a worker that is replaced is told the
-                last one only.
+            info: complete information for an agent, numbers or trees of arrays: a replaced worker only gets the last
+                update.
 
         Raises:
             HostEnvError: a worker failed.
@@ -218,7 +223,7 @@ class Batcher:
             self._take(number)
 
     def close(self) -> None:
-        """End the workers, also in the middle of an acquisition."""
+        """Stop the workers, even during an acquisition."""
         if self._supervisor is not None:
             self._supervisor.close()
             self._supervisor = None
@@ -231,18 +236,18 @@ class Batcher:
 
     def _live(self) -> Supervisor:
         if self._supervisor is None:
-            raise ValueError("this batcher was closed, by close or because a worker failed: make another one.")
+            raise ValueError("this batcher was closed, by close or because a worker failed: create another one.")
         return self._supervisor
 
     def _requests_of_episodes(self, agent_info: Any, env_info: Any, num_episodes: int | None) -> dict[int, Any]:
         count = self.num_envs if num_episodes is None else positive(num_episodes, "num_episodes")
         if count % self.num_envs:
             below = count - count % self.num_envs
-            near = " or ".join(str(x) for x in (below, below + self.num_envs) if x)
-            raise ValueError(f"num_episodes={count} is no multiple of num_envs={self.num_envs}: take {near}.")
+            nearest = " or ".join(str(x) for x in (below, below + self.num_envs) if x)
+            raise ValueError(f"num_episodes={count} is not a multiple of num_envs={self.num_envs}: choose {nearest}.")
         self._infos = _checked_rows("agent_info", agent_info, count), _checked_rows("env_info", env_info, count)
-        self._share = count // self.num_workers
-        num_rounds = self._share // self._rows_each
+        self._rows_per_worker = count // self.num_workers
+        num_rounds = self._rows_per_worker // self._rows_each
         requests = {}
         for i in range(self.num_workers):
             requests[i] = ("episodes", self._num_acquisitions, num_rounds, *self._infos_of(i))
@@ -251,32 +256,34 @@ class Batcher:
     def _requests_of_slices(self, agent_info: Any, env_info: Any, num_episodes: int | None) -> dict[int, Any]:
         if env_info is not None or num_episodes is not None:
             raise ValueError(
-                f"with num_steps={self._num_steps} episodes start by reset, one in each row: give it env_info, and "
-                "leave num_episodes out."
+                f"with num_steps={self._num_steps} reset starts episodes, one in each row: pass env_info to reset, and "
+                "remove num_episodes."
             )
-        of_agent, of_env = self._started_with
+        reset_agent_info, env_info = self._reset_infos
         if agent_info is not None:
-            of_agent = _checked_rows("agent_info", agent_info, self.num_envs)
-        self._infos, self._share = (of_agent, of_env), self._rows_each
+            agent_info = _checked_rows("agent_info", agent_info, self.num_envs)
+        self._infos = (reset_agent_info if agent_info is None else agent_info, env_info)
+        self._rows_per_worker = self._rows_each
         running = [i for i in range(self.num_workers) if self._is_running[i].any()]
-        (resets, slices), self._place = self._place, (self._place[0], self._place[1] + 1)
+        resets, slices = self._position
+        self._position = (resets, slices + 1)
         return {i: ("next_slice", (resets, slices), self._is_running[i], *self._infos_of(i)) for i in running}
 
     def _infos_of(self, number: int) -> tuple[Any, Any]:
-        start = number * self._share
-        return jax.tree.map(lambda x: x[start : start + self._share], self._infos)
+        start = number * self._rows_per_worker
+        return jax.tree.map(lambda x: x[start : start + self._rows_per_worker], self._infos)
 
     def _batch_of(self, acquired: Acquired, first_row: int) -> PaddedBatch[PyTreeDict]:
         rows = acquired.numbers + np.int32(first_row)
-        known = zip(("agent_info", "env_info"), self._infos, strict=True)
-        info = PyTreeDict({name: jax.tree.map(lambda x: x[rows], tree) for name, tree in known if tree is not None})
+        infos = zip(("agent_info", "env_info"), self._infos, strict=True)
+        info = PyTreeDict({name: jax.tree.map(lambda x: x[rows], tree) for name, tree in infos if tree is not None})
         info.row = rows
         if jax.tree.leaves(acquired.agent_state):
             info.agent_state = acquired.agent_state
         return PaddedBatch(data=acquired.transitions, lengths=acquired.lengths, info=info)
 
     def _wait(self, blocking: bool = True) -> None:
-        """Take what the workers have done; or wait for all that they were asked for."""
+        """Fetch the results of workers that are done; if ``blocking``, wait for all of them."""
         if self._acquired is None:
             return
         if not blocking:
@@ -289,30 +296,33 @@ class Batcher:
     def _take(self, number: int) -> Any:
         return self._guarded(lambda: self._live().take([number])[1])
 
-    def _guarded(self, ask: Callable[[], Any]) -> Any:
+    def _guarded(self, call: Callable[[], Any]) -> Any:
         try:
-            return ask()
-        except Exception:  # nobody knows where the workers stand
+            return call()
+        except Exception:  # the state of the workers is unknown
             self.close()
             raise
 
 
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=2)
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
 
 
 def _seeds_of(seeds: int | Sequence[int], num_workers: int) -> list[int]:
-    given = np.random.SeedSequence(seeds).generate_state(num_workers) if isinstance(seeds, int) else np.asarray(seeds)
-    if given.shape != (num_workers,):
-        raise ValueError(f"{num_workers} workers have a seed each, got {list(given.shape)} of them: {given.tolist()}.")
-    return [int(seed) for seed in given]
+    array = np.random.SeedSequence(seeds).generate_state(num_workers) if isinstance(seeds, int) else np.asarray(seeds)
+    if array.shape != (num_workers,):
+        raise ValueError(
+            f"seeds must be a number, or one number for each of {num_workers} workers, got shape {list(array.shape)}: "
+            f"{array.tolist()}."
+        )
+    return [int(seed) for seed in array]
 
 
 def _checked_name(path: Any, setting: str, arguments: Mapping[str, Any]) -> str:
     if callable(path):
         raise ValueError(
-            f"{setting} is the name of a function, which workers import, as 'package.module:function'; got "
-            f"{path!r}: define it by def at the top of a module, and give its name."
+            f"{setting} must be the name of a function that workers import, 'package.module:function', got {path!r}: "
+            "define the function at the top level of a module, and pass its name."
         )
     function = load_named(path, setting)
     try:
@@ -323,9 +333,9 @@ def _checked_name(path: Any, setting: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _checked_rows(name: str, info: Any, count: int) -> Any:
-    """``info`` as NumPy arrays ``[count, ...]``."""
+    """Convert ``info`` to NumPy arrays ``[count, ...]``; raise ``ValueError`` for another leading axis."""
     arrays = jax.tree.map(np.asarray, info)
     shapes = sorted({leaf.shape for leaf in jax.tree.leaves(arrays)})
     if any(shape[:1] != (count,) for shape in shapes):
-        raise ValueError(f"{name} has one row for each of {count} episodes, got leaves of shapes {shapes}.")
+        raise ValueError(f"{name} must have one row for each of {count} episodes, got leaves of shapes {shapes}.")
     return arrays

@@ -1,4 +1,4 @@
-"""Collecting from one environment, by an agent of any framework."""
+"""Collector of transitions from a single environment, for agents of any framework."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 _WRONG_ANSWER = (
-    "a step of an environment gives a tuple (observation, reward, terminated, truncated, info); this one gave a {} of "
-    "another kind."
+    "a step of an environment must return a tuple (observation, reward, terminated, truncated, info); this one "
+    "returned a {} of another form."
 )
 
 
 class Collector:
-    """Steps one environment of Gymnasium's interface (``reset``, ``step``), and makes transitions of the steps.
+    """Steps one environment with Gymnasium's interface (``reset``, ``step``), and forms transitions from the steps.
 
-    An episode goes on from one call to the next, and so do steps that wait for others to be a transition. After its end
-    the next one starts at once.
+    Episodes continue from one call to the next, and so do steps that are not yet part of a complete transition. A new
+    episode starts immediately after the end of one.
 
     Args:
-        env: the environment; its first reset gets a seed, and goes on from there.
-        num_steps: steps in a transition, n. With more than one, ``rewards`` are ``[N, n]``, see ``n_step_transitions``.
-        done_means: whether ``dones`` are true where an episode ended ``either`` way, or only where it ``terminated``.
-            ``termination`` and ``truncation`` are there in both cases.
+        env: environment; only its first reset gets a seed.
+        num_steps: number of steps in a transition, n. If above 1, ``rewards`` are ``[N, n]``, see
+            ``n_step_transitions``.
+        done_means: meaning of ``dones``: the episode ended ``either`` way, or it ``terminated``. Transitions have
+            ``termination`` and ``truncation`` in both cases.
         info_names: entries of the environment's ``info`` to store.
-        seed: of the first reset.
+        seed: seed of the first reset.
 
     Attributes:
-        timesteps: steps that were taken so far.
+        timesteps: number of steps taken so far.
 
     Raises:
-        ValueError: ``num_steps`` is less than 1, or there is no such meaning of ``dones``.
+        ValueError: ``num_steps`` is less than 1, or ``done_means`` is unknown.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Collector:
     ) -> None:
         check_done_means(done_means)
         if num_steps < 1:
-            raise ValueError(f"a transition is over one step at least, got num_steps={num_steps}.")
+            raise ValueError(f"num_steps={num_steps} must be at least 1, the number of steps in a transition.")
         self.env = env
         self.num_steps = num_steps
         self.timesteps = 0
@@ -69,45 +70,43 @@ class Collector:
         self._info_names = tuple(info_names)
         self._seed = seed
         self._obs: Any = None
-        self._episode = (0.0, 0)  # the return so far of the one that runs, and when it started
+        self._episode = (0.0, 0)  # return so far of the running episode, and the timestep at which it started
         self._waiting: list[Step] = []
 
     @property
     def num_envs(self) -> int:
-        """Steps of environments in one step of the collector."""
+        """Number of environment steps per step of the collector."""
         return 1
 
     @property
     def num_waiting(self) -> int:
-        """Steps that are not the start of a transition yet."""
+        """Number of steps that do not start a complete transition yet."""
         return len(self._waiting)
 
     def restart(self) -> None:
-        """Leave the running episode and forget its steps: the next step starts another."""
+        """Abandon the running episode and discard its pending steps: the next step starts another episode."""
         self._obs = None
         self._waiting = []
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
-        """Take so many steps.
+        """Take ``length`` steps.
 
         Args:
             agent: see ``HostAgent``.
-            length: steps.
-            agent_info: given to the agent, and stored with each step, under this name.
+            length: number of steps.
+            agent_info: information that the agent gets as ``agent_info``, and that is stored with each step.
 
         Raises:
             TypeError: the agent lacks a method.
-            ValueError: steps do not fit together, see ``as_columns``.
-            HostEnvError: the environment answers what it may not.
+            ValueError: ``length`` is negative, or steps are inconsistent, see ``as_columns``.
+            HostEnvError: the environment returns an invalid result.
         """
         if length < 0:
-            raise ValueError(
-                f"a collector takes 0 steps or more, got length={length}; collect_episode takes an episode."
-            )
+            raise ValueError(f"length must be at least 0, got {length}; for a whole episode use collect_episode.")
         return self._collect(agent, length, agent_info)
 
     def collect_episode(self, agent: Any, agent_info: Any = None) -> Collected:
-        """Go on to the end of one episode; see ``collect``."""
+        """Collect until the end of one episode; see ``collect``."""
         return self._collect(agent, None, agent_info)
 
     def _collect(self, agent: Any, length: int | None, agent_info: Any) -> Collected:
@@ -117,7 +116,7 @@ class Collector:
             ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(self._take_transitions(), ended)
         except BaseException as error:
-            self.restart()  # where the environment is now is unknown
+            self.restart()  # the state of the environment is unknown
             refuse_exit(error, f"step {self.timesteps + 1} or later of the environment or agent")
             raise
 
@@ -141,7 +140,7 @@ class Collector:
         terminal: Callable[[], None],
         length: int | None,
     ) -> list[tuple[float, int, int]]:
-        """Take steps, which wait then; of the episodes that ended, return, length and when."""
+        """Take steps and add them to the pending ones; return (return, length, timestep) of episodes that ended."""
         store, ended = self._waiting.append, []
         now = self.timesteps
         last = None if length is None else now + length
@@ -159,7 +158,7 @@ class Collector:
             next_obs, reward, termination, truncation, info = answer
             if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
                 reward, termination, truncation = _checked(reward, termination, truncation)
-            next_obs = own_copy(next_obs)
+            next_obs = next_obs.copy() if next_obs.__class__ is np.ndarray else own_copy(next_obs)
             step = (obs, stored_action, reward, next_obs, termination, truncation, extras)
             store(step if complete is None else complete(step, info))
             now += 1
@@ -180,7 +179,7 @@ class Collector:
 
 
 def _checked(reward: Any, termination: Any, truncation: Any) -> tuple[Any, bool, bool]:
-    """Return the reward, unchanged if it is a scalar, and both flags; refuse anything else."""
+    """Return the reward, unchanged if it is a scalar, and both flags; raise ``HostEnvError`` for other values."""
     plain = reward.item() if type(reward) is np.ndarray and not reward.shape else reward
     as_reward(plain)
     return plain, as_flag(termination, "terminated"), as_flag(truncation, "truncated")

@@ -1,4 +1,4 @@
-"""Agents of any framework: what a collector and a runner ask of one, and the uniformly random one."""
+"""Base class of agents of any framework, with the interface that collectors and runners use; acts at random."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs.space import Space
 from evorl.ops.trees import stack_trees
 
 
 class HostAgent:
-    """Acts uniformly at random; subclasses override what concerns them, with NumPy, PyTorch, JAX or anything else.
+    """Uniformly random agent; subclasses override methods, with NumPy, PyTorch, JAX or anything else.
 
-    In a single environment observations and actions are those of one step. In a ``HostVectorEnv`` all that is handed
-    over and given back leads with the axis B of its rows.
+    In a single environment, observations and actions belong to one step. In a ``HostVectorEnv``, all arguments and
+    results have the leading axis B of its rows.
 
     Args:
-        action_space: of one environment, of evorl or of Gymnasium.
-        seed: of the random actions.
-        num_envs: B; ``None`` for a single environment.
+        action_space: action space of one environment, of evorl or of Gymnasium.
+        seed: seed of the random actions.
+        num_envs: number of rows B; ``None`` for a single environment.
 
     Attributes:
-        agent_info: which policy acts, as an exploration rate or the number of a policy, if ``collect`` was told;
-            leaves ``[B, ...]`` in a vector environment.
-        gives_agent_actions: whether actions are those of agents of evorl (``evorl.envs.action_conversion``): stored
-            unchanged, and converted before the environment is stepped. Otherwise they are the environment's own.
-        wants_history: whether ``step`` is called with ``history``, the transitions of this call of ``collect`` so far.
+        agent_info: argument ``agent_info`` of ``collect``, such as an exploration rate or the index of a policy; leaves
+            ``[B, ...]`` in a vector environment.
+        gives_agent_actions: True if actions are in the format of evorl's agents (``evorl.envs.action_conversion``):
+            they are stored unchanged, and converted for the environment. Otherwise they are the environment's actions.
+        wants_history: True if ``step`` takes ``history``, the transitions of this call of ``collect`` so far.
     """
 
     agent_info: Any = None
@@ -42,34 +42,34 @@ class HostAgent:
         self._sample = _sampler(action_space, seed, num_envs)
 
     def step(self, obs: Any) -> tuple[Any, Mapping[str, Any]]:
-        """The action for an observation, and what else is to be stored with the step, by name."""
+        """Return the action for an observation, and other data to store with the step, by name."""
         return self._sample(), {}
 
     def view(self, transition: Mapping[str, Any], extras: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is stored with a step after all, now that it is known what came of it.
+        """Return the data to store with a step, given its outcome; by default the data that ``step`` returned.
 
         Args:
             transition: ``obs, actions, rewards, next_obs, termination, truncation`` of the step.
-            extras: what ``step`` gave.
+            extras: data that ``step`` returned.
         """
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """An episode has ended; in a vector environment, those of the rows where ``ended``, bool ``[B]``, holds."""
+        """Handle the end of an episode; in a vector environment, of the rows in ``ended``, bool ``[B]``."""
 
     def eval_step(self, obs: Any) -> Any:
-        """The action for an observation in an evaluation; by default that of ``step``."""
+        """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Episodes of an evaluation start, in a vector environment those where ``started``, bool ``[B]``, holds."""
+        """Handle the start of evaluation episodes; in a vector environment, in the rows ``started``, bool ``[B]``."""
 
     def update(self, batch: Any) -> Any:
-        """Learn from a batch, or from a list of them if the runner draws several.
+        """Learn from a batch, or from a list of batches if the runner samples several.
 
         Returns:
-            Metrics by name, numbers. Or these and what changes in the replay memory, as ``ReplayMemory.update`` takes
-            it: ``indices`` and, for these transitions, ``errors`` (priorities) or new values of entries.
+            Metrics, numbers by name. Or a tuple of metrics and changes for ``ReplayMemory.update``: ``indices`` of
+            transitions with their ``errors`` (priorities) or new values of entries.
         """
         return {}
 
@@ -83,7 +83,7 @@ def _sampler(action_space: Any, seed: int, num_envs: int | None) -> Callable[[],
             return jax.tree.map(lambda x: np.asarray(x) if num_envs else np.asarray(x)[0], rows)
 
         return sample
-    space = copy.deepcopy(action_space)  # the environment's own goes on drawing what it would
+    space = copy.deepcopy(action_space)  # keep the random state of the environment's space unchanged
     space.seed(seed)
     return space.sample if num_envs is None else lambda: stack_trees([space.sample() for _ in range(num_envs)])
 

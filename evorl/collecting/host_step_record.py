@@ -1,4 +1,4 @@
-"""Every step of a few episodes that are played on the host."""
+"""Recording of every step of some episodes that are played on the host."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from evorl.types import PyTreeDict
 
 
 class HostStepRecord:
-    """The counterpart of ``evorl.evaluators.step_record.StepRecord`` in NumPy: steps are appended, episode by episode.
+    """NumPy counterpart of ``evorl.evaluators.step_record.StepRecord``, to which steps of episodes are appended.
 
     Args:
-        num_episodes: of episodes 0 to n - 1 every step is kept, of others none.
+        num_episodes: number n of recorded episodes; steps of episodes other than 0 to n - 1 are ignored.
     """
 
     def __init__(self, num_episodes: int) -> None:
@@ -25,25 +25,25 @@ class HostStepRecord:
         self._steps: list[list[Any]] = [[] for _ in range(num_episodes)]
 
     def add_moment(self, episode: int, obs: Any, physics: dict[str, np.ndarray]) -> None:
-        """What is observed at the start of an episode, or after a step of it; as copies."""
+        """Append copies of observation and physics at the start of an episode, or after one of its steps."""
         if episode < self.num_episodes:
             moment = {"obs": obs, "physics": {name: np.float64(values) for name, values in physics.items()}}
             self._moments[episode].append(jax.tree.map(np.array, moment))
 
     def add_step(self, episode: int, action: Any, reward: float, termination: bool) -> None:
-        """What was done in a step, and what it came to."""
+        """Append action, reward and termination of a step."""
         if episode < self.num_episodes:
             step = (jax.tree.map(np.array, action), np.float32(reward), np.bool_(termination))
             self._steps[episode].append(step)
 
     def by_episode(self) -> EpisodeSteps | None:
-        """All episodes, as long as the longest one; ``None`` of none."""
+        """Return all episodes, padded to the longest one; ``None`` if no episodes are recorded."""
         if not self._steps:
             return None
-        most = max(map(len, self._steps))
-        moments = stack_trees([_filled(rows, most + 1) for rows in self._moments])
-        actions, rewards, terminations = stack_trees([_filled(rows, most) for rows in self._steps])
-        # Numbers of float64 as evaluations in JAX have them: as their bytes.
+        longest = max(map(len, self._steps))
+        moments = stack_trees([_padded(rows, longest + 1) for rows in self._moments])
+        actions, rewards, terminations = stack_trees([_padded(rows, longest) for rows in self._steps])
+        # Represent float64 by bytes, as evaluations in JAX do.
         physics = PyTreeDict({name: np.ascontiguousarray(x).view(np.uint8) for name, x in moments["physics"].items()})
         return EpisodeSteps(
             obs=moments["obs"],
@@ -55,6 +55,6 @@ class HostStepRecord:
         )
 
 
-def _filled(rows: list[Any], length: int) -> Any:
-    """Rows of one episode as one tree ``[length, ...]``, the last one repeated."""
+def _padded(rows: list[Any], length: int) -> Any:
+    """Stack the rows of one episode to a tree ``[length, ...]``, repeating the last row."""
     return stack_trees([*rows, *[rows[-1]] * (length - len(rows))])

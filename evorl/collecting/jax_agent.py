@@ -1,4 +1,4 @@
-"""An ``Agent`` of evorl with its state as an agent that a host collector calls."""
+"""Adapter that makes an evorl ``Agent`` with its state usable by host collectors."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _TRAINING, _EVALUATION, _LEARNING = range(3)  # each has a stream of keys, the f
 
 
 class JaxHostAgent(HostAgent):
-    """Acts by one compiled call per step, and keeps what a pure agent is handed: its state, keys, a recurrent state.
+    """Host agent that acts by one compiled call per step and stores the pure agent's state, keys and recurrent state.
 
-    What ``agent.compute_actions`` gives beside actions is stored with the step, and of a recurrent agent the
-    ``recurrent_state`` before it. ``agent_info`` is handed to it as ``sample_batch.extras.agent_info``.
+    The policy extras of ``agent.compute_actions`` are stored with each step, and for a recurrent agent the
+    ``recurrent_state`` before the step. The agent gets ``agent_info`` as ``sample_batch.extras.agent_info``.
 
     Args:
-        agent: an agent.
-        agent_state: its state.
-        seed: of its keys.
-        num_envs: B; ``None`` for a single environment.
-        explores: whether ``step`` acts by ``compute_actions``, or as in evaluations by ``evaluate_actions``.
-        update_fn: ``(agent_state, batch, key) -> (metrics, agent_state)``; without it the agent does not learn.
+        agent: evorl agent.
+        agent_state: state of the agent.
+        seed: seed of the random keys.
+        num_envs: number of rows B; ``None`` for a single environment.
+        explores: if True, ``step`` acts by ``compute_actions``, otherwise by ``evaluate_actions``, as in evaluations.
+        update_fn: ``(agent_state, batch, key) -> (metrics, agent_state)``; ``None`` if the agent does not learn.
 
     Attributes:
-        agent_state: the present state.
+        agent_state: current state of the agent.
     """
 
     gives_agent_actions: ClassVar[bool] = True
@@ -61,23 +61,21 @@ class JaxHostAgent(HostAgent):
         self._recurrent_states = [self._zeros(), self._zeros()]
 
     def step(self, obs: Any) -> tuple[Any, Mapping[str, Any]]:
-        """See ``HostAgent.step``."""
         return self._act(obs, _TRAINING, evaluate=not self._explores)
 
     def terminal(self, ended: Any = True) -> None:
-        """See ``HostAgent.terminal``: a recurrent state is zeros again."""
+        """Reset the recurrent state to zeros at the end of an episode, see ``HostAgent.terminal``."""
         self._recurrent_states[_TRAINING] = self._forget(self._recurrent_states[_TRAINING], ended)
 
     def eval_step(self, obs: Any) -> Any:
-        """The action of ``agent.evaluate_actions``."""
+        """Return the action of ``agent.evaluate_actions``."""
         return self._act(obs, _EVALUATION, evaluate=True)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """See ``HostAgent.eval_start``."""
         self._recurrent_states[_EVALUATION] = self._forget(self._recurrent_states[_EVALUATION], started)
 
     def update(self, batch: Any) -> Mapping[str, Any]:
-        """The metrics of ``update_fn``, whose new state is acted by from now on."""
+        """Update the agent's state by ``update_fn``, and return its metrics."""
         if self._update_fn is None:
             return {}
         metrics, self.agent_state = self._update_fn(self.agent_state, batch, self._next_key())
@@ -136,8 +134,8 @@ def _act(
     extras = PyTreeDict({name: value for name, value in entries.items() if value is not None})
     act = agent.evaluate_actions if evaluate else agent.compute_actions
     actions, policy_extras = act(agent_state, SampleBatch(obs=obs, extras=extras), jax.random.fold_in(key, call))
-    if is_single:  # a recurrent state keeps its axis: it comes back as it is
-        kept = {name: value for name, value in policy_extras.items() if name == "recurrent_state"}
+    if is_single:  # the recurrent state keeps its leading axis for the next call
+        recurrent = {name: value for name, value in policy_extras.items() if name == "recurrent_state"}
         actions, policy_extras = jax.tree.map(lambda x: x[0], (actions, policy_extras))
-        policy_extras = policy_extras | kept
+        policy_extras = policy_extras | recurrent
     return actions, policy_extras

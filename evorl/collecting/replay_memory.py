@@ -1,4 +1,4 @@
-"""A replay buffer that keeps its state, for transitions that come as dicts of NumPy arrays, by any names."""
+"""Stateful replay memory on the host, for transitions as dicts of NumPy arrays with any names."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.collecting.host_ring import DrawsAhead, HostRing
 from evorl.config.names import no_such
 from evorl.ops.trees import concatenate_trees, merged, num_rows
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
+from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
-from evorl.replay_buffers.ring import ReplayState, replace_entries, take
+from evorl.replay_buffers.ring import ReplayState, check_batch, replace_entries, take
 from evorl.replay_buffers.sequence import SequenceReplayBuffer
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key, PyTreeDict
 
-_MOST_AT_ONCE = 4096  # rows in one call: what is handed over is padded to few sizes, each of which is compiled
+_ON_HOST = (UniformReplayBuffer, CombinedReplayBuffer)  # sampled by integers only: kept in NumPy arrays
+_MOST_AT_ONCE = 4096  # maximum rows per call; inputs are padded to a few sizes, because each size is compiled
 
 
 class ReplayMemory:
-    """One of evorl's replay buffers with its state, from and to the host.
+    """Wraps one of evorl's replay buffers with its state, and converts between host and device.
 
-    Entries, shapes and types are those of the first transitions. Each batch has ``indices`` besides, int32 ``[N]``, by
-    which ``take`` and ``update`` know its transitions; drawn by priorities also ``weights`` ``[N]``, the greatest 1.
-    Of a buffer of sequences, leaves are ``[N, L, *]``, indices those of first steps, and ``mask`` bool ``[N, L]`` says
-    which steps are stored; ``dones`` say where episodes end inside of a sequence.
+    Uniform and combined buffers are kept in NumPy arrays of this process, others in JAX arrays. Both sample the same
+    transitions as the buffer itself for the same keys. Leaves of a batch from NumPy arrays are strided: fields of one
+    array.
+
+    The first transitions determine entries, shapes and dtypes. Each batch also has ``indices``, int32 ``[N]``, which
+    ``take`` and ``update`` accept, and with prioritized sampling ``weights`` ``[N]`` with maximum 1. With a sequence
+    buffer, leaves are ``[N, L, *]``, ``indices`` refer to first steps, and ``mask``, bool ``[N, L]``, is True for steps
+    that are stored; ``dones`` mark ends of episodes within a sequence.
 
     Args:
-        buffer: how much is kept and how it is drawn, with the number of environments that transitions ``[T, B, ...]``
-            come from; ``num_envs=1`` for transitions ``[N, ...]``.
-        extra_columns: shapes of further entries, by name, which are zeros, float32, where transitions lack them.
-        importance_exponent: of ``weights``, 1 for full correction.
-        seed: of what is drawn.
+        buffer: replay buffer, which determines capacity and sampling. Its ``num_envs`` is B for transitions
+            ``[T, B, ...]``, and 1 for transitions ``[N, ...]``.
+        extra_columns: shapes of additional float32 entries, by name, which are zeros in transitions that lack them.
+        importance_exponent: importance-sampling exponent of ``weights``; 1 is unbiased.
+        seed: seed of sampling.
 
     Attributes:
-        state: what is stored; ``None`` before the first transitions.
+        buffer: the replay buffer.
 
     Raises:
-        TypeError: the buffer draws episodes, which are stored otherwise.
+        TypeError: the buffer samples episodes, which need another storage format.
     """
 
     def __init__(
@@ -57,89 +64,146 @@ class ReplayMemory:
             taken = type(buffer).__name__
             raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
         self.buffer = buffer
-        self.state: ReplayState | None = None
+        self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
+        self._state: ReplayState | HostRing | None = None
         self._extra_columns = {name: tuple(shape) for name, shape in (extra_columns or {}).items()}
         self._importance_exponent = importance_exponent
         self._key = jax.random.key(seed)
+        self._draws_ahead = DrawsAhead(self._key)
         self._num_drawn = 0
         self._num_added = 0  # rows, ever
         self._can_draw = False
 
     def __len__(self) -> int:
-        """Transitions that are stored."""
-        return min(self._num_added, self.buffer.num_rows) * self.buffer.num_envs
+        """Return the number of stored transitions."""
+        return min(self._num_added, self._num_rows) * self._num_envs
+
+    @property
+    def state(self) -> ReplayState | None:
+        """Stored transitions; ``None`` before the first. With a host buffer these are views that later calls change."""
+        return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
     def num_bytes(self) -> int:
-        """Memory of what is stored and of the room for more; 0 before the first transitions."""
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
+        """Allocated memory in bytes, including free capacity; 0 before the first transitions."""
+        if isinstance(self._state, HostRing):
+            return self._state.nbytes
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self._state))
 
     def store(self, transitions: Mapping[str, Any]) -> np.ndarray:
-        """Add transitions, the oldest making room.
+        """Add transitions, evicting the oldest ones if the buffer is full.
 
         Args:
             transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` with several environments.
 
         Returns:
-            Their indices, int32 ``[N]`` or ``[T, B]``; of more than there is room for, those of the newest stay theirs.
+            Their indices, int32 ``[N]`` or ``[T, B]``. If there are more transitions than capacity, only the indices of
+            the newest ones remain valid.
 
         Raises:
-            ValueError: entries, shapes or types are not those of the first transitions.
+            ValueError: entries, shapes or dtypes differ from the first transitions.
         """
-        num_envs, size = self.buffer.num_envs, self.buffer.num_rows
-        batch = self._complete(transitions)
-        if self.state is None:
-            self.state = jax.jit(self.buffer.init)(
-                jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
-            )
-        total, most = num_rows(batch), min(size, _MOST_AT_ONCE)
+        leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
+        if isinstance(self._state, HostRing) and leaves is not None:
+            total = len(leaves[0])
+            self._state.add(leaves)
+        else:
+            total = self._store_converted(self._complete(transitions))
+        indices = self._indices_of_new(total)
+        self._num_added += total
+        return indices
+
+    def _store_converted(self, batch: PyTreeDict) -> int:
+        """Add transitions ``[T, B, ...]`` of any dtypes, which are checked; return T."""
+        if self._state is None:
+            self._state = self._empty(batch)
+        if isinstance(self._state, HostRing):
+            self._state.add(self._host_leaves(self._state, batch))
+        else:
+            self._add_to_device(self._state, batch)
+        return num_rows(batch)
+
+    def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
+        spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
+        if type(self.buffer) in _ON_HOST:
+            return HostRing(self._num_rows, self._num_envs, spec)
+        return jax.jit(self.buffer.init)(spec)
+
+    def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
+        """Return the leaves of ``batch`` ``[T, B, ...]`` for ``HostRing.add``, in the dtypes that are stored."""
+        batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
+        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self._num_rows], batch))
+        leaves = jax.tree.leaves(batch)
+        return [x[:, 0] for x in leaves] if self._num_envs == 1 else leaves
+
+    def _add_to_device(self, state: ReplayState, batch: PyTreeDict) -> None:
+        total, most = num_rows(batch), min(self._num_rows, _MOST_AT_ONCE)
         for start in range(0, total, most):
             part = jax.tree.map(lambda x, a=start: x[a : a + most], batch)
             count = num_rows(part)
             padded = min(1 << (count - 1).bit_length(), most)
             part = jax.tree.map(lambda x, n=padded - count: _with_rows(x, n), part)
-            self.state = _add(self.buffer, self.state, part, np.arange(padded) < count)
-        rows = (self._num_added + np.arange(total)) % size
-        self._num_added += total
-        indices = (rows[:, None] * num_envs + np.arange(num_envs)).astype(np.int32)
-        return indices[:, 0] if num_envs == 1 else indices
+            self._state = state = _add(self.buffer, state, part, np.arange(padded) < count)
+
+    def _indices_of_new(self, total: int) -> np.ndarray:
+        num_envs, size = self._num_envs, self._num_rows
+        first = self._num_added % size
+        rows = np.arange(first, first + total, dtype=np.int32)
+        if first + total > size:
+            rows %= np.int32(size)
+        return rows if num_envs == 1 else rows[:, None] * np.int32(num_envs) + np.arange(num_envs, dtype=np.int32)
 
     def sample(self, batch_size: int, num_batches: int | None = None) -> Any:
-        """Random transitions, with replacement.
+        """Sample random transitions with replacement.
 
         Returns:
-            A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent ones; ``None`` while there
-            is nothing to draw.
+            A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent batches; ``None`` as long as
+            the buffer cannot be sampled.
         """
-        if self.state is None:
+        state, count = self._state, 1 if num_batches is None else num_batches
+        if state is None or self._num_added == 0:
             return None
-        self._can_draw = self._can_draw or bool(self.buffer.num_choices(self.state) > 0)
-        if not self._can_draw:
-            return None
-        call = np.uint32(self._num_drawn)
+        if isinstance(state, HostRing):
+            batches = self._sample_on_host(state, batch_size, count)
+        else:
+            self._can_draw = self._can_draw or bool(self.buffer.num_choices(state) > 0)
+            if not self._can_draw:
+                return None
+            call, exponent = np.uint32(self._num_drawn), self._importance_exponent
+            drawn = jax.device_get(_draw(self.buffer, state, self._key, call, exponent, batch_size, count))
+            batches = [jax.tree.map(lambda x, i=i: np.array(x[i]), drawn) for i in range(count)]
         self._num_drawn += 1
-        drawn = _draw(self.buffer, self.state, self._key, call, self._importance_exponent, batch_size, num_batches or 1)
-        drawn = jax.device_get(drawn)
-        batches = [jax.tree.map(lambda x, i=i: np.array(x[i]), drawn) for i in range(num_batches or 1)]
         return batches[0] if num_batches is None else batches
 
+    def _sample_on_host(self, ring: HostRing, batch_size: int, num_batches: int) -> list[PyTreeDict]:
+        num_envs = self._num_envs
+        indices = self._draws_ahead.integers(self._num_drawn, num_batches, batch_size, ring.size * num_envs)
+        if isinstance(self.buffer, CombinedReplayBuffer):
+            newest = (ring.cursor - 1) % self._num_rows * num_envs
+            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size))
+        return [ring.take(of_batch) for of_batch in indices]
+
     def take(self, indices: Any) -> PyTreeDict:
-        """The transitions, or the sequences, of these indices, ``[N]``.
+        """Return the transitions, or the sequences, at indices ``[N]``.
 
         Raises:
-            ValueError: nothing is stored yet.
+            ValueError: nothing is stored yet, or an index is out of range.
         """
-        return jax.tree.map(np.array, _take(self.buffer, self._stored(), jnp.asarray(indices, jnp.int32)))
+        state, indices = self._stored(), self._checked(indices)
+        if isinstance(state, HostRing):
+            return state.take(indices)
+        return jax.tree.map(np.array, _take(self.buffer, state, indices))
 
     def update(self, changes: Mapping[str, Any]) -> None:
         """Change stored transitions.
 
         Args:
-            changes: ``indices`` ``[N]``; ``errors`` ``[N]``, by which they are drawn from now on; and by name new
-                values of entries, leaves ``[N, ...]``.
+            changes: ``indices`` ``[N]``; optionally ``errors`` ``[N]``, which set their priorities, and new values of
+                entries by name, leaves ``[N, ...]``.
 
         Raises:
-            ValueError: there are no ``indices``, no such entry, no priorities to change, or nothing is stored yet.
+            ValueError: ``indices`` are missing, an entry is unknown, the buffer is not prioritized, or nothing is
+                stored yet.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)
@@ -147,30 +211,45 @@ class ReplayMemory:
             raise ValueError(
                 f"changes of stored transitions name them by indices, as each batch has them; got {sorted(changes)}."
             )
-        state = self._stored()
-        rows, envs = np.divmod(np.asarray(indices, np.int32), np.int32(self.buffer.num_envs))
+        state, indices = self._stored(), self._checked(indices)
+        data = state.state.data if isinstance(state, HostRing) else state.data
         errors = entries.pop("errors", None)
         for name in entries:
-            if name not in state.data:
-                raise ValueError(no_such("entry of stored transitions", name, state.data))
+            if name not in data:
+                raise ValueError(no_such("entry of stored transitions", name, data))
         if errors is not None and not isinstance(self.buffer, PrioritizedReplayBuffer):
             raise ValueError(
                 f"{type(self.buffer).__name__} draws without priorities: errors are for prioritized buffers."
             )
+        entries = _as_stored(entries, data, indices.shape)
+        if isinstance(state, HostRing):
+            state.replace(indices, entries)
+            return
+        rows, envs = np.divmod(indices, np.int32(self._num_envs))
         if entries:
-            state = _replace(state, rows, envs, _as_stored(entries, state.data, rows.shape))
+            state = _replace(state, rows, envs, entries)
         if errors is not None:
             state = _set_priorities(self.buffer, state, rows, envs, np.asarray(errors, np.float32))
-        self.state = state
+        self._state = state
 
-    def _stored(self) -> ReplayState:
-        if self.state is None:
+    def _stored(self) -> ReplayState | HostRing:
+        if self._state is None:
             raise ValueError("nothing is stored yet: store transitions first.")
-        return self.state
+        return self._state
+
+    def _checked(self, indices: Any) -> np.ndarray:
+        """Return indices as int32. Raises ``ValueError`` for an index out of range."""
+        checked, room = np.asarray(indices), self._num_rows * self._num_envs
+        if checked.size and not (checked.min() >= 0 and checked.max() < room):
+            raise ValueError(
+                f"indices of stored transitions are from 0 to {room - 1}, as store and each batch give them; got "
+                f"{checked.min()} to {checked.max()}."
+            )
+        return checked.astype(np.int32)
 
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
-        """With the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
-        num_envs = self.buffer.num_envs
+        """Add the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
+        num_envs = self._num_envs
         batch = jax.tree.map(np.asarray, PyTreeDict(transitions))
         if num_envs == 1:
             batch = jax.tree.map(lambda x: x[:, None], batch)
@@ -182,8 +261,8 @@ class ReplayMemory:
         shape = leading.pop()
         for name, own in self._extra_columns.items():
             batch.setdefault(name, np.zeros((*shape, *own), np.float32))
-        if self.state is not None and batch.keys() != self.state.data.keys():
-            first = self.state.data.keys()
+        first = batch.keys() if self.state is None else self.state.data.keys()
+        if batch.keys() != first:
             raise ValueError(
                 f"transitions have other entries than the first ones: new are {sorted(batch.keys() - first)}, lacking "
                 f"{sorted(first - batch.keys())}. What is not always there is named in extra_columns."
@@ -192,7 +271,7 @@ class ReplayMemory:
 
 
 def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int, ...]) -> dict[str, Any]:
-    """New values of entries as arrays of the stored shapes, leaves ``[*leading, ...]``."""
+    """Convert new values of entries to arrays of the stored shapes, leaves ``[*leading, ...]``."""
 
     def as_stored(name: str) -> Any:
         def convert(storage: jax.Array, new: Any) -> np.ndarray:
@@ -230,7 +309,7 @@ def _draw(
         indices = rows * buffer.num_envs + envs
         others = PyTreeDict(indices=indices)
         if isinstance(buffer, PrioritizedReplayBuffer):
-            # The state of such a buffer has priorities, which no type of ours says.
+            # The state of a prioritized buffer has priorities, which its annotated type lacks.
             weights = buffer.importance_weights(state, rows, envs, exponent)  # pyright: ignore[reportArgumentType]
             others.weights = weights / weights.max()
         return merged(_transitions(buffer, state, indices), others)

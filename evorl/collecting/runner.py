@@ -1,10 +1,8 @@
-"""The loop around an agent of any framework: collect, store, update, evaluate, record."""
+"""Training loop for an agent of any framework: collect, store, update, evaluate, record."""
 
 from __future__ import annotations
 
 import copy
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -19,46 +17,48 @@ from evorl.collecting.transitions import Collected
 from evorl.collecting.vector_collector import VectorCollector
 from evorl.config.names import no_such
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.execution.learning import TrainingDiverged
-from evorl.execution.rows import RunningMeans, describe_evaluation
+from evorl.execution.intervals import EveryIterations
+from evorl.execution.rows import RunningMeans
+from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
 from evorl.metrics import EpisodeStatistics
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.runs.recording import Recorder, RunPlan
-from evorl.types import PyTreeDict
+from evorl.types import PyTreeDict, State
 
 WARM_UP_BY = ("agent", "random")
+_REMEDY = "Try a smaller learning rate, or clip gradients."
 
 
 class Runner:
-    """Trains an agent of any framework in one environment, or in simulators that are stepped together.
+    """Trains an agent of any framework in one environment, or in vectorised simulators.
 
     One iteration is a rollout of ``rollout_length`` steps and, if there is a batch, one call of ``agent.update``.
-    ``step`` gives the batch for a loop of one's own; ``run`` is the whole loop. ``off_policy`` and ``on_policy`` make
+    ``run`` is the whole loop; for a custom loop, ``step`` returns the batch. ``off_policy`` and ``on_policy`` create
     runners.
 
     Args:
-        env: of Gymnasium's interface, or a ``HostVectorEnv``.
+        env: environment with Gymnasium's interface, or a ``HostVectorEnv``.
         agent: see ``HostAgent``.
-        rollout_length: steps, of each row, between two updates.
-        replay: where transitions are kept, and batches are drawn from; without it a batch is the rollout.
-        batch_size: transitions in a batch that is drawn.
-        num_batches: how many are drawn for an update, which is then given a list; ``None`` for one by itself.
-        warm_up: transitions to be stored before the first rollout.
-        warm_up_by: the ``agent`` acts then, or it is at ``random``.
-        burn_in: steps at random before all others, of which nothing is stored: for statistics that an environment
-            gathers.
-        eval_env: where evaluations are played; by default a copy of ``env``.
-        num_steps: steps in a transition, see ``Collector``.
+        rollout_length: steps of each row between two updates.
+        replay: replay memory that stores transitions and samples batches; ``None`` uses the rollouts as batches.
+        batch_size: number of transitions in a sampled batch.
+        num_batches: number of batches sampled per update, passed as a list; ``None`` for a single batch, not in a list.
+        warm_up: number of transitions to store before the first rollout.
+        warm_up_by: actions during the warm-up, of the ``agent`` or at ``random``.
+        burn_in: number of random steps before the warm-up that are not stored, such as for an environment's running
+            statistics.
+        eval_env: environment for evaluations; by default a copy of ``env``.
+        num_steps: number of steps in a transition, see ``Collector``.
         done_means: see ``Collector``.
         info_names: see ``Collector``.
-        transform: changes each batch before it is given to the agent.
-        keep_episodes: of so many episodes of each evaluation the recorder is given every step, see ``EpisodeRecorder``.
-        recorder: is told of the course of ``run``; closing it is up to its owner.
-        seed: of environments, random actions and draws.
+        transform: function applied to each batch before the agent gets it.
+        keep_episodes: number of episodes per evaluation whose steps the recorder gets, see ``EpisodeRecorder``.
+        recorder: receives the progress of ``run``; the runner does not close it.
+        seed: seed of environments, random actions and sampling.
 
     Raises:
-        ValueError: a value cannot work.
-        TypeError: the environment cannot be collected from in this way.
+        ValueError: an argument is invalid.
+        TypeError: the collector of this environment does not support an argument.
     """
 
     def __init__(
@@ -86,13 +86,12 @@ class Runner:
         if warm_up_by not in WARM_UP_BY:
             raise ValueError(no_such("value of warm_up_by", warm_up_by, WARM_UP_BY))
         if warm_up and replay is None:
-            raise ValueError(f"warm_up={warm_up} fills a replay memory, and there is none: leave it 0, or give one.")
+            raise ValueError(f"warm_up={warm_up} needs a replay memory, but replay is None: set warm_up=0, or replay.")
         seeds = np.random.SeedSequence(seed).generate_state(3).tolist()
         make = VectorCollector if isinstance(env, HostVectorEnv) else Collector
         self.collector = make(env, num_steps=num_steps, done_means=done_means, info_names=info_names, seed=seeds[0])
         self.agent = agent
         self.replay = replay
-        self.recorder = recorder or Recorder()
         self._eval_env, self._eval_seed, self._keep_episodes = eval_env, seeds[1], keep_episodes
         self._num_evaluations = 0
         rows = env.num_envs if isinstance(env, HostVectorEnv) else None
@@ -100,8 +99,8 @@ class Runner:
         self._rollout_length, self._batch_size, self._num_batches = rollout_length, batch_size, num_batches
         self._warm_up, self._warm_up_by, self._burn_in = warm_up, warm_up_by, burn_in
         self._transform = transform
-        self._means, self._episode_means = RunningMeans({}), RunningMeans({})
-        self._iterations = 0
+        self._episode_means = RunningMeans({})
+        self._session = RunSession(recorder)
 
     @classmethod
     def off_policy(
@@ -117,7 +116,7 @@ class Runner:
         seed: int = 0,
         **options: Any,
     ) -> Self:
-        """A runner whose batches are drawn from a replay memory: ``replay``, or a uniform one of ``capacity``."""
+        """Create a runner that samples batches from ``replay``, by default a uniform replay memory of ``capacity``."""
         if replay is None:
             rows = env.num_envs if isinstance(env, HostVectorEnv) else 1
             replay = ReplayMemory(UniformReplayBuffer(capacity=capacity, num_envs=rows), seed=seed)
@@ -126,16 +125,16 @@ class Runner:
 
     @classmethod
     def on_policy(cls, env: Any, agent: Any, *, rollout_length: int, **options: Any) -> Self:
-        """A runner whose batches are the rollouts: leaves ``[N, ...]``, or ``[T, B, ...]`` of simulators."""
+        """Create a runner whose batches are the rollouts: leaves ``[N, ...]``, or ``[T, B, ...]`` with simulators."""
         return cls(env, agent, rollout_length=rollout_length, **options)
 
     @property
     def timesteps(self) -> int:
-        """Steps that were taken so far, over all rows."""
+        """Number of steps taken so far, over all rows."""
         return self.collector.timesteps
 
     def prepare(self) -> None:
-        """Burn in and warm up, if that is still to be done; the first ``step`` does it otherwise."""
+        """Run burn-in and warm-up if they are pending; otherwise the first ``step`` runs them."""
         if self._burn_in:
             self.collector.collect(self._random_agent, -(-self._burn_in // self.collector.num_envs))
             self.collector.restart()
@@ -147,11 +146,14 @@ class Runner:
                 length = -(-(self._warm_up - stored) // self.collector.num_envs)
                 stored += self._store(self._collect(agent, min(length, 1000)))
             if agent is not self.agent:
-                self.collector.restart()  # what the agent remembers of an episode, it remembers from its start
+                self.collector.restart()  # an agent with memory must act from the start of its episodes
             self._warm_up = 0
 
     def step(self) -> Any:
-        """One rollout, stored. Returns a batch: drawn, or without replay the rollout; ``None`` if there is none yet."""
+        """Collect and store one rollout, and return a sampled batch, or without replay memory the rollout.
+
+        Returns ``None`` as long as a batch cannot be sampled.
+        """
         self.prepare()
         collected = self._collect(self.agent, self._rollout_length)
         if self.replay is None:
@@ -162,73 +164,93 @@ class Runner:
         return batch if batch is None or self._transform is None else self._transform(batch)
 
     def update(self, batch: Any) -> Mapping[str, Any]:
-        """Let the agent learn from a batch, and change the replay memory as it says. Returns its metrics.
+        """Update the agent with a batch, apply its changes to the replay memory, and return its metrics.
 
         Raises:
             TrainingDiverged: a metric is not finite.
+            ValueError: the agent returns changes, but the runner lacks a replay memory.
         """
-        told = self.agent.update(batch)
-        metrics, changes = told if isinstance(told, tuple) else (told, None)
+        result = self.agent.update(batch)
+        metrics, changes = result if isinstance(result, tuple) else (result, None)
         metrics = {name: float(value) for name, value in (metrics or {}).items()}
-        for name, value in metrics.items():
-            if not math.isfinite(value):
-                raise TrainingDiverged(f"{name} became {value} in iteration {self._iterations + 1:,}.")
+        rows = PyTreeDict({name: np.array([value]) for name, value in metrics.items()})
+        self._session.refuse_divergence(rows, self._session.iterations + 1)
         if changes:
             if self.replay is None:
-                raise ValueError("the agent's update changes stored transitions, and there is no replay memory.")
+                raise ValueError(
+                    "the agent's update returned changes of stored transitions, but the runner has no replay memory: "
+                    "pass replay, or return metrics only."
+                )
             self.replay.update(changes)
         return metrics
 
     def evaluate(self, num_episodes: int) -> PyTreeDict:
-        """``episode_return`` and more of so many episodes, see ``EvaluationMetrics.summary``. Training does not notice.
+        """Evaluate the agent on ``num_episodes`` episodes without affecting the training.
+
+        Returns:
+            ``episode_return`` and further metrics, see ``EvaluationMetrics.summary``.
 
         Raises:
-            ValueError: there is no environment for it.
+            ValueError: ``eval_env`` is not set, and the environment cannot be copied.
         """
         if self._eval_env is None:
             self._eval_env = _copy_of(self.collector.env)
         seed = int(np.random.SeedSequence([self._eval_seed, self._num_evaluations]).generate_state(1)[0])
         self._num_evaluations += 1
-        kept = min(self._keep_episodes, num_episodes)
-        return jax.device_get(play_on_host(self._eval_env, self.agent, num_episodes, seed, kept).summary())
+        keep_steps = min(self._keep_episodes, num_episodes)
+        return jax.device_get(play_on_host(self._eval_env, self.agent, num_episodes, seed, keep_steps).summary())
 
     def run(
         self, num_rollouts: int, *, eval_every: int = 0, eval_episodes: int = 10, log_every: int = 0
     ) -> PyTreeDict | None:
-        """Train for so many rollouts.
+        """Train for ``num_rollouts`` rollouts.
 
         Args:
-            num_rollouts: how many.
-            eval_every: rollouts between two evaluations, of which one is at the start and one at the end; 0 for none.
-            eval_episodes: episodes in each.
-            log_every: rollouts between two rows of metrics; 0 for those with evaluations only.
+            num_rollouts: number of rollouts.
+            eval_every: rollouts between two evaluations, with one at the start and one at the end; 0 disables them.
+            eval_episodes: number of episodes per evaluation.
+            log_every: rollouts between two rows of metrics; 0 logs only rows with evaluations.
 
         Returns:
-            The last evaluation, see ``evaluate``; ``None`` without one.
+            The last evaluation, see ``evaluate``; ``None`` if evaluations are disabled.
         """
         _check_numbers(num_rollouts=num_rollouts, eval_episodes=eval_episodes)
         self.prepare()
+        session = self._session
         steps = self._rollout_length * self.collector.num_envs
         plan = RunPlan(
             name=type(self.agent).__name__,
             total_timesteps=self.timesteps + num_rollouts * steps,
             first_timesteps=self.timesteps,
-            first_iterations=self._iterations,
+            first_iterations=session.iterations,
             num_seeds=1,
             num_devices=1,
         )
-        self.recorder.start(plan)
-        clock = _Clock(self.timesteps)
-        evaluation = self._evaluate_and_write(eval_episodes, clock) if eval_every else None
+        intervals = Intervals(
+            *(EveryIterations(number, session.iterations) if number else None for number in (log_every, eval_every))
+        )
+        rules = SessionRules(
+            intervals, eval_episodes, pace=Pace(self.timesteps), columns=self._episode_means.take, remedy=_REMEDY
+        )
+        session.begin(plan, rules, self.timesteps)
+        evaluation: PyTreeDict | None = None
+
+        def evaluate() -> PyTreeDict:
+            nonlocal evaluation
+            evaluation = self.evaluate(eval_episodes)
+            return PyTreeDict(evaluation)
+
+        if eval_every:
+            session.write_row(session.evaluate(evaluate))
+            session.report_progress()
         for number in range(1, num_rollouts + 1):
             batch = self.step()
-            if batch is not None:
-                self._means.add(PyTreeDict({k: np.array([v]) for k, v in self.update(batch).items()}))
-            self._iterations += 1
-            if eval_every and (number % eval_every == 0 or number == num_rollouts):
-                evaluation = self._evaluate_and_write(eval_episodes, clock)
-            elif log_every and number % log_every == 0:
-                self._write({}, clock)
+            metrics = {} if batch is None else self.update(batch)
+            steps = self.timesteps - session.counted
+            session.advance(1, steps, steps, PyTreeDict({k: np.array([v]) for k, v in metrics.items()}))
+            session.complete_iteration(evaluate, State, is_last=number == num_rollouts)
+        if evaluation is not None:
+            evaluation.pop("episodes", None)
         return evaluation
 
     def _collect(self, agent: Any, length: int) -> Collected:
@@ -242,47 +264,12 @@ class Runner:
             return 0
         return self.replay.store(collected.transitions).size
 
-    def _evaluate_and_write(self, num_episodes: int, clock: _Clock) -> PyTreeDict:
-        started = time.perf_counter()
-        evaluation = self.evaluate(num_episodes)
-        if (episodes := evaluation.pop("episodes", None)) is not None:
-            self.recorder.evaluation(self._iterations, self.timesteps, episodes)
-        row = describe_evaluation(evaluation)
-        row["time/evaluation_seconds"] = time.perf_counter() - started
-        clock.leave_out(row["time/evaluation_seconds"])
-        self._write(row, clock)
-        return evaluation
-
-    def _write(self, evaluated: Mapping[str, float | int], clock: _Clock) -> None:
-        row: dict[str, float | int] = {"iterations": self._iterations, "timesteps": self.timesteps}
-        row |= {**self._means.take(), **self._episode_means.take(), **evaluated}
-        row["time/steps_per_second"] = clock.pace(self.timesteps)
-        row["time/clock"] = time.time()
-        self.recorder.write(row)
-        self.recorder.progress(self.timesteps, row["time/steps_per_second"], row)
-
-
-class _Clock:
-    """Steps per second since the last row, evaluations left out."""
-
-    def __init__(self, timesteps: int) -> None:
-        self._timesteps, self._since = timesteps, time.perf_counter()
-
-    def leave_out(self, seconds: float) -> None:
-        self._since += seconds
-
-    def pace(self, timesteps: int) -> float:
-        now = time.perf_counter()
-        steps, seconds = timesteps - self._timesteps, max(now - self._since, 1e-6)
-        self._timesteps, self._since = timesteps, now
-        return steps / seconds
-
 
 def _statistics(collected: Collected) -> EpisodeStatistics:
-    """Of the episodes that ended, as those of one iteration, ``[1]``."""
+    """Return the statistics of the episodes that ended, as for one iteration, ``[1]``."""
     returns, lengths = collected.episode_returns, collected.episode_lengths
     numbers = (len(returns), returns.sum(), lengths.sum(), returns.min(), returns.max())
-    # Arrays of NumPy, for which the class has the same arithmetic: nothing goes to a device for a row of metrics.
+    # NumPy arrays, which the class supports, avoid transfers to a device.
     return EpisodeStatistics(*(np.array([number], np.float64) for number in numbers))  # pyright: ignore[reportArgumentType]
 
 
@@ -293,7 +280,7 @@ def _check_numbers(**numbers: int) -> None:
 
 
 def _copy_of(env: Any) -> Any:
-    hint = "give the runner an eval_env of its own."
+    hint = "pass a separate eval_env to the runner."
     if isinstance(env, HostVectorEnv):
         raise ValueError(f"simulators cannot be copied for an evaluation: {hint}")
     try:

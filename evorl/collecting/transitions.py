@@ -1,4 +1,4 @@
-"""Steps of host environments as transitions: dicts of NumPy arrays by name, over one step or over several."""
+"""One-step and n-step transitions of host environments, as dicts of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
 DONE_MEANS = ("either", "terminated")
-# Entries of every transition; agents and environments may add any others.
+# Entries of every transition; agents and environments may add others.
 NAMES = ("obs", "actions", "rewards", "next_obs", "dones", "termination", "truncation")
-# What JAX computes in: stored data has these types wherever it goes.
+# JAX's default types, in which data is stored.
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
-
+_TREES = (Mapping, tuple)
+_NUMPY = (np.ndarray, np.generic, bool, int, float)  # types that NumPy stacks without conversion
 _PLAIN = frozenset({int, float, bool, type(None), np.float32, np.float64, np.int32, np.int64, np.bool_})
+_NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # shared: empty arrays are immutable
 
-# Of an environment, or of all rows of a vector environment: observation, action, reward, next observation, termination,
-# truncation, extras. A plain tuple: millions are made, one after another.
+# Step of an environment, or of all rows of a vector environment: observation, action, reward, next observation,
+# termination, truncation, extras. A plain tuple for speed, because millions are created.
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Collected:
-    """What one call of a collector gives.
+    """Result of one call of a collector.
 
     Attributes:
-        transitions: by name, leaves ``[N, ...]``, of a vector environment ``[T, B, ...]``; ``None`` if there is none
-            yet, as where one goes over more steps than were taken.
-        episode_returns: of the episodes that ended, float64 ``[E]``.
-        episode_lengths: of these, in steps, int64 ``[E]``.
-        ended_at: the number of steps that the collector had taken when they ended, int64 ``[E]``.
+        transitions: transitions by name, leaves ``[N, ...]``, of a vector environment ``[T, B, ...]``; ``None`` if none
+            is complete yet, such as an n-step transition after fewer steps.
+        episode_returns: returns of the E episodes that ended, float64 ``[E]``.
+        episode_lengths: lengths of these episodes in steps, int64 ``[E]``.
+        ended_at: total number of steps of the collector at the end of these episodes, int64 ``[E]``.
     """
 
     transitions: PyTreeDict | None
@@ -45,12 +47,12 @@ class Collected:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes that ended."""
+        """Number of episodes that ended."""
         return len(self.episode_returns)
 
 
 def own_copy(value: Any) -> Any:
-    """Return a copy of a value of an environment or agent, which may write into its arrays again."""
+    """Return a copy of a value of an environment or agent, which may reuse its arrays."""
     kind = type(value)
     if kind is np.ndarray:
         return value.copy()
@@ -65,36 +67,47 @@ def own_copies(entries: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def make_collected(transitions: PyTreeDict | None, ended: Sequence[tuple[float, int, int]]) -> Collected:
-    """What was collected, where of each episode that ended its return, its length and when are known."""
-    returns, lengths, ended_at = zip(*ended, strict=True) if ended else ((), (), ())
+    """Build the result from transitions and (return, length, timestep) of each episode that ended."""
+    if not ended:
+        return Collected(transitions, _NO_RETURNS, _NO_COUNTS, _NO_COUNTS)
+    returns, lengths, ended_at = zip(*ended, strict=True)
     return Collected(
         transitions, np.array(returns, np.float64), np.array(lengths, np.int64), np.array(ended_at, np.int64)
     )
 
 
 def check_done_means(done_means: str) -> None:
-    """Raises ``ValueError`` for a meaning of ``dones`` that there is not."""
+    """Raise ``ValueError`` if ``done_means`` is unknown."""
     if done_means not in DONE_MEANS:
         raise ValueError(no_such("meaning of dones", done_means, DONE_MEANS))
 
 
 def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
-    """Steps as arrays by name, with a leading axis of steps; float64 and int64 as float32 and int32.
+    """Stack steps to arrays by name, with a leading axis of steps; convert 64-bit numbers to 32 bits.
 
-    An episode that time and task end at once was ended by the task.
+    If a step both terminates and truncates an episode, it counts as a termination.
 
     Raises:
-        ValueError: steps differ in shape or in their extras, or an extra has the name of an entry of every transition.
+        ValueError: steps differ in shape or in their extras, or an extra has the name of a standard entry.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
-    terminations = np.asarray(termination, np.bool_)
-    truncations = np.asarray(truncation, np.bool_) & ~terminations
+    if termination[0].__class__ is bool and not (any(termination) or any(truncation)):  # most short rollouts
+        terminations, truncations, ends = np.zeros((3, len(steps)), np.bool_)
+    else:
+        terminations, truncations = np.array((termination, truncation), np.bool_)
+        truncations = truncations > terminations
+        ends = terminations | truncations
+    if obs[0].__class__ is np.ndarray is next_obs[0].__class__:  # at once: making an array takes longer than copying it
+        both = _column("obs", obs + next_obs)
+        all_obs, all_next_obs = both[: len(steps)], both[len(steps) :]
+    else:
+        all_obs, all_next_obs = _column("obs", obs), _column("next_obs", next_obs)
     columns = {
-        "obs": _column("obs", obs),
+        "obs": all_obs,
         "actions": _column("actions", actions),
         "rewards": np.asarray(rewards, np.float32),
-        "next_obs": _column("next_obs", next_obs),
-        "dones": terminations | truncations if done_means == "either" else terminations,
+        "next_obs": all_next_obs,
+        "dones": ends if done_means == "either" else terminations,
         "termination": terminations,
         "truncation": truncations,
     }
@@ -105,73 +118,87 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
 
 def _extra_columns(extras: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> dict[str, Any]:
     names = extras[0].keys()
-    for of_step in extras:
-        if of_step.keys() != names:
+    for step_extras in extras:
+        if step_extras.keys() != names:
             raise ValueError(
-                f"extras of every step have the same names; they were {sorted(names)}, then {sorted(of_step)}."
+                f"extras of all steps must have the same names; they were {sorted(names)}, then {sorted(step_extras)}."
             )
-    taken = sorted(names & columns.keys())
-    if taken:
+    conflicts = sorted(names & columns.keys())
+    if conflicts:
         raise ValueError(
-            f"extras called {', '.join(taken)} would stand in the place of a transition's own: rename them."
+            f"extras named {', '.join(conflicts)} would replace a transition's standard entries: rename them."
         )
-    return {name: _column(name, [of_step[name] for of_step in extras]) for name in names}
+    return {name: _column(name, [step_extras[name] for step_extras in extras]) for name in names}
 
 
 def _column(name: str, values: Sequence[Any]) -> Any:
     first = values[0]
-    if isinstance(first, Mapping | tuple):
+    is_array = first.__class__ is np.ndarray
+    if not is_array and isinstance(first, _TREES):
         return jax.tree.map(lambda *leaves: _column(name, leaves), *values)
     try:
-        if not isinstance(first, np.ndarray | np.generic | bool | int | float):
+        if first.__class__ is int and [*map(type, values)].count(int) == len(values):
+            return np.array(values, np.int32)
+        if not is_array and not isinstance(first, _NUMPY):
             values = [np.asarray(value) for value in values]  # of another framework
         array = np.asarray(values)
     except ValueError:
         shapes = sorted({np.shape(value) for value in values})
-        raise ValueError(f"{name} of all steps have one shape, got {shapes}.") from None
+        raise ValueError(f"{name} must have the same shape in all steps, got {shapes}.") from None
+    except OverflowError:
+        raise _beyond(name, np.int32, values) from None
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} are to be numbers, got {array.dtype}, as in {first!r}.")
+        raise ValueError(f"{name} must be numbers, got {array.dtype}, as in {first!r}.")
     narrow = _NARROW.get(array.dtype)
     if narrow is None:
         return array
-    if array.dtype.kind != "f" and array.size and array.max() > np.iinfo(narrow).max:
-        raise ValueError(f"{name} has whole numbers beyond {np.dtype(narrow).name}, as {array.max()}: scale them.")
-    return array.astype(narrow)
+    narrowed = array.astype(narrow)
+    if array.dtype.kind != "f" and (narrowed != array).any():
+        raise _beyond(name, narrow, array.ravel().tolist())
+    return narrowed
+
+
+def _beyond(name: str, dtype: Any, numbers: Sequence[int]) -> ValueError:
+    """Return the error for integers that ``dtype`` cannot hold."""
+    return ValueError(
+        f"{name} has integers beyond the range of {np.dtype(dtype).name}, such as {max(numbers, key=abs)}: scale them."
+    )
 
 
 def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict, int]:
-    """Transitions over ``num_steps`` steps, fewer where an episode ends first; each step starts one.
+    """Form a transition over ``num_steps`` steps from each step; fewer steps at the end of an episode.
 
     Args:
-        columns: consecutive steps of one environment, leaves ``[T, ...]``, as of ``as_columns``.
-        num_steps: rewards in a transition, n.
+        columns: consecutive steps of one environment, leaves ``[T, ...]``, see ``as_columns``.
+        num_steps: number of rewards in a transition, n.
 
     Returns:
-        The transitions that are complete, leaves ``[N, ...]``: ``rewards`` ``[N, n]`` with zeros after the end of an
-        episode, ``num_rewards`` int32 ``[N]`` that says how many there are, ``next_obs`` and flags of the last step,
-        and all else of the first. And how many steps at the end start none yet; to be handed in again with later ones.
+        The complete transitions, leaves ``[N, ...]``: ``rewards`` ``[N, n]`` with zeros after the end of an episode,
+        their number ``num_rewards`` int32 ``[N]``, ``next_obs`` and flags of the last step, and all other entries of
+        the first step. And the number of steps at the end that start no complete transition yet: pass these again
+        together with later steps.
     """
     length = len(columns.rewards)
     first = np.arange(length)
     ends = np.flatnonzero(columns.termination | columns.truncation)
     ends_at = np.append(ends, length + num_steps)[np.searchsorted(ends, first)]
     last = np.minimum(first + num_steps - 1, ends_at)
-    first = first[last < length]  # the others are at the end: no episode ended after them
+    first = first[last < length]  # the others are incomplete
     last = last[: len(first)]
     window = first[:, None] + np.arange(num_steps)  # [N, n]
-    is_in = window <= last[:, None]
+    is_valid = window <= last[:, None]
     transitions = jax.tree.map(lambda x: x[first], columns)
     transitions.update(jax.tree.map(lambda x: x[last], {name: columns[name] for name in NAMES[3:]}))
     transitions.update(
-        rewards=np.where(is_in, columns.rewards[np.minimum(window, length - 1)], np.float32(0.0)),
-        num_rewards=is_in.sum(axis=1, dtype=np.int32),
+        rewards=np.where(is_valid, columns.rewards[np.minimum(window, length - 1)], np.float32(0.0)),
+        num_rewards=is_valid.sum(axis=1, dtype=np.int32),
     )
     return transitions, length - len(first)
 
 
 def as_sample_batch(transitions: Mapping[str, Any]) -> SampleBatch:
-    """Transitions as a ``SampleBatch``: what it has no field for is in ``extras``."""
-    fields = {field.name for field in dataclasses.fields(SampleBatch)}
-    own = {name: value for name, value in transitions.items() if name in fields}
-    extras = PyTreeDict({name: value for name, value in transitions.items() if name not in fields})
-    return SampleBatch(**own, extras=extras)
+    """Convert transitions to a ``SampleBatch``; entries that are not its fields go to ``extras``."""
+    names = {field.name for field in dataclasses.fields(SampleBatch)}
+    fields = {name: value for name, value in transitions.items() if name in names}
+    extras = PyTreeDict({name: value for name, value in transitions.items() if name not in names})
+    return SampleBatch(**fields, extras=extras)

@@ -1,4 +1,4 @@
-"""Collecting from simulators that are stepped together, by an agent of any framework."""
+"""Collector of transitions from vectorised simulators, for agents of any framework."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ from evorl.envs.host.seed_bits import fold_seeds
 
 
 class VectorCollector:
-    """Steps simulators, each of whose rows starts a new episode after the end of one; ``next_obs`` is what ended it.
+    """Steps vectorised simulators; a row starts a new episode after the end of one.
+
+    ``next_obs`` is the true next observation, also at the end of an episode.
 
     Args:
-        env: the simulators.
-        num_steps: 1.
+        env: simulators.
+        num_steps: number of steps in a transition, must be 1.
         done_means: see ``Collector``.
         info_names: entries of ``info`` to store, arrays ``[B, ...]``.
-        seed: of the seeds of all episodes.
+        seed: seed from which the seeds of all episodes are derived.
 
     Attributes:
-        timesteps: steps that were taken so far, over all rows.
+        timesteps: number of steps taken so far, over all rows.
 
     Raises:
         TypeError: ``num_steps`` is not 1.
-        ValueError: there is no such meaning of ``dones``.
+        ValueError: ``done_means`` is unknown.
     """
 
     num_waiting = 0
@@ -55,8 +57,8 @@ class VectorCollector:
         check_done_means(done_means)
         if num_steps != 1:
             raise TypeError(
-                f"transitions of a vector environment are over one step, got num_steps={num_steps}: collect from a "
-                "single environment, or put steps together where they are drawn (evorl.replay_buffers.n_step)."
+                f"num_steps must be 1 for a vector environment, got {num_steps}: collect from a single environment, or "
+                "form n-step transitions when sampling (evorl.replay_buffers.n_step)."
             )
         self.env = env
         self.timesteps = 0
@@ -69,24 +71,25 @@ class VectorCollector:
 
     @property
     def num_envs(self) -> int:
-        """Steps of environments in one step of the collector."""
+        """Number of environment steps per step of the collector."""
         return self.env.num_envs
 
     def restart(self) -> None:
-        """Leave the running episodes: the next step starts others."""
+        """Abandon the running episodes: the next step starts others."""
         self._obs = None
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
-        """Take so many steps of every row; transitions have leaves ``[length, B, ...]``.
+        """Take ``length`` steps in every row; transitions have leaves ``[length, B, ...]``.
 
         Args:
             agent: see ``HostAgent``.
-            length: steps of each row.
-            agent_info: given to the agent, and stored with each step, under this name; leaves ``[B, ...]``.
+            length: number of steps of each row.
+            agent_info: information that the agent gets as ``agent_info``, and that is stored with each step; leaves
+                ``[B, ...]``.
 
         Raises:
             TypeError: the agent lacks a method.
-            ValueError: steps do not fit together, see ``as_columns``.
+            ValueError: steps are inconsistent, see ``as_columns``.
             HostEnvError: a simulator failed.
         """
         act, complete = calls_of(agent, self._info_names, agent_info)
@@ -95,7 +98,7 @@ class VectorCollector:
             steps, ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
         except BaseException as error:
-            self.restart()  # where the simulators are now is unknown
+            self.restart()  # the state of the simulators is unknown
             refuse_exit(error, f"the simulators or the agent, after {self.timesteps} steps,")
             raise
 
@@ -107,7 +110,7 @@ class VectorCollector:
         terminal: Callable[[Any], None],
         length: int,
     ) -> tuple[list[Step], list[tuple[float, int, int]]]:
-        """The steps, and of the episodes that ended return, length and when."""
+        """Take steps; return them, and (return, length, timestep) of each episode that ended."""
         steps: list[Step] = []
         ended: list[tuple[float, int, int]] = []
         obs = self._start() if self._obs is None else self._obs
@@ -140,10 +143,10 @@ class VectorCollector:
         return rows_where(is_over, start, next_obs)
 
     def _draw_seeds(self) -> np.ndarray:
-        """One for every row, whether it is used or not: a row's seeds do not depend on how long others play."""
+        """Return a seed per row, used or not, so that a row's seeds do not depend on the other rows' episodes."""
         return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
 
 
 def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
-    """Rows of ``on_true`` where ``mask``, bool ``[B]``, holds, of ``on_false`` elsewhere; NumPy arrays ``[B, ...]``."""
+    """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is True, else of ``on_false``; arrays ``[B, ...]``."""
     return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)

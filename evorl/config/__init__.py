@@ -1,1 +1,1 @@
-"""From a config to values and nodes: names with their nearest, values by annotation and range, nested nodes."""
+"""Reading of configs: suggestions for unknown names, values checked by annotation and range, nested nodes."""

@@ -1,4 +1,4 @@
-"""Settings and paths as command lines have them; lines that messages propose can be pasted into a shell."""
+"""Formatting of settings and paths for command lines, so that suggested commands can be pasted into a shell."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 
 def as_arguments(settings: Mapping[str, str | Path]) -> str:
-    """Return settings as ``name=value`` words of a shell's command line, each quoted where the shell needs it."""
+    """Return settings as ``name=value`` arguments of a shell command, each quoted if necessary."""
     return " ".join(shlex.quote(f"{name}={value}") for name, value in settings.items())
 
 
 def describe_setting(setting: Mapping[str, Any]) -> str:
-    """Return a setting of a sweep or search for a person: ``name=value`` pairs, not quoted for a shell."""
+    """Return a setting of a sweep or search as ``name=value`` pairs for display, without shell quoting."""
     return " ".join(f"{name}={value}" for name, value in setting.items())
 
 
 def shell_word(word: str | Path) -> str:
-    """Return one word of a shell's command line, quoted where the shell needs it."""
+    """Return one argument of a shell command, quoted if necessary."""
     return shlex.quote(str(word))
 
 
 def user_path(text: str | Path) -> Path:
-    """Return a path that a user wrote, with ``~`` at its start as the home folder; ``~name`` of no user stays."""
+    """Return a user's path with a leading ``~`` or ``~name`` expanded; names of unknown users are left unchanged."""
     return Path(os.path.expanduser(text))

@@ -1,4 +1,4 @@
-"""What every setting of a config means, from the docstrings of the classes that it describes."""
+"""Descriptions of the settings of a config, from the docstrings of the classes that it describes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Setting = tuple[str, Any, str]
 
 
 def explanations(cls: type) -> dict[str, str]:
-    """What the fields of a class and its bases are, one sentence each, from the sections of their docstrings."""
+    """Return the descriptions of the fields of a class and its bases, from the sections of their docstrings."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         doc = inspect.cleandoc(vars(base).get("__doc__") or "") + "\n"
@@ -27,12 +27,12 @@ def explanations(cls: type) -> dict[str, str]:
 
 
 def explained(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
-    """Path, value and meaning of every setting of a config that describes ``cls``; those of a node come after itself.
+    """Yield path, value and description of every setting of a config; a nested node comes before its settings.
 
     Args:
-        cls: a class of nodes.
-        config: as ``completed`` gives it.
-        above: the path of the config, with a dot at its end.
+        cls: class of the node that the config describes.
+        config: complete config, see ``completed``.
+        above: path of the config, with a trailing dot.
     """
     texts, hints = explanations(cls), field_types(cls)
     if (parts := getattr(cls, "part_settings", None)) is not None:
@@ -49,6 +49,6 @@ def explained(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator
 
 
 def _plain(text: str) -> str:
-    """A docstring's sentence as a comment."""
+    """Convert a description from a docstring to the text of a comment."""
     text = " ".join(text.split()).replace("``None``", "null").replace("``", "")
     return text.removesuffix(".")

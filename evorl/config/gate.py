@@ -1,17 +1,17 @@
-"""The gate: every text that becomes code passes it.
+"""Gate that checks every text before it becomes code.
 
-A setting may name code: a workflow, the factory of an environment, ``package:Env-v0`` of Gymnasium. A place that turns
-the text into a module, a function or a class calls ``admit`` first. ``load_named`` of ``evorl.config.names`` does so
-itself, and a test fails for every place in the package that bypasses the gate.
+A setting may name code: a workflow, the factory of an environment, ``package:Env-v0`` of Gymnasium. Code that turns the
+text into a module, a function or a class must call ``admit`` first. ``load_named`` of ``evorl.config.names`` calls it,
+and a test fails for code in the package that bypasses the gate.
 
 Text that users write themselves is admitted. While an untrusted source is open (``distrust``: the config of a run
-folder, a sweep, the config that a server hands out), a text is admitted only if evorl ships what it names for that
-setting, or if the user gave the same text (``grant``).
+folder, a sweep, the config that a server sends), a text is admitted only if it names something that evorl ships for
+that setting, or if the user passed the same text (``grant``).
 
-A restriction holds for the whole process, in every thread, until the ``scope`` that it was opened in ends, or until the
-process ends where there is no scope. Processes that are started meanwhile inherit it by the environment variable
-``VARIABLE``, and do not import modules from their working directory, which may be the stranger's folder. A process that
-cannot read the variable admits nothing.
+A restriction applies to all threads of the process, until the end of the ``scope`` in which it was opened, or of the
+process if it was opened outside a scope. Processes that are started meanwhile inherit it by the environment variable
+``VARIABLE``, and do not import modules from their working directory, which may be an untrusted folder. A process that
+cannot parse the variable admits nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "EVORL_DISTRUSTED"
-_SAFE_PATH = "PYTHONSAFEPATH"  # Python: the working directory is not searched for modules
-_DATA_SETS = "minari:"  # prefix of the name of a data set, which is read as numbers
+_SAFE_PATH = "PYTHONSAFEPATH"  # with this variable Python does not search the working directory for modules
+_MARK = "evorl read this from: "  # prefix of the flag of an OmegaConf node; its source follows
 
 
 class ForeignCodeError(ValueError):
-    """A text from an untrusted source names code outside evorl; the message says what to do."""
+    """Raised for a text from an untrusted source that names code outside evorl; the message has the remedy."""
 
 
 class _Scope:
-    """The sources that were opened in a scope, and the texts that the user gave in it."""
+    """Untrusted sources that were opened in a scope, and texts that the user granted in it."""
 
     def __init__(self, sources: Iterable[str] = (), grants: Iterable[str] = ()) -> None:
         self.sources = list(sources)
@@ -46,7 +46,7 @@ class _Scope:
 
 
 def _inherited(described: str) -> list[_Scope]:
-    """Return the scopes that ``carried`` described."""
+    """Return the scopes in a description made by ``carried``."""
     if not described:
         return []
     try:
@@ -56,15 +56,16 @@ def _inherited(described: str) -> list[_Scope]:
 
 
 _lock = threading.RLock()
-_without_end = _Scope()  # what is opened outside of any scope
+_without_end = _Scope()  # sources and grants outside of any scope
 _scopes = [_without_end, *_inherited(os.environ.get(VARIABLE, ""))]
 _current: ContextVar[_Scope | None] = ContextVar("gate", default=None)
 _variables_before: dict[str, str | None] | None = None
+_stored_texts: dict[str, set[str]] = {}  # texts of marked configs, by their source
 
 
 @contextlib.contextmanager
 def scope() -> Iterator[None]:
-    """End restrictions and grants with the context. A scope inside another one is part of it."""
+    """Limit restrictions and grants to the context. A nested scope is part of the outer one."""
     if _current.get() is not None:
         yield
         return
@@ -82,10 +83,10 @@ def scope() -> Iterator[None]:
 
 
 def distrust(source: str) -> None:
-    """Admit only what evorl ships, and what the user gave, from now on.
+    """Open an untrusted source: from now on admit only code that evorl ships, and texts that the user granted.
 
     Args:
-        source: that may be a stranger's, for messages: ``"the config in runs/theirs"``.
+        source: description of the source for messages, such as ``"the config in runs/theirs"``.
     """
     with _lock:
         opened = _current.get() or _without_end
@@ -95,46 +96,97 @@ def distrust(source: str) -> None:
 
 
 def grant(texts: Any) -> None:
-    """Admit texts that the user gave: every text in a value, a list or a mapping."""
+    """Admit texts from the user: every string in a value, a list or a mapping."""
     with _lock:
         (_current.get() or _without_end).grants.update(texts_in(texts))
         _publish()
 
 
+def mark_untrusted(config: Any, source: str) -> Any:
+    """Mark a config that was read from an untrusted source, and return it.
+
+    ``distrusting`` restricts objects that are built from it. Copies, merged configs and parts of a marked config are
+    also marked; plain dicts made from it are not.
+
+    Args:
+        config: an OmegaConf node.
+        source: description of the source, for messages.
+    """
+    from omegaconf import OmegaConf
+
+    with _lock:
+        _stored_texts.setdefault(source, set()).update(texts_in(OmegaConf.to_container(config)))
+    config._set_flag(f"{_MARK}{source}", True)
+    return config
+
+
+@contextlib.contextmanager
+def distrusting(config: Any) -> Iterator[None]:
+    """Restrict the gate within the context if the config, or a config that contains it, was marked untrusted.
+
+    Texts that the user has changed since it was read are admitted.
+    """
+    sources = _sources_of(config)
+    if not sources:
+        yield
+        return
+    with scope():
+        for source in sources:
+            distrust(source)
+        texts = texts_in(_plain(config))
+        grant(list(texts - set().union(*(_stored_texts.get(source, texts) for source in sources))))
+        yield
+
+
+def _sources_of(node: Any) -> list[str]:
+    sources = []
+    while type(node).__module__.startswith("omegaconf"):
+        flags = node._metadata.flags or {}
+        sources += [flag.removeprefix(_MARK) for flag, is_set in flags.items() if is_set and flag.startswith(_MARK)]
+        node = node._get_parent()
+    return sources
+
+
+def _plain(node: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(node)
+
+
 def is_granted(text: str) -> bool:
-    """Return whether the user gave this text in the current scope."""
+    """Return True if the user granted this text in the current scope."""
     return text in (_current.get() or _without_end).grants
 
 
 def is_restricted() -> bool:
-    """Return whether an untrusted source is open."""
+    """Return True if an untrusted source is open."""
     return any(opened.sources for opened in _scopes)
 
 
 def carried() -> str:
-    """Return the restrictions in force, for ``carry_on`` in a process that does not inherit variables."""
+    """Return the active restrictions, for ``carry_on`` in a process that does not inherit variables."""
     scopes = [[opened.sources, sorted(opened.grants)] for opened in _scopes if opened.sources]
     return json.dumps(scopes) if scopes else ""
 
 
 def carry_on(described: str) -> None:
-    """Take over the restrictions of another process, for the rest of this one."""
+    """Apply the restrictions of another process until the end of this one."""
     with _lock:
         _scopes.extend(_inherited(described))
         _publish()
 
 
 def admit(text: str, setting: str, shipped: str | None = None) -> None:
-    """Let a text become code, or refuse it. Call it before anything is imported.
+    """Raise an error if a text must not become code. Call it before anything is imported.
 
     Args:
-        text: that names code, or a folder with programs.
-        setting: that has this value, for messages.
-        shipped: the package of evorl whose members any source may name in this setting; ``None`` for none.
+        text: text that names code, or a folder with programs.
+        setting: name of the setting with this value, for messages.
+        shipped: package of evorl whose members any source may name in this setting; ``None`` for none.
 
     Raises:
-        ForeignCodeError: an untrusted source is open, evorl does not ship what the text names, and the user did not
-            give it.
+        ForeignCodeError: an untrusted source is open, evorl does not ship the named code for this setting, and the user
+            did not grant the text.
     """
     if shipped is not None and is_of(text, shipped):
         return
@@ -148,14 +200,14 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
 
 
 def admit_arguments(arguments: Any, setting: str) -> None:
-    """Let arguments reach another library, which may execute or import what a text among them names.
+    """Check arguments for another library, which may execute or import code that they name.
 
     EnvPool starts the program at ``vzd_path``, ViZDoom reads that path from the file of ``level``, and Gymnasium's
-    compatibility environments import modules. Therefore texts that name code or a file pass the gate.
+    compatibility environments import modules. Therefore strings that name code or a file must pass the gate.
 
     Args:
         arguments: a value, a list or a mapping.
-        setting: that has this value, for messages.
+        setting: name of the setting with this value, for messages.
 
     Raises:
         ForeignCodeError: see ``admit``.
@@ -167,24 +219,24 @@ def admit_arguments(arguments: Any, setting: str) -> None:
 
 
 def is_of(text: str, package: str) -> bool:
-    """Return whether a dotted name, or ``module:name``, belongs to a member of a package."""
+    """Return True if a dotted name, or ``module:name``, belongs to a member of a package."""
     return text.partition(":")[0].startswith(f"{package}.")
 
 
 def names_code(text: str) -> bool:
-    """Return whether a text has the form of names of functions and classes, ``module:name``."""
+    """Return True if a text has the form of a function's or class's name, ``module:name``."""
     module, colon, name = text.partition(":")
     is_path = len(module) == 1 and name[:1] in ("/", "\\")  # C:\data
-    return bool(module and colon and name) and not is_path and not text.startswith(_DATA_SETS)
+    return bool(module and colon and name) and not is_path
 
 
 def names_file(text: str) -> bool:
-    """Return whether a text is a path with a folder in it."""
+    """Return True if a text is a path with a folder in it."""
     return "/" in text or "\\" in text
 
 
 def _is_file(text: str) -> bool:
-    """Return whether a file or folder of this name exists, such as in a stranger's working directory."""
+    """Return True if a file or folder with this name exists, such as in an untrusted working directory."""
     try:
         return bool(text) and Path(text).exists()
     except (OSError, ValueError):  # too long, or with a null byte
@@ -192,7 +244,7 @@ def _is_file(text: str) -> bool:
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted paths and values of nested mappings and lists; an empty one is a leaf ``None``."""
+    """Yield dotted paths and values of nested mappings and lists; an empty container yields ``None``."""
     if isinstance(node, Mapping | list | tuple):
         entries = node.items() if isinstance(node, Mapping) else enumerate(node)
         for key, value in entries:
@@ -204,12 +256,12 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def texts_in(value: Any) -> set[str]:
-    """Return every text in a value, a list or a mapping."""
+    """Return every string in a value, a list or a mapping."""
     return {leaf for _, leaf in leaves(value) if isinstance(leaf, str)}
 
 
 def _publish() -> None:
-    """Pass the restrictions, or none, to processes that are started from now on."""
+    """Set the environment variables by which new processes inherit the restrictions, or reset them."""
     global _variables_before
     if described := carried():
         if _variables_before is None:

@@ -1,4 +1,4 @@
-"""What a name was perhaps meant to be: for errors in words."""
+"""Lookup of names in configs: suggestions for unknown names, and imports of code that settings name."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from evorl.config.gate import ForeignCodeError, admit
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 OWN_MODULES: set[str] = set()  # modules outside evorl that settings named
-_LISTED = 12  # so many names are told beside the nearest one
-_MEANT = 3  # so many that mean the same
+_LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
+_MEANT = 3  # maximum number of suggested synonyms
 
 
 def did_you_mean(name: object, valid: Iterable[object]) -> str:
-    """`` Did you mean 'relu'?`` for the nearest valid name, with a leading space; empty if none is near.
+    """Return `` Did you mean 'relu'?`` for the closest valid name, with a leading space; empty if none is close.
 
-    A name that means the same is nearest: ``discount`` for ``gamma``. Capitals do not count. The nearest dotted name is
-    one with the same last part, if there is any. For a setting of other systems that has no counterpart here, the text
-    says what to do instead.
+    Synonyms have precedence: ``discount`` for ``gamma``. Case is ignored. Dotted names with the same last part are
+    closer than others. For a setting of other libraries without a counterpart here, the text is advice on what to do
+    instead.
     """
     options = [str(option) for option in valid]
     if remark := load("evorl.config.other_words:remark_on")(str(name)):
         return f" {remark}"
-    if meant := load("evorl.config.other_words:called_here")(str(name), options):
-        return f" Did you mean {' or '.join(map(repr, meant[:_MEANT]))}?"
-    folded = {option.lower(): option for option in options if option != str(name)}
-    wrong = str(name).lower()
-    same_end = [option for option in folded if option.rpartition(".")[2] == wrong.rpartition(".")[2]]
-    near = difflib.get_close_matches(wrong, same_end or folded, n=1, cutoff=0.0 if same_end else 0.6)
-    return f" Did you mean {folded[near[0]]!r}?" if near else ""
+    if synonyms := load("evorl.config.other_words:called_here")(str(name), options):
+        return f" Did you mean {' or '.join(map(repr, synonyms[:_MEANT]))}?"
+    lowercase = {option.lower(): option for option in options if option != str(name)}
+    unknown = str(name).lower()
+    same_end = [option for option in lowercase if option.rpartition(".")[2] == unknown.rpartition(".")[2]]
+    closest = difflib.get_close_matches(unknown, same_end or lowercase, n=1, cutoff=0.0 if same_end else 0.6)
+    return f" Did you mean {lowercase[closest[0]]!r}?" if closest else ""
 
 
 def no_such(what: str, name: object, valid: Iterable[object]) -> str:
-    """``there is no torso 'natur'. Did you mean 'nature'? There are: minatar, nature.``
+    """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? There are: ...``
 
-    Of dotted names those beside the wrong one are told; of many names only the nearest one, if there is one.
+    It lists the valid names, of dotted names only those at the same level. If there are many names and one is close,
+    the message has only the suggestion.
     """
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
@@ -54,10 +55,10 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
 
 
 def load(path: str) -> Any:
-    """Import the module of ``"package.module:name"``, unless it is imported already, and return the member.
+    """Import the module of ``"package.module:name"`` and return the member.
 
-    A base class or a factory can thus list its variants without importing them. The path comes from the code; for paths
-    in settings use ``load_named``.
+    A base class or a factory can thus list its variants without importing them. The path must be a constant in the
+    code; for paths in settings use ``load_named``.
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -68,12 +69,12 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
 
     Args:
         path: value of the setting, ``"package.module:function"``.
-        setting: its name, for messages.
+        setting: name of the setting, for messages.
         shipped: package of evorl whose functions any source may name in this setting; ``None`` for none.
 
     Raises:
-        ValueError: ``path`` is not like ``"package.module:function"``, or names nothing that can be called.
-        ForeignCodeError: it comes from an untrusted source. Nothing is imported then.
+        ValueError: ``path`` is not like ``"package.module:function"``, or does not name a callable.
+        ForeignCodeError: the path comes from an untrusted source; nothing is imported.
     """
     module_name, colon, name = str(path).partition(":")
     if not (isinstance(path, str) and module_name and colon and name):
@@ -91,11 +92,11 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
     """Import the module that a setting names.
 
     Args:
-        module_name: of the module; the gate has admitted it.
-        setting: with its value, for messages.
+        module_name: name of the module; the gate has admitted it.
+        setting: the setting with its value, for messages.
 
     Raises:
-        ValueError: there is no such module, or an error ends its import; the message has the error and its place.
+        ValueError: the module does not exist, or its import fails; the message has the error and its place.
     """
     try:
         module = importlib.import_module(module_name)
@@ -108,7 +109,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
                 f"{setting}: Python finds no module {missing!r}. Put the folder that holds it on PYTHONPATH, or "
                 "install it."
             ) from error
-        # A module of evorl that lacks a package says so itself.
+        # A module of evorl reports a missing package itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise ValueError(f"{setting}: the module {module_name} cannot be imported: {describe_error(error)}") from error
@@ -140,32 +141,34 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
 
     Args:
         path: value of the setting.
-        setting: its name, for messages.
+        setting: name of the setting, for messages.
         shipped: see ``load_named``.
 
     Raises:
-        ValueError: there is no such class.
-        ForeignCodeError: the path comes from an untrusted source. Nothing is imported then.
+        ValueError: the class cannot be imported.
+        ForeignCodeError: the path comes from an untrusted source; nothing is imported.
     """
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")
     try:
         return getattr(_import_for(module_name, f"{setting}={path}"), class_name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{setting}={path!r} names no class that can be imported: {error}") from error
+        raise ValueError(
+            f"{setting}={path!r} names no class that can be imported ({error}): use the form package.module.Class."
+        ) from error
 
 
 @contextlib.contextmanager
 def missing_in_words(what: str, module: str, install: str | None = None) -> Iterator[None]:
-    """Within: that a package is not installed is told with what needs it, and the line that installs it.
+    """Replace the error for a missing optional package by a message with the command that installs it.
 
     Args:
-        what: needs it, a plural.
-        module: by which it is imported.
-        install: what is installed for it, by default a package of that name.
+        what: feature that needs the package, in the plural.
+        module: name of the module that is imported.
+        install: requirement to install, by default a package with the module's name.
 
     Raises:
-        ImportError: instead of the error that this module is not found; that of another one stays as it is.
+        ImportError: the module is not installed. Errors for other modules are not changed.
     """
     try:
         yield
@@ -179,7 +182,7 @@ def missing_in_words(what: str, module: str, install: str | None = None) -> Iter
 
 
 def load_all(package: str) -> list[str]:
-    """The names of the modules of a package, all of which are imported now."""
+    """Import all modules of a package and return their names."""
     modules = [f"{package}.{module.name}" for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
     for module in modules:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Nodes from mappings: nested mappings become the nodes their fields are annotated with, unknown names are refused."""
+"""Construction of nodes from mappings: nested mappings become nodes, unknown names raise errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from evorl.config.names import load_named, no_such
 from evorl.config.own_parts import is_own_name, own_class
-from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types
+from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types, plain
 from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeDict, PyTreeNode
 
@@ -17,41 +17,43 @@ Node = TypeVar("Node", bound=PyTreeNode)
 
 
 def node_from_config(
-    cls: type[Node], config: Mapping[str, Any] | None, where: str, default: Node | None = None, **given: Any
+    cls: type[Node], config: Mapping[str, Any] | None, where: str, default: Node | None = None, **fixed: Any
 ) -> Node:
-    """A node whose fields are read from a mapping.
+    """Build a node whose fields are read from a mapping.
 
     Args:
-        cls: of the node.
-        config: settings by name.
-        where: the mapping's path, for messages.
-        default: a node whose values count where the mapping is silent, instead of the class's.
-        **given: fields that the mapping may not hold.
+        cls: class of the node.
+        config: settings by name; ``None`` is empty.
+        where: path of the mapping, for messages.
+        default: node whose values are the defaults, instead of the class's.
+        **fixed: values of fields that are not settings, and which the mapping must not contain.
 
     Raises:
-        ValueError: a key is no field of the node, with the nearest valid name; or a field that needs a value has none.
+        ValueError: a key is unknown (the message suggests the closest valid one), or a required field is missing.
     """
     config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
+    check_names(config, {field.name for field in fields} - set(fixed), f"key of {where}")
     for field in fields:
-        needed = default is None and field.init and default_of(field) is dataclasses.MISSING
-        if needed and field.name not in {*config, *given}:
-            raise ValueError(f"{where}.{field.name} is missing: give it a value.")
-    values = {**fields_from_config(cls, config, where, default), **given}
+        required = default is None and field.init and default_of(field) is dataclasses.MISSING
+        if required and field.name not in {*config, *fixed}:
+            raise ValueError(f"{where}.{field.name} is missing: set it to a value.")
+    values = {**fields_from_config(cls, config, where, default), **fixed}
     return cls(**values) if default is None else default.replace(**values)
 
 
 def fields_from_config(
     cls: type[PyTreeNode], config: Mapping[str, Any], where: str, default: PyTreeNode | None = None
 ) -> dict[str, Any]:
-    """Values for the fields of ``cls``: nested mappings become the node their field is annotated with, or the variant
-    of it that they name, where it has a method ``variant(config, where) -> (class, config)``. A name by itself is short
-    for a mapping that holds nothing else; ``float | Schedule`` reads a number or a mapping. What a nested mapping
-    leaves out is as in the field's default.
+    """Read values for the fields of ``cls`` from a mapping.
+
+    A nested mapping becomes a node of the class that annotates its field, or of the variant that it names if that class
+    has a method ``variant(config, where) -> (class, config)``. A string abbreviates a mapping that has only a ``name``.
+    ``float | Schedule`` accepts a number or a mapping. Missing settings of nested mappings have the values of the
+    field's default.
 
     Raises:
-        ValueError: a value is not of the type of its field, or out of the range that the class declares.
+        ValueError: a value has the wrong type, or is out of the range that the class declares.
     """
     annotations = field_types(cls)
     ranges = declared_ranges(cls)
@@ -73,17 +75,17 @@ def fields_from_config(
             values[name] = value
         else:
             kind, settings = described_node(nested, value, path)
-            usual = default_of(fields[name]) if default is None else getattr(default, name)
-            values[name] = node = node_from_config(kind, settings, path, usual if type(usual) is kind else None)
+            base = default_of(fields[name]) if default is None else getattr(default, name)
+            values[name] = node = node_from_config(kind, settings, path, base if type(base) is kind else None)
             if isinstance(node, Schedule):
                 _check_ends(node, path, ranges.get(name))
     return values
 
 
 def _check_ends(schedule: Schedule, path: str, within: str | None) -> None:
-    """Raise ``ValueError`` unless a schedule keeps to its setting's interval; it may end at the lower bound.
+    """Raise ``ValueError`` if start or end of a schedule are outside the interval of the setting.
 
-    The ends of an exponential schedule are positive.
+    The end may equal an open lower bound. Start and end of an exponential schedule must be positive.
     """
     checked_value(schedule.start, float, f"{path}.start", within)
     checked_value(schedule.end, float, f"{path}.end", within and f"[{within[1:]}")
@@ -91,17 +93,17 @@ def _check_ends(schedule: Schedule, path: str, within: str | None) -> None:
         if getattr(schedule, name) <= 0.0:
             raise ValueError(
                 f"{path}.{name} must be above 0 for kind=exponential, which multiplies by a constant factor; got "
-                f"{getattr(schedule, name):g}. Give a small positive number, or choose kind=linear."
+                f"{getattr(schedule, name):g}. Use a small positive number, or choose kind=linear."
             )
 
 
 def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type[PyTreeNode], Mapping[str, Any]]:
-    """The class that a mapping, or a name by itself, describes, ``cls`` or a variant of it; and the mapping.
+    """Return the class that a mapping or a name describes, ``cls`` or a variant, and the settings of the class.
 
-    A variant may be a class of the user's own that inherits from ``cls``, with ``name: package.module:Class``.
+    A variant may be a user-defined subclass of ``cls``, with ``name: package.module:Class``.
 
     Raises:
-        ValueError: it is neither a mapping nor a name, or there is no such variant.
+        ValueError: ``config`` is neither a mapping nor a name, or the variant is unknown.
     """
     variant = getattr(cls, "variant", None)
     is_name = isinstance(config, str) and (has_name(cls) or is_own_name(config))
@@ -112,33 +114,24 @@ def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type
 
 
 def has_name(cls: type[PyTreeNode]) -> bool:
-    """Whether a name by itself is short for a mapping that holds nothing else."""
+    """Return True if a string may abbreviate a mapping that has only a ``name``."""
     return hasattr(cls, "variant") or "name" in field_types(cls)
 
 
 def default_of(field: dataclasses.Field) -> Any:
-    """What a field is by default; ``dataclasses.MISSING`` if it needs a value."""
+    """Return the default value of a field; ``dataclasses.MISSING`` if a value is required."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """A config as plain dicts, lists and scalars, interpolations resolved."""
-    if type(config).__module__.startswith("omegaconf"):
-        from omegaconf import OmegaConf
-
-        return OmegaConf.to_container(config, resolve=True)  # pyright: ignore[reportReturnType]
-    return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
-
-
 def _is_plain(value: Any, annotation: Any) -> bool:
-    """Whether the value is for a member of a union that is no node: ``None``, or a number for ``float | Schedule``."""
+    """Return True if a value belongs to a union's member that is not a node: ``None``, or a number for a ``float``."""
     members = typing.get_args(annotation)
     return (value is None and type(None) in members) or (float in members and not isinstance(value, Mapping | Schedule))
 
 
 def node_type(annotation: Any) -> type[PyTreeNode] | None:
-    """The class of nodes that a field is annotated with, alone or in a union."""
+    """Return the node class of a field's annotation, alone or in a union; ``None`` for other annotations."""
     candidates = (annotation, *typing.get_args(annotation))
     return next((a for a in candidates if isinstance(a, type) and issubclass(a, PyTreeNode)), None)

@@ -1,6 +1,6 @@
-"""Names that papers and other libraries give to settings, agents and simulators, and evorl's names for them.
+"""Synonyms: names of settings, agents and simulators in papers and other libraries, with evorl's names for them.
 
-Error messages suggest evorl's name for an unknown one, whatever its spelling.
+Error messages suggest evorl's name for an unknown name.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-# evorl's name, and the names of others; one of theirs may stand for several of ours, of which the first that exists is
-# suggested. Ours is the last part of a dotted key or several of them; with "/" in front it is a key of the top level.
+# evorl's names, each with its synonyms. If a synonym belongs to several names, the first one that exists is suggested.
+# A name is the end of a dotted key; with a leading "/" it is a key of the top level.
 _WORDS = {
     "agent": "algo algorithm alg model agent_name",
     "env": "environment env_id env_name game task",
@@ -137,7 +137,7 @@ _WORDS = {
     "recorders.wandb": "track use_wandb logger wandb",
     "recorders.progress": "verbose progress_bar quiet",
 }
-# Agents and kinds of simulators: parts of a config that are chosen by name.
+# Agents and simulator libraries, which a config selects by name.
 _NAMES = {
     "a2c": "da3c a3c actor_critic",
     "reinforce": "policy_gradient pg vpg vanilla_policy_gradient",
@@ -167,50 +167,50 @@ _NAMES = {
     "vizdoom": "gym_doom doom viz_doom",
     "empty": "custom own customised customized",
 }
-# Arguments and settings that have no counterpart, and what to do instead.
+# Arguments and settings without a counterpart, and what to do instead.
 _REMARKS = {
-    "enable_jit": "Every training is compiled here: leave it out. Within jax.disable_jit() nothing is, to debug.",
-    "enable_multi_devices": "Devices are chosen by the config: devices=auto, or a number of them.",
+    "enable_jit": "Training is always compiled: leave it out. To debug without compilation, use jax.disable_jit().",
+    "enable_multi_devices": "Devices are chosen by the config: devices=auto, or their number.",
 }
 _REMARKS |= dict.fromkeys(("use_jit", "jit"), _REMARKS["enable_jit"])
 _REMARKS |= dict.fromkeys(("enable_pmap", "use_pmap", "multi_devices"), _REMARKS["enable_multi_devices"])
 
 
-def _by_theirs() -> dict[str, tuple[str, ...]]:
-    ours: dict[str, tuple[str, ...]] = {}
-    for name, others in (*_WORDS.items(), *_NAMES.items()):
-        for word in others.split():
-            ours[word] = (*ours.get(word, ()), name)
-    return ours
+def _by_synonym() -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for name, synonyms in (*_WORDS.items(), *_NAMES.items()):
+        for synonym in synonyms.split():
+            names[synonym] = (*names.get(synonym, ()), name)
+    return names
 
 
-_OURS = _by_theirs()
+_NAMES_BY_SYNONYM = _by_synonym()
 
 
 def names_here() -> Iterator[str]:
-    """Return every name of a setting that ``called_here`` may return, as the keys of a config have it."""
+    """Return every name of a setting that ``called_here`` may return, in the form of config keys."""
     return (name.removeprefix("/") for name in _WORDS)
 
 
 def choices_here() -> Iterator[str]:
-    """Return every agent and kind of simulator that ``called_here`` may return."""
+    """Return every name of an agent or simulator library that ``called_here`` may return."""
     return iter(_NAMES)
 
 
 def remark_on(name: str) -> str | None:
-    """Return what to do instead of a setting, or argument, that has no counterpart here; ``None`` for other names."""
+    """Return advice for a setting or argument that has no counterpart here; ``None`` for other names."""
     return _REMARKS.get(name.rpartition(".")[2])
 
 
 def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
-    """Refuse keyword arguments that a function does not have.
+    """Raise ``TypeError`` for unexpected keyword arguments, with advice for arguments of other libraries.
 
     Args:
-        function: its name.
-        arguments: names that it received and does not have.
+        function: name of the function.
+        arguments: names of the unexpected arguments.
 
     Raises:
-        TypeError: there are any; the message says what to do instead where other systems have the argument.
+        TypeError: ``arguments`` is not empty.
     """
     for name in arguments:
         remark = remark_on(name)
@@ -218,46 +218,46 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
 
 
 def called_here(name: str, valid: Iterable[str]) -> list[str]:
-    """Return the valid names that mean what ``name`` means elsewhere.
+    """Return the valid names that have ``name`` as a synonym in papers or other libraries.
 
-    They belong to the first setting that exists; dotted keys match by their ends. Keys at the level of ``name`` come
-    first, else those with the fewest parts.
+    Only the first of evorl's names that exists counts; it matches the end of dotted keys. Keys at the level of ``name``
+    have precedence, then those with the fewest parts.
 
     Args:
-        name: of a setting, an agent or a simulator elsewhere; capitals do not count, and ``-`` is ``_``.
-        valid: names in evorl.
+        name: synonym of a setting, an agent or a simulator; case is ignored, and ``-`` equals ``_``.
+        valid: valid names in evorl.
     """
     above, _, last = name.lower().replace("-", "_").rpartition(".")
     options = list(valid)
-    for ours in _OURS.get(last, ()):
-        matches = [option for option in options if _is_called(option, ours) and option != name]
-        if beside := [option for option in matches if option.rpartition(".")[0] == above]:
-            return beside
+    for evorl_name in _NAMES_BY_SYNONYM.get(last, ()):
+        matches = [option for option in options if _is_called(option, evorl_name) and option != name]
+        if siblings := [option for option in matches if option.rpartition(".")[0] == above]:
+            return siblings
         if matches:
             highest = min(option.count(".") for option in matches)
             return [option for option in matches if option.count(".") == highest]
     return []
 
 
-def _is_called(option: str, ours: str) -> bool:
-    if ours.startswith("/"):  # of an algorithm, also of one within another
-        return option in (ours[1:], *(f"{part}.{ours[1:]}" for part in ("inner", "learner")))
-    return option == ours or option.endswith(f".{ours}")
+def _is_called(option: str, name: str) -> bool:
+    if name.startswith("/"):  # a key of an algorithm, or of an algorithm nested in another one
+        return option in (name[1:], *(f"{part}.{name[1:]}" for part in ("inner", "learner")))
+    return option == name or option.endswith(f".{name}")
 
 
-_KINDS_OF_LAYERS = {"convolution": "conv", "conv2d": "conv", "conv": "conv", "dense": "dense", "linear": "dense"}
-_OPTIONS_OF_LAYERS = {"n_filters": "filters", "out_channels": "filters", "filter_size": "size", "kernel_size": "size"}
-_OPTIONS_OF_LAYERS |= {"strides": "stride", "padding": "border", "units": "size", "out_features": "size"}
+_LAYER_KINDS = {"convolution": "conv", "conv2d": "conv", "conv": "conv", "dense": "dense", "linear": "dense"}
+_LAYER_OPTIONS = {"n_filters": "filters", "out_channels": "filters", "filter_size": "size", "kernel_size": "size"}
+_LAYER_OPTIONS |= {"strides": "stride", "padding": "border", "units": "size", "out_features": "size"}
 
 
 def layer_called_here(layer: Mapping[str, Any]) -> str:
-    """Write a layer that has a ``type``, as in RELAAX, by its kind: ``{conv: {filters: 8, size: 3}}``."""
+    """Convert a layer with a ``type``, as in RELAAX, to evorl's notation, such as ``{conv: {filters: 8, size: 3}}``."""
     kind = str(layer["type"]).lower()
     if kind == "flatten":
         return kind
-    if kind not in _KINDS_OF_LAYERS:
+    if kind not in _LAYER_KINDS:
         return "{dense: 64}, {conv: {filters: 16, size: 3, stride: 1, border: same}} or flatten"
-    options = {_OPTIONS_OF_LAYERS.get(name, name): value for name, value in layer.items() if name != "type"}
+    options = {_LAYER_OPTIONS.get(name, name): value for name, value in layer.items() if name != "type"}
     sides = {name: value[0] for name, value in options.items() if isinstance(value, list | tuple) and value}
-    shown = ", ".join(f"{name}: {value}" for name, value in (options | sides).items())
-    return f"{{{_KINDS_OF_LAYERS[kind]}: {{{shown}}}}}"
+    text = ", ".join(f"{name}: {value}" for name, value in (options | sides).items())
+    return f"{{{_LAYER_KINDS[kind]}: {{{text}}}}}"

@@ -17,12 +17,12 @@ from evorl.config.names import OWN_MODULES, describe_error, load_named, no_such
 
 
 def is_own_name(value: Any) -> bool:
-    """Return whether a value names a user-defined part: a string with a colon between module and name."""
+    """Return True if a value names a user-defined part: a string with a colon between module and name."""
     return isinstance(value, str) and ":" in value
 
 
 def own_name(cls: type) -> str:
-    """Return the name by which a config names a class."""
+    """Return the name of a user-defined class in configs, ``"package.module:Class"``."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
@@ -35,7 +35,7 @@ def own_class(name: str, base: type, setting: str) -> Any:
         setting: path of the setting, for messages.
 
     Raises:
-        ValueError: there is no such class, or it does not inherit from ``base``.
+        ValueError: the class cannot be imported, or does not inherit from ``base``.
     """
     cls = load_named(name, setting)
     if not (isinstance(cls, type) and issubclass(cls, base)):
@@ -65,8 +65,8 @@ class OwnPart:
 
     Attributes:
         name: ``"package.module:name"``.
-        function: the function or class of that name.
-        settings: keyword arguments, pairs of name and value.
+        function: function or class with this name.
+        settings: keyword arguments, as pairs of name and value.
     """
 
     name: str
@@ -88,7 +88,7 @@ def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
         num_inputs: number of leading arguments that evorl passes; they are not settings.
 
     Raises:
-        ValueError: there is no such function, it has no such setting, or a required setting is missing.
+        ValueError: the function cannot be imported, a setting is unknown, or a required setting is missing.
     """
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     name = options.pop("name")
@@ -105,7 +105,7 @@ def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
 
 
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
-    """Return the settings of a function with their defaults, and whether it takes any other keyword.
+    """Return the settings of a function with their defaults, and True if it accepts any other keyword.
 
     Fields that Flax adds to every module are not settings.
     """

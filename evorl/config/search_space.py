@@ -1,4 +1,4 @@
-"""A space of hyper-parameters: which numbers of a workflow are searched, between which bounds, on which scale."""
+"""Search spaces of hyperparameters: numbers of a workflow with bounds and a linear or logarithmic scale."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BOUNDS = ("low", "high", "scale")
 
 
 class SearchSpace(PyTreeNode):
-    """Bounds and scales of D hyper-parameters; a point of the space is an array ``[..., D]``.
+    """Bounds and scales of D hyperparameters; a point of the space is an array ``[..., D]``.
 
-    The unit interval of a hyper-parameter is the share of the way from ``low`` to ``high``, on its scale.
+    Unit coordinates of a hyperparameter run from 0 at ``low`` to 1 at ``high``, on its scale.
 
     Attributes:
-        paths: where they stand in the workflow, ``agent.clip_epsilon``.
-        low: least values, ``[D]``.
-        high: greatest values, ``[D]``.
-        logarithmic: for each whether its scale is logarithmic, bool ``[D]``.
+        paths: paths in the workflow, such as ``agent.clip_epsilon``.
+        low: lower bounds, ``[D]``.
+        high: upper bounds, ``[D]``.
+        logarithmic: True for logarithmic scales, bool ``[D]``.
     """
 
     paths: tuple[str, ...] = pytree_field(static=True)
@@ -37,15 +37,15 @@ class SearchSpace(PyTreeNode):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None, workflow: PyTreeNode, not_searched: tuple[str, ...]) -> Self:
-        """The space that a mapping from paths to ``{low, high, scale}`` describes.
+        """Build the space from a mapping from paths to ``{low, high, scale}``.
 
         Args:
-            config: paths with dots or nested; an entry that is ``None`` is not searched.
-            workflow: whose numbers are searched.
-            not_searched: those of its numbers that are settings of the run.
+            config: mapping with dotted or nested paths; entries that are ``None`` are ignored.
+            workflow: workflow whose numbers are searched.
+            not_searched: paths of numbers that cannot be searched because they are settings of the run.
 
         Raises:
-            ValueError: a path leads to no number, or its bounds cannot work; in words.
+            ValueError: a path does not lead to a number, or its bounds are invalid.
         """
         searched: dict[str, tuple[float, float, bool]] = {}
         numbers = [
@@ -55,13 +55,13 @@ class SearchSpace(PyTreeNode):
         ]
         for path, bounds in _entries(checked_mapping(config, "search_space")):
             if path in searched:
-                raise ValueError(f"search_space has {path} twice: leave one of them.")
+                raise ValueError(f"search_space has {path} twice: remove one of them.")
             if path not in numbers:
-                raise ValueError(f"search_space.{path}: {_why_not(workflow, path, numbers)}")
+                raise ValueError(f"search_space.{path}: {_explain_invalid(workflow, path, numbers)}")
             searched[path] = _checked_bounds(bounds, workflow, path)
         if not searched:
             raise ValueError(
-                "search_space is empty: name what is to be searched, for example "
+                "search_space is empty: add the hyperparameters to search, for example "
                 f"{{{numbers[0] if numbers else 'discount'}: {{low: 0.1, high: 0.9, scale: linear}}}}."
             )
         low, high, logarithmic = zip(*searched.values(), strict=True)
@@ -73,12 +73,12 @@ class SearchSpace(PyTreeNode):
         )
 
     def named(self, points: jax.Array) -> dict[str, jax.Array]:
-        """``[..., D]`` as a value ``[...]`` for each path."""
+        """Split points ``[..., D]`` into one value ``[...]`` per path."""
         return {path: points[..., i] for i, path in enumerate(self.paths)}
 
     def from_unit(self, shares: jax.Array) -> jax.Array:
-        """The points ``[..., D]`` at these shares of the way; beyond the ends they are the bounds."""
-        # Where the scale is linear the other formula is computed too, on numbers it can work with.
+        """Return the points ``[..., D]`` with these unit coordinates, clipped to the bounds."""
+        # The logarithmic formula is evaluated for linear scales, too: substitute 1 to avoid NaN.
         low, high = (jnp.where(self.logarithmic, bound, 1.0) for bound in (self.low, self.high))
         values = jnp.where(
             self.logarithmic,
@@ -88,35 +88,35 @@ class SearchSpace(PyTreeNode):
         return jnp.clip(values, self.low, self.high)
 
     def to_unit(self, points: jax.Array) -> jax.Array:
-        """The shares of the way ``[..., D]`` at which points of the space lie."""
+        """Return the unit coordinates ``[..., D]`` of points."""
         low, high, values = (jnp.where(self.logarithmic, x, 1.0) for x in (self.low, self.high, points))
         along_log = jnp.log(values / low) / jnp.where(self.logarithmic, jnp.log(high / low), 1.0)
         return jnp.where(self.logarithmic, along_log, (points - self.low) / (self.high - self.low))
 
     def sample(self, key: Key, num_points: int) -> jax.Array:
-        """Points ``[num_points, D]`` spread evenly over the scales, by a draw for each entry."""
+        """Sample points ``[num_points, D]`` uniformly in unit coordinates, independently for each entry."""
         return self.from_unit(jax.random.uniform(key, (num_points, len(self.paths))))
 
     def resample(self, key: Key, points: jax.Array, probability: jax.Array | float) -> jax.Array:
-        """Points ``[P, D]`` of which each entry is drawn anew with a probability."""
+        """Resample each entry of points ``[P, D]`` with a probability."""
         choice_key, sample_key = jax.random.split(key)
-        anew = jax.random.bernoulli(choice_key, probability, points.shape)
-        return jnp.where(anew, self.sample(sample_key, len(points)), points)
+        is_resampled = jax.random.bernoulli(choice_key, probability, points.shape)
+        return jnp.where(is_resampled, self.sample(sample_key, len(points)), points)
 
     def perturb(self, key: Key, points: jax.Array, factor: jax.Array | float) -> jax.Array:
-        """Points ``[P, D]`` of which each entry is moved up or down by a draw of its own.
+        """Move each entry of points ``[P, D]`` up or down at random.
 
-        On a logarithmic scale an entry is multiplied or divided by ``factor``; on a linear one, where a factor would
-        mean nothing for a discount near 1 or a value of 0, it moves by the share ``factor - 1`` of the range.
+        On a logarithmic scale an entry is multiplied or divided by ``factor``. On a linear scale it moves by the
+        fraction ``factor - 1`` of the range, because a factor is meaningless for a discount near 1 or a value of 0.
         """
         up = jax.random.bernoulli(key, shape=points.shape)
         by_factor = jnp.where(up, points * factor, points / factor)
-        by_share = points + jnp.where(up, 1.0, -1.0) * (factor - 1.0) * (self.high - self.low)
-        return jnp.clip(jnp.where(self.logarithmic, by_factor, by_share), self.low, self.high)
+        by_step = points + jnp.where(up, 1.0, -1.0) * (factor - 1.0) * (self.high - self.low)
+        return jnp.clip(jnp.where(self.logarithmic, by_factor, by_step), self.low, self.high)
 
 
 def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted paths and their bounds, of a mapping that may be nested."""
+    """Yield the dotted paths and bounds of a mapping that may be nested."""
     for name, value in config.items():
         if isinstance(value, Mapping) and "low" not in value and "high" not in value:
             yield from _entries(value, f"{above}{name}.")
@@ -125,7 +125,7 @@ def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
 
 
 def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float, float, bool]:
-    """Low, high, and whether the scale is logarithmic."""
+    """Return low, high, and True for a logarithmic scale."""
     where = f"search_space.{path}"
     if not isinstance(bounds, Mapping) or not {"low", "high"} <= set(bounds):
         raise ValueError(f"{where} must be a mapping such as {{low: 0.1, high: 0.9, scale: log}}, got {bounds!r}.")
@@ -133,17 +133,17 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
     within = range_of_number(workflow, path)
     low, high = (checked_value(bounds[bound], float, f"{where}.{bound}", within) for bound in ("low", "high"))
     if low >= high:
-        raise ValueError(f"{where}: low={low:g} is not below high={high:g}.")
+        raise ValueError(f"{where}: low={low:g} must be below high={high:g}.")
     scale = checked_value(bounds.get("scale", "linear"), Literal["linear", "log"], f"{where}.scale")
     if scale == "log" and low <= 0:
         raise ValueError(
-            f"{where}: a logarithmic scale begins above 0, got low={low:g}. Raise it, or use scale: linear."
+            f"{where}: a logarithmic scale needs low above 0, got low={low:g}. Raise it, or use scale: linear."
         )
     return low, high, scale == "log"
 
 
 def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
-    """The interval that the class of a number declares; the ends of a schedule have that of the setting it is for."""
+    """Return the interval that the class of a number declares; start and end of a schedule have the setting's."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule) and name in ("start", "end"):
@@ -157,15 +157,18 @@ def _follow(node: Any, path: str) -> Any:
     return node
 
 
-def _why_not(workflow: PyTreeNode, path: str, numbers: list[str]) -> str:
-    """Why a path cannot be searched, and what can."""
+def _explain_invalid(workflow: PyTreeNode, path: str, numbers: list[str]) -> str:
+    """Return the reason why a path cannot be searched, and the valid paths."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     fields = {field.name: field for field in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else {}
     if name in fields and fields[name].metadata.get("static"):
-        return f"{name} shapes the computation, so members cannot differ in it. Searched can be: {', '.join(numbers)}."
+        return (
+            f"{name} determines shapes or control flow, so it must be equal for all members. Valid paths: "
+            f"{', '.join(numbers)}."
+        )
     if name in fields and getattr(node, name) is None:
-        return f"it is off (null). Give inner.{path} a number, and it can be searched."
+        return f"it is disabled (null). Set inner.{path} to a number to search it."
     if name in fields and isinstance(getattr(node, name), Schedule):
-        return f"it follows a schedule. Search {path}.start, or give inner.{path} a number."
+        return f"it is a schedule. Search {path}.start instead, or set inner.{path} to a number."
     return no_such("number", path, numbers)

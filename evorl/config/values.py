@@ -1,6 +1,6 @@
-"""Values of settings, checked against the field they are for: types by its annotation, ranges by its class.
+"""Checks of setting values against their fields: types by annotation, ranges as declared by the class.
 
-Ranges are checked while building only: later a number may be traced, or a batch of them.
+Ranges are checked only while a config is built: later a number may be traced or batched.
 """
 
 from __future__ import annotations
@@ -18,17 +18,36 @@ from evorl.config.names import did_you_mean, load, load_named, no_such
 from evorl.config.own_parts import is_own_name
 
 if TYPE_CHECKING:
-    from evorl.types import PyTreeNode  # imports JAX, which settings that are no workflow's do without
+    from evorl.types import PyTreeNode  # imports JAX, which checks of other settings do not need
 
 
 @functools.cache
 def field_types(cls: type) -> Mapping[str, Any]:
-    """What the fields of a class and its bases are annotated with, by name; resolved once, and asked for often."""
+    """Return the resolved annotations of the fields of a class and its bases, by name; cached."""
     return types.MappingProxyType(typing.get_type_hints(cls))
 
 
+def plain(config: Any) -> dict[str, Any]:
+    """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars, with interpolations resolved."""
+    if type(config).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(config, resolve=True)  # pyright: ignore[reportReturnType]
+    return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+
+
+def set_at(config: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path of a nested dict, in place; missing levels are made."""
+    *above, last = path.split(".")
+    for key in above:
+        if not isinstance(config.get(key), dict):
+            config[key] = {}
+        config = config[key]
+    config[last] = value
+
+
 def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
-    """Refuse a name that is not valid, and say the nearest one that is."""
+    """Raise ``ValueError`` for a name that is not valid; the message suggests the closest valid name."""
     valid = sorted(valid)
     for name in names:
         if name not in valid:
@@ -36,28 +55,28 @@ def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
 
 
 LARGEST_FLOAT = float(np.finfo(np.float32).max)  # networks compute in float32
-LONGEST_AXIS = 2**31 - 1  # of an array or of a loop
-MOST_SEED = 2**32 - 1
-BEST = "best"  # of several seeds the one with the best evaluation
+LONGEST_AXIS = 2**31 - 1  # maximum length of an array's axis or of a loop
+MOST_SEED = 2**32 - 1  # largest seed
+BEST = "best"  # the seed with the best evaluation
 _DIGITS_OF_SEED = 10
-_SHOWN = 80  # characters of a value in a message
+_SHOWN = 80  # maximum number of characters of a value in a message
 
 
 def positive(value: Any, name: str) -> int:
-    """Return ``value`` as a positive whole number; a float without a fraction, such as 1e6, is one."""
+    """Return ``value`` as a positive integer; integral floats, such as 1e6, are accepted."""
     return whole_number(value, name, 1, LONGEST_AXIS)
 
 
 def seed_number(value: Any, name: str = "seed") -> int:
-    """Return ``value`` as a seed, a whole number from 0 to 2^32 - 1; a float without a fraction is one."""
+    """Return ``value`` as a seed, an integer from 0 to 2^32 - 1; integral floats are accepted."""
     return whole_number(value, name, 0, MOST_SEED)
 
 
 def seed_choice(value: Any, name: str = "seed_number") -> int | str:
-    """Return ``best``, or the number of one of the seeds of a run, from 0; digits in a string are a number.
+    """Return ``best``, or the index of one of a run's seeds, from 0; strings of digits are accepted.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: ``value`` is neither.
     """
     is_text = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _DIGITS_OF_SEED
     number = int(value) if is_text else value
@@ -67,13 +86,13 @@ def seed_choice(value: Any, name: str = "seed_number") -> int | str:
 
 
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """Return ``value`` as a whole number of an interval.
+    """Return ``value`` as an integer of an interval.
 
     Args:
-        value: a whole number, or a float without a fraction, such as 1e3.
-        name: of the setting, for messages.
-        low: the smallest number allowed, such as 0 or 1.
-        high: the largest number allowed.
+        value: an integer, or an integral float, such as 1e3.
+        name: name of the setting, for messages.
+        low: smallest valid number, such as 0 or 1.
+        high: largest valid number.
 
     Raises:
         ValueError: another type, a fraction, or out of the interval; the message has the value and the interval.
@@ -90,19 +109,19 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
 
 
 def _bound(number: int) -> str:
-    """Format a bound for messages; one that is a power of two minus 1 is also written that way."""
+    """Format a bound for messages; a power of two minus 1 is also shown as such."""
     power = (number + 1).bit_length() - 1
     return f"2^{power} - 1 = {number:,}" if power > 16 and number + 1 == 2**power else f"{number:,}"
 
 
 def require_positive(node: Any, *names: str) -> None:
-    """Raises ``ValueError`` unless these fields of a node, static ones, are positive whole numbers."""
+    """Raise ``ValueError`` if one of these static fields of a node is not a positive integer."""
     for name in names:
         positive(getattr(node, name), name)
 
 
 def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
-    """``value``, if it is a mapping of settings; ``None`` is an empty one."""
+    """Return a mapping of settings, ``None`` as an empty one; raise ``ValueError`` if ``value`` is not a mapping."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -111,15 +130,15 @@ def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
-    """Return a list of settings as a tuple; ``None`` is an empty one.
+    """Return a list of settings as a tuple, ``None`` as an empty one.
 
     Args:
-        value: as it comes from YAML, the command line or Python.
-        name: of the setting, for messages.
-        element: an example of an element, for messages.
+        value: value from YAML, the command line or Python.
+        name: name of the setting, for messages.
+        element: example of an element, for messages.
 
     Raises:
-        ValueError: ``value`` is no list.
+        ValueError: ``value`` is not a list.
     """
     if value is not None and (not isinstance(value, Sequence) or isinstance(value, str | bytes)):
         raise ValueError(f"{name} must be a list, such as [{element}], got {short_repr(value)}.")
@@ -127,42 +146,43 @@ def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
 
 
 def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_high: Any) -> int | None:
-    """``agent.num_atoms``, if it goes with ``agent.values``: expected values have none, distributions have some.
+    """Return ``agent.num_atoms`` after checking it against ``agent.values``: ``None`` for expected values.
 
     Raises:
-        ValueError: it does not, or is no positive number; or the ends of the grid of categories are in disorder.
+        ValueError: ``num_atoms`` is missing for distributions, set for expected values, or not positive; or
+            ``support_low`` is not below ``support_high``.
     """
     if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
         raise ValueError(
-            f"agent.num_atoms={num_atoms!r} does not go with agent.values={values}: distributions have a number of "
-            "atoms (51 categories or 200 quantiles, say), expected values have none (null)."
+            f"agent.num_atoms={num_atoms!r} does not fit agent.values={values}: distributions need a number of atoms, "
+            "such as 51 categories or 200 quantiles; expected values need null."
         )
     if num_atoms is None:
         return None
     if values == "categorical" and positive(num_atoms, "agent.num_atoms") < 2:
         raise ValueError("agent.values=categorical needs agent.num_atoms of at least 2, the ends of the grid.")
-    ends = [_number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)]
-    if values == "categorical" and ends[0] >= ends[1]:
+    low, high = _number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)
+    if values == "categorical" and low >= high:
         raise ValueError(
-            f"agent.support_low={ends[0]:g} is not below agent.support_high={ends[1]:g}: give the least return and the "
-            "greatest."
+            f"agent.support_low={low:g} must be below agent.support_high={high:g}: set them to the lowest and the "
+            "highest return."
         )
     return positive(num_atoms, "agent.num_atoms")
 
 
 def checked_value(value: Any, annotation: Any, name: str, within: str | None = None) -> Any:
-    """``value`` as the type that a field is annotated with.
+    """Convert ``value`` to the type of a field's annotation, and check it.
 
     Args:
-        value: as it comes from YAML, the command line or Python.
-        annotation: of the field. Numbers, flags and names are checked, alone or with ``None``; a float without a
-            fraction serves as a whole number, and whole numbers are positive. So are mappings, of which ``None`` is an
-            empty one. Others are left as they are.
-        name: the setting's path, for messages.
-        within: the interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
+        value: value from YAML, the command line or Python.
+        annotation: annotation of the field. Numbers, flags and names are checked, alone or in a union with ``None``.
+            Integers must be positive; integral floats are accepted. ``None`` counts as an empty mapping. Values of
+            other annotations are returned unchanged.
+        name: path of the setting, for messages.
+        within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 
     Raises:
-        ValueError: another type, or out of range; the message says what is expected.
+        ValueError: wrong type, or out of range; the message has the expected type and range.
     """
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     kinds = [member for member in members if member is not type(None)]
@@ -200,7 +220,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
 
 
 def declared_ranges(cls: type[PyTreeNode]) -> dict[str, str]:
-    """The intervals that a class and its bases declare as ``ranges``, by field."""
+    """Return the intervals that a class and its bases declare as ``ranges``, by field."""
     ranges: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         ranges |= vars(base).get("ranges", {})
@@ -210,17 +230,18 @@ def declared_ranges(cls: type[PyTreeNode]) -> dict[str, str]:
 def _number(value: Any, name: str, within: str | None) -> float:
     interval = within or "(-inf, inf)"
     low, high = (float(bound) for bound in interval[1:-1].split(","))
-    fits = _is_number(value) and value == value  # nan is not
+    fits = _is_number(value) and value == value  # not NaN
     fits = fits and (value > low or (value == low and interval[0] == "["))
     fits = fits and (value < high or (value == high and interval[-1] == "]"))
     fits = fits and (abs(value) <= LARGEST_FLOAT or value in (math.inf, -math.inf))
     if not fits:
         size = ", 3.4e38 at most" if _is_number(value) and math.inf > abs(value) > LARGEST_FLOAT else ""
-        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}{size}, got {short_repr(value)}.")
+        expected = _describe_interval(interval, low, high)
+        raise ValueError(f"{name} must be a number{expected}{size}, got {short_repr(value)}.")
     return float(value)
 
 
-def _in_words(interval: str, low: float, high: float) -> str:
+def _describe_interval(interval: str, low: float, high: float) -> str:
     if math.isinf(low) and math.isinf(high):
         return ""
     if math.isinf(high):
@@ -241,7 +262,7 @@ def _plain(value: Any) -> Any:
 
 
 def short_repr(value: Any) -> str:
-    """Format a value for messages; a long one is shortened."""
+    """Format a value for messages, shortened if it is long."""
     if value is None:
         return "null"
     if isinstance(value, int) and abs(value) >= 10**_SHOWN:

@@ -1,8 +1,8 @@
-"""Reads YAML that users write: numbers as on Hydra's command line, and errors with file, line and remedy.
+"""YAML reader for users' files: numbers as on Hydra's command line, and errors with file, line and remedy.
 
-PyYAML follows YAML 1.1: ``1e3`` is a text, ``1:30`` is 90 and ``2026-01-31`` is a date. Hydra reads the first as a
-number and the others as texts. All YAML of users is read by this module, so that a value means the same in an option,
-an override, ``app.yaml`` and a config file.
+PyYAML follows YAML 1.1: ``1e3`` is a string, ``1:30`` is 90 and ``2026-01-31`` is a date. Hydra reads the first as a
+number and the others as strings. This module reads all YAML of users, so that a value means the same in an option, an
+override, ``app.yaml`` and a config file.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 import yaml
 
-MAX_DEPTH = 50  # of nested lists and mappings
-MAX_DIGITS = 4000  # of a whole number; Python converts no more than 4,300
+MAX_DEPTH = 50  # maximum depth of nested lists and mappings
+MAX_DIGITS = 4000  # maximum digits of an integer; Python converts at most 4,300
 _WHOLE = r"(?:0|[1-9](?:_?[0-9])*)"
 _DIGITS = r"[0-9](?:_?[0-9])*"
 _POINT = rf"(?:{_WHOLE}\.(?:{_DIGITS})?|\.{_DIGITS})"
 _INT = re.compile(rf"[-+]?{_WHOLE}")
 _FLOAT = re.compile(rf"[-+]?(?:(?:{_WHOLE}|{_POINT})[eE][-+]?{_DIGITS}|{_POINT}|\.?(?:[iI][nN][fF]|[nN][aA][nN]))")
-_TAGS = {"null", "bool", "map", "seq", "str", "merge"}  # of YAML 1.1, without its numbers and dates
+_TAGS = {"null", "bool", "map", "seq", "str", "merge"}  # tags of YAML 1.1, without numbers and dates
 _ADVICE = {
-    "found character '\\t'": "a tab, where YAML wants spaces: replace it by spaces",
-    "found duplicate key": "the key {key!r} is given twice: keep one of them",
-    "mapping values are not allowed": "a colon that begins no value: look at the indentation, and quote a text with it",
-    "could not determine a constructor": "a tag (!): write plain values",
-    "found undefined alias": "an alias (*) of nothing: quote a text that begins with *",
-    "found unhashable key": "a key that is a list or a mapping: write a name",
+    "found character '\\t'": "a tab, but YAML requires spaces: replace it by spaces",
+    "found duplicate key": "the key {key!r} occurs twice: remove one of them",
+    "mapping values are not allowed": "an unexpected colon: check the indentation, and quote text that has a colon",
+    "could not determine a constructor": "tags (!) are not supported: use plain values",
+    "found undefined alias": "an undefined alias (*): quote text that begins with *",
+    "found unhashable key": "a key must not be a list or a mapping: use a name",
     "special characters are not allowed": "a control character: remove it",
 }
-_FALLBACK = "look at the indentation, which is of spaces, and at brackets and quotes"
+_FALLBACK = "check the indentation (spaces only), brackets and quotes"
 
 
 class _Loader(yaml.SafeLoader):
@@ -45,10 +45,10 @@ class _Loader(yaml.SafeLoader):
         """Build a node; raise ``yaml.MarkedYAMLError`` for values that are nested too deep or contain themselves."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) and event.anchor in self._open_anchors:
-            problem = f"*{event.anchor} contains itself: leave it out"
+            problem = f"*{event.anchor} contains itself: remove it"
             raise yaml.constructor.ConstructorError(None, None, problem, event.start_mark)
         if len(self._open_anchors) > MAX_DEPTH:
-            problem = f"values are nested more than {MAX_DEPTH} levels deep: write them flatter"
+            problem = f"values are nested more than {MAX_DEPTH} levels deep: reduce the nesting"
             raise yaml.constructor.ConstructorError(None, None, problem, event.start_mark)
         self._open_anchors.append(event.anchor)
         try:
@@ -82,7 +82,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes plain values so that ``_Loader`` reads them back: a text that looks like a number is quoted."""
+    """Writes plain values so that ``_Loader`` reads them back: strings that look like numbers are quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write repeated values in full instead of as aliases."""
@@ -90,7 +90,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _with_numbers(resolver: Any) -> None:
-    """Replace the number patterns of a class by those of this module."""
+    """Replace the number patterns of a class by the patterns of this module."""
     resolver.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in patterns if tag.rpartition(":")[2] in _TAGS]
         for first, patterns in resolver.yaml_implicit_resolvers.items()
@@ -116,7 +116,7 @@ def read_yaml(text: str, source: str) -> Any:
     """Return the value that a YAML text describes.
 
     Args:
-        text: of a file or of a value on the command line.
+        text: YAML text of a file, or of a value on the command line.
         source: file or argument, for messages.
 
     Raises:
@@ -139,7 +139,7 @@ def read_yaml_file(path: Path | str, what: str = "a file of settings") -> Any:
     """Return the value that a YAML file describes.
 
     Args:
-        path: of the file, UTF-8.
+        path: path of the file, in UTF-8.
         what: expected content, with an article, for messages.
 
     Raises:
@@ -152,7 +152,7 @@ def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
     """Return the text of a user's file.
 
     Raises:
-        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message says what to do.
+        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message has the remedy.
     """
     path = Path(path)
     try:
@@ -160,11 +160,12 @@ def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}: {what} is expected, check the path.") from error
     except IsADirectoryError as error:
-        raise ValueError(f"{path} is a folder, and {what} is expected: give the path of a file.") from error
+        raise ValueError(f"{path} is a folder, but {what} is expected: use the path of a file.") from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ValueError(
-            f"{path}, line {line}: the byte 0x{error.object[error.start]:02x} is no UTF-8 text: save the file as UTF-8."
+            f"{path}, line {line}: the byte 0x{error.object[error.start]:02x} is not valid UTF-8: save the file as "
+            "UTF-8."
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -177,7 +178,7 @@ def dump_yaml(value: Any, **options: Any) -> str:
 
 
 def _describe(error: Any, text: str, source: str) -> str:
-    """Format place, problem and remedy of an error of the YAML reader."""
+    """Format location, problem and remedy of an error of the YAML reader."""
     problem = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
     advice = next((text for start, text in _ADVICE.items() if problem.startswith(start)), None)
     if advice is None:
@@ -185,13 +186,13 @@ def _describe(error: Any, text: str, source: str) -> str:
     else:
         advice = advice.format(key=getattr(error, "context", None))
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    position = getattr(error, "position", None)  # of a character, where there is no mark
+    position = getattr(error, "position", None)  # index of the character; set if the mark is missing
     line = mark.line + 1 if mark else text[:position].count("\n") + 1
-    return f"{_place(source, text, line)}: {advice}."
+    return f"{_format_location(source, text, line)}: {advice}."
 
 
-def _place(source: str, text: str, line: int) -> str:
-    """Return the source with the line, unless the source is the text's own argument."""
+def _format_location(source: str, text: str, line: int) -> str:
+    """Return the source and the line; without the line if the source is a command-line argument with this text."""
     if "\n" not in text and source.endswith(f"={text}"):
         return f"{source} cannot be read"
     return f"{source}, line {line}"

@@ -1,4 +1,4 @@
-"""Evolutionary computation: optimizers that ask for evaluations and are told their results."""
+"""Evolutionary computation: ask-and-tell optimizers, their operators, and archives."""
 
 from evorl.ec.evo_optimizer import EvoOptimizer
 

@@ -1,7 +1,7 @@
-"""The strategies of evosax (Lange 2022, https://arxiv.org/abs/2212.04180) as optimizers of this package.
+"""Adapter for the strategies of evosax (Lange 2022, https://arxiv.org/abs/2212.04180).
 
-evosax minimises, and keeps the population outside its state: here the fitness's sign is turned, and the generation to
-be evaluated next is part of the state.
+evosax minimises, and its state does not contain the population. The adapter negates the fitness and stores the
+generation to evaluate next in the state.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from evorl.ec.safeguards import advance, finite_or
 from evorl.ops.trees import split_leading_axis
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
-# Cost of the parents of the first generation, and the least cost of failed individuals.
+# Cost of the parents of the first generation, and minimum cost of individuals with non-finite fitness.
 WORST = 1e30
 _TWO_SPREADS = "iAMaLGaM_Univariate"
 _NEEDS_GROUPS = ("SV_CMA_ES", "SV_Open_ES")
 
 
 class EvosaxStrategy(EvoOptimizer):
-    """A strategy of evosax 0.3 by name.
+    """A strategy of evosax 0.3, selected by name.
 
     Attributes:
         pop_size: number of individuals P.
-        strategy: its name in evosax, such as ``CMA_ES``.
-        initial_std: standard deviation of the first samples; of all samples where the strategy does not adapt it.
-            ``iAMaLGaM_Full`` adds it to a spread that is 1 at first.
-        num_populations: into how many parts a Stein variational strategy divides the population.
-        params: other numbers of the strategy's params by name.
+        strategy: name in evosax, such as ``CMA_ES``.
+        initial_std: standard deviation of the first samples, or of all samples if the strategy does not adapt it.
+            ``iAMaLGaM_Full`` adds it to a standard deviation that is initially 1.
+        num_populations: number of subpopulations of a Stein variational strategy.
+        params: other numbers of the strategy's params, by name.
 
     Raises:
-        ValueError: evosax has no such strategy, or the strategy no such parameter, with the names there are; or the
-            population cannot be divided as the strategy needs it.
+        ValueError: the strategy or one of its parameters is unknown (the message lists the valid names), or the
+            population cannot be divided as the strategy requires.
     """
 
     pop_size: int
@@ -59,7 +59,8 @@ class EvosaxStrategy(EvoOptimizer):
             raise ValueError(no_such("strategy of evosax", self.strategy, strategy_names()))
         if self.strategy in _NEEDS_GROUPS and self.pop_size % self.num_populations:
             raise ValueError(
-                f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts."
+                f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts: "
+                f"choose a multiple of {self.num_populations}."
             )
         try:
             fields = self._default_params({"x": jnp.zeros(2)}).__dataclass_fields__
@@ -70,9 +71,9 @@ class EvosaxStrategy(EvoOptimizer):
                 raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, fields))
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The search starts at ``solution``, or at individuals scattered around it."""
+        """Return the initial state of a search that starts at ``solution``, or at individuals scattered around it."""
         key, init_key, start_key = jax.random.split(key, 3)
-        # Through the container of states, so that this is the structure in which the population will stand in one.
+        # Convert to the containers of states, so that the structure equals that of the population in the state.
         solution = PyTreeDict(like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)).like
         algorithm, params = self._algorithm(solution), self._params(solution)
         if self._has_mean(algorithm):
@@ -83,21 +84,20 @@ class EvosaxStrategy(EvoOptimizer):
         if self.strategy == _TWO_SPREADS:
             inner = inner.replace(C=jnp.square(self.initial_std) * inner.C)
         state = PyTreeDict(key=key)
-        if self.strategy == "RandomSearch":  # evosax's knows of no start
+        if self.strategy == "RandomSearch":  # evosax's has no initial solution
             state.start = solution
         return self._ask_next(state, inner, algorithm, params)
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        """See ``EvoOptimizer.ask``."""
         if count is None:
             return state.population
         rows = jnp.minimum(first + jnp.arange(count), self.pop_size - 1)
         return jax.tree.map(lambda x: x[rows], state.population)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """See ``EvoOptimizer.tell``.
+        """Update the strategy with the fitness ``[P]``, and sample the next generation.
 
-        The strategy's state is unchanged on flat fitness, or if a number in it would no longer be finite.
+        The strategy's state is unchanged on flat fitness, or if the update would make a number in it non-finite.
         """
         solution = _first(state.population)
         algorithm, params = self._algorithm(solution), self._params(solution)
@@ -113,7 +113,7 @@ class EvosaxStrategy(EvoOptimizer):
         return new.replace(population=finite_or(new.population, state.population))
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The mean of the strategy's distribution; of one without, or with several, the best individual so far."""
+        """Return the mean of the strategy's distribution; if there is not exactly one, the best individual so far."""
         solution, inner = _first(state.population), state.inner
         algorithm = self._algorithm(solution)
         if self._has_mean(algorithm) and inner.mean.ndim == 1:
@@ -123,7 +123,7 @@ class EvosaxStrategy(EvoOptimizer):
         return unravel(inner.best_solution.reshape(-1, numbers.shape[0])[best])
 
     def _ask_next(self, state: PyTreeDict, inner: Any, algorithm: Any, params: Any) -> PyTreeDict:
-        """The state with the generation that ``inner``, evosax's state, asks for."""
+        """Sample the generation of ``inner``, evosax's state, and store it in the state."""
         inner = self._set_std(inner, algorithm)
         key, ask_key = jax.random.split(state.key)
         population, inner = algorithm.ask(ask_key, inner, params)
@@ -132,10 +132,10 @@ class EvosaxStrategy(EvoOptimizer):
         return state | {"key": key, "inner": inner, "population": population}
 
     def _set_std(self, inner: Any, algorithm: Any) -> Any:
-        """The state with our standard deviation, where evosax takes it from a schedule of its own: 1, always.
+        """Set ``initial_std`` in strategies whose standard deviation evosax takes from a schedule, which is always 1.
 
-        evosax adds it to the deviations that iAMaLGaM learns (Bosman et al. 2013), in every generation. Added to each
-        deviation alone, as ``iAMaLGaM_Univariate`` does, it makes these grow instead of shrink: there it is 0.
+        In every generation evosax adds it to the deviations that iAMaLGaM learns (Bosman et al. 2013).
+        ``iAMaLGaM_Univariate`` adds it to each deviation separately, so that they grow instead of shrink: use 0 there.
         """
         if not hasattr(algorithm, "std_schedule"):
             return inner
@@ -152,7 +152,7 @@ class EvosaxStrategy(EvoOptimizer):
         return self._build(solution)[1]
 
     def _means(self, solution: Params) -> Params:
-        """Where the search starts: for strategies of several populations a mean of each."""
+        """Return the initial mean, or one per subpopulation."""
         if self.strategy not in _NEEDS_GROUPS:
             return solution
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
@@ -170,15 +170,15 @@ class EvosaxStrategy(EvoOptimizer):
 
 
 def strategy_names() -> tuple[str, ...]:
-    """The names of evosax's strategies."""
+    """Return the names of evosax's strategies."""
     return tuple(_evosax_algorithms().algorithms)
 
 
 @functools.lru_cache(maxsize=64)
 def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, shapes: tuple) -> tuple[Any, Any]:
-    """An algorithm and its default params.
+    """Return an algorithm and its default params.
 
-    evosax compares its algorithms by identity: equal ones are made once, so that they share compiled programs.
+    evosax compares algorithms by identity. Equal ones are cached, so that they share compiled programs.
     """
     with jax.ensure_compile_time_eval():
         solution = jax.tree.unflatten(treedef, [jnp.zeros(shape) for shape in shapes])
@@ -190,13 +190,13 @@ def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
             options["sampling_fn"] = lambda key: jax.random.normal(key, (num_numbers,))
         algorithm = _evosax_algorithms().algorithms[strategy](**options)
         params = algorithm.default_params
-        if strategy == "LM_MA_ES":  # rates of averages: above 1, with more individuals than parameters, they are none
+        if strategy == "LM_MA_ES":  # learning rates, which exceed 1 if there are more individuals than parameters
             params = params.replace(c_c=jnp.minimum(params.c_c, 1.0))
         return algorithm, params
 
 
 def _first(population: Params) -> Params:
-    """One of its individuals: a solution's structure and shapes."""
+    """Return the first individual, which has the structure and shapes of a solution."""
     return jax.tree.map(lambda x: x[0], population)
 
 

@@ -1,4 +1,4 @@
-"""Fitness shaping: from raw fitness to numbers whose scale the problem does not set."""
+"""Fitness shaping: transforms of raw fitness that make the search independent of its scale."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from evorl.config.names import no_such
 
 
 def compute_ranks(fitness: jax.Array) -> jax.Array:
-    """Ranks ``[P]``, int32: 0 for the least fit, P - 1 for the fittest; the earlier of two equals has the lower.
+    """Return ranks ``[P]``, int32: 0 for the least fit, P - 1 for the fittest; the first of two ties ranks lower.
 
-    Fitness that is not finite ranks below all other.
+    Non-finite fitness ranks below all finite fitness.
     """
     order = jnp.argsort(failures_to_minus_inf(fitness), stable=True)
     return jnp.zeros(fitness.shape, jnp.int32).at[order].set(jnp.arange(fitness.shape[0], dtype=jnp.int32))
 
 
 def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
-    """Ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2).
+    """Return ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2).
 
-    Equals share the mean of their ranks, so that nothing pulls where all are equal. Individuals whose fitness is not
-    finite are equals, below all others.
+    Ties share the mean of their ranks, so that equal fitness gives zeros. All individuals with non-finite fitness tie
+    below the others.
     """
     fitness = failures_to_minus_inf(fitness)
-    in_order = jnp.sort(fitness)
-    lowest, above = (jnp.searchsorted(in_order, fitness, side, method="scan_unrolled") for side in ("left", "right"))
+    ordered = jnp.sort(fitness)
+    lowest, above = (jnp.searchsorted(ordered, fitness, side, method="scan_unrolled") for side in ("left", "right"))
     return 0.5 * (lowest + above - 1) / max(fitness.shape[0] - 1, 1) - 0.5
 
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
-    """Fitness with mean 0 and variance 1 over the population."""
+    """Return fitness with mean 0 and variance 1 over the population."""
     fitness = scaled_to_square(failures_to_worst(fitness))
-    fitness = fitness - fitness[0]  # exactly 0 where all are equal: the mean's rounding would be blown up
+    fitness = fitness - fitness[0]  # exactly 0 if all are equal; the division would amplify rounding of the mean
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
 def raw_fitness(fitness: jax.Array) -> jax.Array:
-    """Fitness as it is; the worst finite one for individuals whose fitness is not finite."""
+    """Return fitness unchanged, except that non-finite values become the worst finite one."""
     return failures_to_worst(fitness)
 
 
@@ -51,10 +51,10 @@ FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
-    """The function of this name.
+    """Return the function with this name.
 
     Raises:
-        ValueError: there is none; with the nearest name.
+        ValueError: the name is unknown; the message suggests the closest one.
     """
     if name not in FITNESS_SHAPING:
         raise ValueError(no_such("fitness shaping", name, FITNESS_SHAPING))
@@ -62,15 +62,16 @@ def fitness_shaping(name: str) -> Callable[[jax.Array], jax.Array]:
 
 
 def log_rank_weights(num_elites: int) -> jax.Array:
-    """Weights ``[num_elites]`` of the best, best first, of sum 1 (Hansen 2016, eq. 49: ``ln(mu + 1/2) - ln i``)."""
+    """Return weights ``[num_elites]`` of sum 1, best first: ``ln(mu + 1/2) - ln i``, scaled (Hansen 2016, eq. 49)."""
     weights = jnp.log(num_elites + 0.5) - jnp.log(jnp.arange(1, num_elites + 1))
     return weights / weights.sum()
 
 
 def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
-    """Weights ``[P]`` of individuals: the k-th best has ``best_weights[k]``, those past its end have 0.
+    """Return weights ``[P]`` of individuals: ``best_weights[k]`` for the k-th best, 0 beyond the end of
+    ``best_weights``.
 
-    An individual whose fitness is not finite has no positive weight: the others share it in proportion to theirs.
+    Positive weights of individuals with non-finite fitness are distributed over the others, in proportion to theirs.
     """
     ranks_from_best = fitness.shape[0] - 1 - compute_ranks(fitness)
     padded = jnp.zeros(fitness.shape).at[: best_weights.shape[0]].set(best_weights)
@@ -83,10 +84,10 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
 
 
 def is_flat(fitness: jax.Array) -> jax.Array:
-    """Return whether the fitness ``[P]`` of a generation gives no direction, a bool scalar.
+    """Return True, as a bool scalar, if the fitness ``[P]`` of a generation gives no direction to the search.
 
-    It is flat if no value is finite, or if all finite values are equal and more than half of the individuals have one.
-    Where most individuals fail, equal survivors do give a direction: the search should move to them.
+    It is flat if no value is finite, or if all finite values are equal and more than half of the values are finite. If
+    most individuals fail, equal survivors do give a direction: the search should move towards them.
     """
     is_finite = jnp.isfinite(fitness)
     highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
@@ -96,14 +97,14 @@ def is_flat(fitness: jax.Array) -> jax.Array:
 
 
 def failures_to_worst(fitness: jax.Array) -> jax.Array:
-    """Replace fitness ``[P]`` that is not finite by the worst finite one; by 0 if there is none."""
+    """Replace non-finite fitness ``[P]`` by the worst finite one, or by 0 if all are non-finite."""
     is_finite = jnp.isfinite(fitness)
     worst = jnp.min(fitness, initial=jnp.inf, where=is_finite)
     return jnp.where(is_finite, fitness, jnp.where(is_finite.any(), worst, 0.0))
 
 
 def failures_to_minus_inf(fitness: jax.Array) -> jax.Array:
-    """Replace fitness that is not finite by minus infinity, which sorts below all finite values; of any shape."""
+    """Replace non-finite fitness, of any shape, by minus infinity, which sorts below all finite values."""
     return jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
 
 

@@ -1,4 +1,4 @@
-"""Strategies that sample around a mean: what they share, whatever they make of the fitness."""
+"""Base class of evolution strategies that sample Gaussian noise around a mean."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class GaussianStrategy(EvoOptimizer):
-    """Individuals are ``mean + scale * noise``, with noise that is drawn again where it is needed (``evorl.ec.noise``).
+    """Strategy whose individuals are ``mean + scale * noise``; noise is recomputed, not stored (``evorl.ec.noise``).
 
-    The state holds ``mean``, ``key`` and the generation's number ``generation``, int32, beside what a strategy adds.
+    The state has ``mean``, ``key`` and the generation's number ``generation``, int32, in addition to a subclass's
+    entries.
 
-    A solution from outside counts as the sample it would have been: its noise is its distance from the mean in units
-    of the scale. So a recombined mean moves towards it by the weight that it has earned, as in CEM-RL (Pourchot &
-    Sigaud 2019, https://arxiv.org/abs/1810.01222). It is not brought nearer first, as Hansen 2011
-    (https://arxiv.org/abs/1110.4181) does for the sake of step-size adaptation: these strategies have none.
+    An injected solution counts as a sample whose noise is its distance from the mean in units of the scale. A
+    recombined mean thus moves towards it according to its weight, as in CEM-RL (Pourchot & Sigaud 2019,
+    https://arxiv.org/abs/1810.01222). The distance is not shortened, unlike in Hansen 2011
+    (https://arxiv.org/abs/1110.4181), where step-size adaptation requires it: these strategies do not adapt step sizes.
 
     Attributes:
         pop_size: number of individuals P; even with mirrored sampling.
-        mirror_sampling: individuals come in pairs with opposite noise (Brockhoff et al. 2010).
+        mirror_sampling: sample pairs of individuals with opposite noise (Brockhoff et al. 2010).
     """
 
     pop_size: int
@@ -36,31 +37,30 @@ class GaussianStrategy(EvoOptimizer):
     def __post_init__(self) -> None:
         if self.pop_size < 2 or (self.mirror_sampling and self.pop_size % 2):
             raise ValueError(
-                f"pop_size={self.pop_size}: mirrored sampling takes pairs, so an even number of individuals, at least "
-                "2; or set mirror_sampling=false."
+                f"pop_size={self.pop_size}: mirrored sampling needs an even number of individuals, at least 2; choose "
+                "such a number, or set mirror_sampling=false."
             )
 
     @property
     def group_size(self) -> int:
-        """2 with mirrored sampling."""
+        """2 with mirrored sampling, else 1."""
         return 2 if self.mirror_sampling else 1
 
     @property
     def num_replaceable(self) -> int:
-        """All."""
+        """Number of replaceable individuals: all."""
         return self.pop_size
 
     @abstractmethod
     def scale(self, state: PyTreeDict) -> jax.Array | Params:
-        """Standard deviation of the samples: a scalar, or a tree like the solution."""
+        """Return the standard deviation of the samples: a scalar, or a tree with the structure of the solution."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The search starts at ``solution``."""
+        """Return the initial state of a search that starts at ``solution``."""
         mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
         return PyTreeDict(mean=mean, key=key, generation=jnp.zeros((), jnp.int32))
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        """See ``EvoOptimizer.ask``."""
         draw = mirrored_rows if self.mirror_sampling else noise_rows
         count = self.pop_size if count is None else count
         noise = draw(self._noise_key(state), state.mean, first, count)
@@ -73,23 +73,23 @@ class GaussianStrategy(EvoOptimizer):
         return jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), individuals, state.injected.solutions)
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
-        """See ``EvoOptimizer.inject``; it holds for this generation."""
+        """Replace individuals of this generation by external solutions, see ``EvoOptimizer.inject``."""
         if not self.num_replaceable:
             return super().inject(state, solutions, rows)
         return state | {"injected": PyTreeDict(solutions=solutions, rows=rows, generation=state.generation)}
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The mean."""
+        """Return the mean."""
         return state.mean
 
     def noise_sums(self, state: PyTreeDict, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
-        """``sum_i w_i noise_i^k`` of this generation for each term ``(w, k)``: see ``evorl.ec.noise.weighted_sums``."""
-        drawn_sums = mirrored_sums if self.mirror_sampling else weighted_sums
+        """Return ``sum_i w_i noise_i^k`` of this generation for each term ``(w, k)``, see ``noise.weighted_sums``."""
+        sample_sums = mirrored_sums if self.mirror_sampling else weighted_sums
         if "injected" not in state:
-            return drawn_sums(self._noise_key(state), state.mean, *terms)
+            return sample_sums(self._noise_key(state), state.mean, *terms)
         rows = self._injected_rows(state)
-        drawn_terms = [(weights.at[rows].set(0.0, mode="drop"), power) for weights, power in terms]
-        sums = drawn_sums(self._noise_key(state), state.mean, *drawn_terms)
+        sample_terms = [(weights.at[rows].set(0.0, mode="drop"), power) for weights, power in terms]
+        sums = sample_sums(self._noise_key(state), state.mean, *sample_terms)
         noise = jax.tree.map(
             lambda x, mean, scale: (x - mean) / scale, state.injected.solutions, state.mean, self._scale_tree(state)
         )
@@ -101,7 +101,7 @@ class GaussianStrategy(EvoOptimizer):
         return tuple(with_injected(total, *term) for total, term in zip(sums, terms, strict=True))
 
     def _injected_rows(self, state: PyTreeDict) -> jax.Array:
-        """Which individuals of this generation are solutions from outside, ``[K]``; past the last one for none."""
+        """Return the indices ``[K]`` of solutions injected in this generation; P for solutions of past ones."""
         injected = state.injected
         return jnp.where(injected.generation == state.generation, injected.rows, self.pop_size)
 

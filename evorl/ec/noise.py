@@ -1,7 +1,8 @@
-"""Gaussian noise of a population, drawn again wherever it is needed instead of kept.
+"""Gaussian noise of a population, recomputed wherever it is needed instead of stored.
 
-The noise of individual i is a pure function of the generation's key and i. So it is made in parts, by any device, and
-what an update needs of it, its weighted sums, is added up part by part: memory does not grow with P times parameters.
+The noise of individual i is a pure function of the generation's key and i. Any device can compute it in blocks, and the
+weighted sums that updates need are accumulated block by block, so that memory does not grow with P times the number of
+parameters.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import jax.numpy as jnp
 from evorl.ops import collectives
 from evorl.types import Key, Params
 
-BLOCK_NUMBERS = 1 << 19  # so many random numbers at most are held while weighted sums are made
+BLOCK_NUMBERS = 1 << 19  # maximum number of random numbers in memory while weighted sums are computed
 
 
 def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int) -> Params:
-    """Standard normal noise of individuals ``first .. first + count - 1``: leaves ``[count, ...]``.
+    """Return standard normal noise of individuals ``first .. first + count - 1``, leaves ``[count, ...]``.
 
-    Every individual and every leaf draws from its own key.
+    Every leaf of every individual has its own key.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(count))
     leaves, treedef = jax.tree.flatten(like)
@@ -34,23 +35,26 @@ def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int) -> Pa
 
 
 def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int) -> Params:
-    """Noise in pairs: individual 2k has that of pair k, individual 2k + 1 its opposite. Both numbers are even."""
+    """Return mirrored noise: individual 2k has the noise of pair k, individual 2k + 1 its negative.
+
+    ``first`` and ``count`` must be even.
+    """
     half = noise_rows(key, like, first // 2, count // 2)
     return jax.tree.map(lambda x: jnp.stack([x, -x], axis=1).reshape(count, *x.shape[1:]), half)
 
 
 def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
-    """``sum_i w_i noise_i^k`` for each term ``(w, k)``, where ``noise_i`` is that of ``noise_rows``.
+    """Return ``sum_i w_i noise_i^k`` for each term ``(w, k)``, where ``noise_i`` is the noise of ``noise_rows``.
 
-    The devices of a mesh share the individuals out; each makes the noise of a block of them at a time.
+    Individuals are sharded over the devices of a mesh; each device computes the noise of a block of them at a time.
 
     Args:
-        key: of the generation.
+        key: random key of the generation.
         like: one solution.
-        *terms: weights ``[P]``, and the power they weigh.
+        *terms: pairs of weights ``[P]`` and a power of the noise.
 
     Returns:
-        A tree like ``like`` for each term, equal on every device.
+        A tree with the structure of ``like`` for each term, equal on every device.
     """
     num_rows = terms[0][0].shape[0]
     first, count = collectives.share_of(num_rows)
@@ -62,7 +66,7 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tupl
 
     def add_block(i: jax.Array | int, sums: tuple[Params, ...]) -> tuple[Params, ...]:
         start = first + i * block
-        inside = i * block + jnp.arange(block) < count  # the last block may reach into the next device's share
+        inside = i * block + jnp.arange(block) < count  # the last block may extend into the next device's shard
         block_weights = jnp.where(inside, jax.lax.dynamic_slice_in_dim(weights, start, block, axis=1), 0.0)
         rows = noise_rows(key, like, start, block)
         return tuple(
@@ -76,6 +80,6 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tupl
 
 
 def mirrored_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
-    """``weighted_sums`` of the noise of ``mirrored_rows``: a pair's noise is made once. P is even."""
+    """Return ``weighted_sums`` of the noise of ``mirrored_rows``, computing the noise of each pair once; P is even."""
     joined = [(w[0::2] - w[1::2] if power % 2 else w[0::2] + w[1::2], power) for w, power in terms]
     return weighted_sums(key, like, *joined)

@@ -1,4 +1,4 @@
-"""Safeguards of a search that runs on after it has converged, on flat fitness, or at the ends of float32."""
+"""Safeguards for searches that continue after convergence, on flat fitness, or at the limits of float32."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import jax.numpy as jnp
 
 State = TypeVar("State")
 
-# Standard deviations of samples stay in this range. Squares of steps at its upper end are finite, and steps at its
-# lower end are normal numbers even where they are a millionth of it.
+# Range of the standard deviations of samples. Squares of steps at the upper end are finite; steps at the lower end are
+# normal (not subnormal) numbers, even a millionth of the standard deviation.
 MIN_STD, MAX_STD = 1e-30, 1e18
 
 
 def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
     """Return the next state of a search, or the old one if the new one is unusable.
 
-    The old state's floats are kept if ``holds`` is true or if a number that was finite no longer is. Counters and keys
-    advance all the same, so that the next generation has other samples.
+    The floats of the old state are kept if ``holds`` is true, or if a finite number would become non-finite. Counters
+    and keys advance in any case, so that the next generation has new samples.
 
     Args:
         old: state before the generation.
-        new: state after it, of the same structure.
-        holds: a bool scalar, such as ``is_flat(fitness)``.
+        new: state after it, with the same structure.
+        holds: bool scalar that keeps the old floats, such as ``is_flat(fitness)``.
     """
     pairs = list(zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True))
     intact = [(jnp.isfinite(after) | ~jnp.isfinite(before)).all() for before, after in pairs if _is_float(after)]

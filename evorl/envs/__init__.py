@@ -1,7 +1,7 @@
-"""Environments: one interface (``Env``, ``EnvState``), an adapter for each library, wrappers, vector environments.
+"""Environments: one interface (``Env``, ``EnvState``), an adapter per library, wrappers, and vector environments.
 
-Importing this package imports neither an environment library nor an adapter. The function of an adapter, such as
-``create_wrapped_brax_env``, can be imported from here all the same: its module is loaded when it is looked up. So is
+Importing this package imports neither an environment library nor an adapter. Adapter functions, such as
+``create_wrapped_brax_env``, can still be imported from here: their module is loaded on first access. So can
 ``check_env``.
 """
 

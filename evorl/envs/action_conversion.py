@@ -1,8 +1,8 @@
-"""The conversion between the actions of an environment and those of agents, and its inverse.
+"""Converts between the actions of an environment and the actions of agents.
 
-Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and flat boxes of float32, each dimension of which
-is [-1, 1] or the whole line. Adapters declare the action space of the environment itself; ``ActionConversion`` maps
-one to the other. It is used wherever an agent plays, and in exported policies and recorded data.
+Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and flat boxes of float32, whose dimensions are
+[-1, 1] or unbounded. Adapters declare the action space of the environment; ``ActionConversion`` maps one to the other.
+It is used wherever an agent acts, and in exported policies and recorded data.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ MOST_JOINT_ACTIONS = 2**14
 
 
 class ActionConversion(ByValue):
-    """Maps actions of agents to those of an environment, and back.
+    """Maps actions of agents to actions of an environment, and back.
 
-    Choices (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)``, the last choice changing
-    fastest. Boxes of any shape (tuples and dicts of them) become one flat ``Box`` of float32. Each of its dimensions is
+    Discrete spaces (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)``, the last choice
+    changing fastest. Boxes of any shape (tuples and dicts of them) become one flat ``Box`` of float32. Each of its
+    dimensions is
 
-    - [-1, 1] where both ends are finite; ``to_env`` is affine there and clips. Of whole numbers, each has an equal
-      share of [-1, 1];
-    - the whole line where one end is finite; ``to_env`` is softplus from that end;
-    - the whole line where none is; ``to_env`` is the identity.
+    - [-1, 1] if both bounds are finite; ``to_env`` is affine there and clips. Integer values have equal shares of the
+      interval;
+    - unbounded if one bound is finite; ``to_env`` is softplus from that bound;
+    - unbounded if no bound is finite; ``to_env`` is the identity.
 
     Both functions take any leading axes, and NumPy or JAX arrays. They are pure and can be traced.
 
@@ -41,12 +42,12 @@ class ActionConversion(ByValue):
         env_space: the action space of the environment.
 
     Attributes:
-        env_space: as given.
+        env_space: the argument.
         agent_space: the space in which agents act.
 
     Raises:
-        NoActionConversion: choices beside boxes, more than ``MOST_JOINT_ACTIONS`` combinations of choices, a dimension
-            of more than ``MOST_WHOLE_NUMBERS`` whole numbers, or no dimension at all.
+        NoActionConversion: a mix of discrete spaces and boxes, more than ``MOST_JOINT_ACTIONS`` combinations of
+            choices, a dimension with more than ``MOST_WHOLE_NUMBERS`` integer values, or no dimension at all.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -69,24 +70,25 @@ class ActionConversion(ByValue):
 
     @property
     def is_identity(self) -> bool:
-        """Return whether agents act in the environment's own space."""
+        """True if agents act in the environment's own space."""
         return self.agent_space == self.env_space
 
     def to_env(self, action: Action) -> Any:
-        """Convert actions ``[..., *agent_shape]`` of an agent to those of the environment, in its shapes and dtypes."""
+        """Convert an agent's actions ``[..., *agent_shape]`` to the environment's shapes and dtypes."""
         if self.is_identity:
             return action
         arrays = self._choices_of(action) if self._intervals is None else self._intervals.to_env(action)
         return jax.tree.unflatten(self._structure, arrays)
 
     def to_agent(self, action: Any) -> Action:
-        """Convert actions of the environment to those of an agent: the inverse of ``to_env``.
+        """Convert actions of the environment to actions of an agent: the inverse of ``to_env``.
 
-        Of whole numbers in a Box it is the middle of their share, of a dimension with equal ends 0. A value at, or
-        beyond, the one finite end of a dimension is taken as the nearest one within that float32 tells from it.
+        Integer values of a Box map to the middle of their share of [-1, 1], dimensions with equal bounds to 0. A value
+        at or beyond the only finite bound of a dimension is replaced by the nearest value inside that float32 can
+        distinguish from the bound.
         """
         leaves = leaf_values(self.env_space, action)
-        if self._intervals is not None:  # also of [-1, 1], beyond which a recorded action may be
+        if self._intervals is not None:  # also for [-1, 1], which recorded actions may exceed
             return self._intervals.to_agent(leaves)
         return action if self.is_identity else self._number_of(leaves)
 
@@ -126,7 +128,7 @@ class ActionConversion(ByValue):
 
 @functools.lru_cache(maxsize=256)
 def action_conversion(env_space: Space) -> ActionConversion | None:
-    """Return the conversion for an action space; ``None`` where agents act in that space itself, or not at all."""
+    """Return the conversion for an action space; ``None`` if agents act in that space itself, or cannot act at all."""
     try:
         conversion = ActionConversion(env_space)
     except NoActionConversion:
@@ -135,7 +137,7 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return ``env`` with the action space in which agents act, which simulators without wrappers do not have."""
+    """Return ``env`` with the action space of agents; simulators without wrappers have only the environment's."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 
@@ -167,7 +169,7 @@ def _sizes(choices: Sequence[Any]) -> np.ndarray:
 
 
 def _quotient(xp: Any, number: Any, divisor: int) -> Any:
-    """Return ``number // divisor`` of numbers that are not negative."""
+    """Return ``number // divisor`` for non-negative numbers."""
     if divisor == 1:
         return number
     return jax.lax.div(number, jnp.full_like(number, divisor)) if xp is jnp else number // divisor

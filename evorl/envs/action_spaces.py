@@ -1,4 +1,4 @@
-"""Kinds of action spaces, by which agents declare where they can act."""
+"""Kinds of action spaces, with which agents declare the spaces they support."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from evorl.envs.space import Box, Discrete, Space
 
 
 class ActionSpaces(enum.Flag):
-    """Kinds of action spaces, joined by ``|``.
+    """Kinds of action spaces, combined with ``|``.
 
-    A Box is flat if its elements are vectors. It is bounded if every end is finite; otherwise it is unbounded, even if
-    only some of its dimensions are.
+    A Box is flat if its elements are vectors. It is bounded if every bound is finite; otherwise it is unbounded, even
+    if only some of its dimensions are.
     """
 
     DISCRETE = enum.auto()
@@ -26,7 +26,7 @@ class ActionSpaces(enum.Flag):
     ANY = DISCRETE_AND_BOXES | OTHERS
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     ActionSpaces.DISCRETE: "Discrete spaces",
     ActionSpaces.BOXES: "flat Boxes",
     ActionSpaces.BOUNDED_BOXES: "flat, bounded Boxes",
@@ -38,7 +38,7 @@ _WORDS = {
 def describe_kinds(spaces: ActionSpaces) -> str:
     """List kinds of action spaces: ``Discrete spaces and flat Boxes``."""
     texts = []
-    for kind, text in _WORDS.items():
+    for kind, text in _DESCRIPTIONS.items():
         if kind in spaces:
             texts.append(text)
             spaces &= ~kind
@@ -60,7 +60,7 @@ def num_outputs(space: Space) -> int:
 
 
 def bounded_dimensions(space: Space) -> tuple[bool, ...]:
-    """Return for each dimension of a flat Box whether both its ends are finite; empty where all are, or for choices."""
+    """Return True for each bounded dimension of a flat Box; empty if all are bounded, and for discrete spaces."""
     if not isinstance(space, Box) or space.is_bounded:
         return ()
     return tuple((np.isfinite(space.low) & np.isfinite(space.high)).ravel().tolist())

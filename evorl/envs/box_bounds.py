@@ -1,4 +1,4 @@
-"""Bounds of spaces as NumPy arrays, checked."""
+"""Validates bounds of spaces as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def known_bound(bound: Any, name: str) -> np.ndarray:
         return np.asarray(bound)
     except jax.errors.TracerArrayConversionError:
         raise ValueError(
-            f"Box got a traced array in {name}: its bounds are numbers that are known before anything is traced. "
-            "Build the space outside of the jitted function, or with numpy in place of jax.numpy."
+            f"Box got a traced array in {name}: its bounds must be known before tracing. Build the space outside of "
+            "the jitted function, or with numpy in place of jax.numpy."
         ) from None
 
 
 def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
-    """Return a bound as a read-only array of ``shape`` and ``dtype``, cut to the range of an integer dtype.
+    """Return a bound as a read-only array of ``shape`` and ``dtype``, clipped to the range of an integer dtype.
 
     Raises:
         ValueError: the bound has a NaN, or does not broadcast to ``shape``.
@@ -43,6 +43,6 @@ def require_int32(name: str, first: Any, last: Any) -> None:
     info = np.iinfo(np.int32)
     if np.any(np.asarray(first) < info.min) or np.any(np.asarray(last) > info.max):
         raise ValueError(
-            f"{name} has int32 elements, from {info.min:,} to {info.max:,}; got {first} to {last}: take fewer "
+            f"{name} has int32 elements, from {info.min:,} to {info.max:,}; got {first} to {last}: use fewer "
             "choices, or a Box."
         )

@@ -1,4 +1,4 @@
-"""Maps an agent's flat vector of float32 to arrays within the bounds of Boxes, and back."""
+"""Maps an agent's flat float32 vector to arrays within the bounds of Boxes, and back."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 
 from evorl.envs.space import Box, Space
 
-MOST_WHOLE_NUMBERS = 2**24  # in one dimension: float32 tells no more shares of [-1, 1] apart
+MOST_WHOLE_NUMBERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
 
 
 class NoActionConversion(ValueError):
-    """No agent can act in an action space; the message says why, and which space to use instead."""
+    """Raised for action spaces in which no agent can act; the message gives the reason and a space to use instead."""
 
 
 class BoxIntervals:
-    """The conversion of Boxes, dimension by dimension; constants are those of all Boxes in a row, ``[A]``."""
+    """The conversion of Boxes, dimension by dimension; constants are the concatenation over all Boxes, ``[A]``."""
 
     def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
         self._boxes = boxes
@@ -32,17 +32,17 @@ class BoxIntervals:
         count = np.where(is_whole, np.where(is_whole, high, 0.0) - np.where(is_whole, low, 0.0) + 1.0, 1.0)
         if count.max() > MOST_WHOLE_NUMBERS:
             raise NoActionConversion(
-                f"a dimension of an action has at most {MOST_WHOLE_NUMBERS:,} whole numbers, and one has "
-                f"{int(count.max()):,} in {env_space!r}. Give it closer bounds, as in Box(0, 100, dtype=int32), or a "
+                f"a dimension of an action may have at most {MOST_WHOLE_NUMBERS:,} integer values, but one has "
+                f"{int(count.max()):,} in {env_space!r}. Use tighter bounds, as in Box(0, 100, dtype=int32), or a "
                 "float dtype."
             )
         for box in boxes:
             if not _is_float(box) and box.dtype.itemsize == 8 and not _fits_32_bits(box):
                 raise NoActionConversion(
-                    f"JAX computes in 32 bits, which do not hold the actions of {box!r}. Give it bounds within int32, "
-                    "and let the environment add what is above."
+                    f"JAX computes in 32 bits, which cannot represent the actions of {box!r}. Use bounds within int32, "
+                    "and add an offset inside the environment."
                 )
-        # A single end at the smallest or largest number of a dtype is no bound.
+        # A single bound at the limit of a dtype counts as unbounded.
         far = np.concatenate(
             [
                 np.full(math.prod(box.shape), float(jnp.finfo(box.dtype).max) if _is_float(box) else math.inf)
@@ -62,14 +62,14 @@ class BoxIntervals:
                 np.clip(np.where(np.isfinite(x), x, 0.0), -most, most).astype(np.float32) for x in (low, high)
             )
             self._range = self._high - self._low
-            # low + share * range is exact at both ends apart from rounding, and overflows in a vast range.
+            # low + share * range is exact at both ends up to rounding, but overflows for huge ranges.
             is_plain = np.isfinite(self._range) & (self._low + self._range <= self._high)
         self._mixes = self._is_bounded & ~is_plain & ~is_whole
         ends = np.where(self._is_bounded, 1.0, np.inf)
         self.agent_space = Box(-ends, ends)
 
     def to_env(self, action: Any) -> list[Any]:
-        """Return the arrays of the Boxes, ``[..., *shape]``, of ``action`` ``[..., A]``."""
+        """Convert ``action`` ``[..., A]`` to the arrays of the Boxes, ``[..., *shape]``."""
         xp = array_namespace(action)
         action = xp.asarray(action)
         value = action
@@ -83,7 +83,7 @@ class BoxIntervals:
         return self._split(xp, value)
 
     def _in_bounds(self, xp: Any, share: Any) -> Any:
-        """Return the values at shares of the range; for whole numbers their distance from the lower end."""
+        """Return the values at fractions of the range; for integers their distance from the lower bound."""
         plain_range = np.where(np.isfinite(self._range), self._range, np.float32(0))
         value = self._low + share * plain_range
         if self._mixes.any():
@@ -109,22 +109,22 @@ class BoxIntervals:
         return arrays
 
     def to_agent(self, leaves: Sequence[Any]) -> Any:
-        """Return actions ``[..., A]`` float32 of the arrays of the Boxes, ``[..., *shape]``."""
+        """Convert the arrays of the Boxes, ``[..., *shape]``, to actions ``[..., A]`` float32."""
         xp = array_namespace(*leaves)
         flat = []
         for box, leaf in zip(self._boxes, leaves, strict=True):
             leaf = xp.asarray(leaf)
             leaf = leaf.reshape((*leaf.shape[: leaf.ndim - len(box.shape)], -1))
-            if not _is_float(box):  # the distance from the lower end, which float32 holds exactly
+            if not _is_float(box):  # the distance from the lower bound, which float32 represents exactly
                 wide = np.int64 if xp is np else np.int32
                 leaf = leaf.astype(wide) - np.ravel(box.low).astype(wide)
             flat.append(leaf.astype(_compute_dtype(leaf)))
         value = flat[0] if len(flat) == 1 else xp.concatenate(flat, axis=-1)
         action = value
         if self._is_bounded.any():
-            # Sixteenths: the difference of the ends may overflow, and its inverse be too small for a float32.
+            # Scaled by 1/16: otherwise the range may overflow, or its inverse underflow float32.
             low, high = self._low / 16, self._high / 16
-            # XLA flushes subnormal numbers to zero: a smaller range would divide by it.
+            # XLA flushes subnormal numbers to zero: a smaller range would cause a division by zero.
             has_range = self._is_bounded & ~self._is_whole & (high - low >= np.finfo(np.float32).tiny)
             share = (value / 16 - low) / np.where(has_range, high - low, np.float32(1))
             share = self._where(xp, has_range, share, xp.full_like(share, 0.5))
@@ -157,9 +157,9 @@ def array_namespace(*arrays: Any) -> Any:
 
 
 def _as_elements(xp: Any, box: Box, value: Any) -> Any:
-    """Return ``value`` in the dtype of a Box, where of whole numbers it is the distance from the lower end.
+    """Return ``value`` in the dtype of a Box; integer values are given as the distance from the lower bound.
 
-    JAX takes the half of a dtype of 64 bits unless it is configured for these.
+    JAX replaces 64-bit dtypes by 32-bit ones unless 64 bits are enabled.
     """
     dtype = box.dtype if xp is np else jax.dtypes.canonicalize_dtype(box.dtype)
     if not _is_float(box):
@@ -171,7 +171,7 @@ def _as_elements(xp: Any, box: Box, value: Any) -> Any:
         return value
     value = value.astype(dtype)
     is_exact = all(np.array_equal(end.astype(np.float32).astype(box.dtype), end) for end in (box.low, box.high))
-    # Rounded to fewer digits, a number may be beyond the ends.
+    # Rounded to fewer digits, a number may exceed the bounds.
     return value if is_exact and dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(dtype)
 
 
@@ -184,7 +184,7 @@ def _softplus(xp: Any, x: Any) -> Any:
 
 
 def _inverse_softplus(xp: Any, distance: Any, end: np.ndarray) -> Any:
-    """Return x of ``softplus(x) = distance``; ``distance`` is at least what float32 tells from ``end``."""
+    """Return x of ``softplus(x) = distance``; ``distance`` is at least the float32 resolution around ``end``."""
     least = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
     distance = xp.maximum(distance, least)
     return distance + xp.log(-xp.expm1(-distance))

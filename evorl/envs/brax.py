@@ -1,4 +1,4 @@
-"""Environments of brax: continuous control on four physics backends. brax itself is imported when it is used."""
+"""Adapter of brax: continuous control on four physics backends. brax is imported on first use."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ BACKENDS = ("generalized", "positional", "spring", "mjx")
 class BraxAdapter(PhysicsEnv):
     """A brax environment as an ``Env``.
 
-    Actions are ``Box(-1, 1)``, observations unbounded, brax's own metrics are in ``info.metrics``. brax environments
-    have no clock: put an ``EpisodeWrapper`` around, or use ``create_wrapped_brax_env``.
+    Actions are ``Box(-1, 1)``, observations are unbounded, and brax's metrics are in ``info.metrics``. brax
+    environments have no time limit: wrap them in an ``EpisodeWrapper``, or use ``create_wrapped_brax_env``.
 
     Args:
         brax_env: an instance of ``brax.envs.Env``, not wrapped by brax's training wrappers.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``brax_env``.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``brax_env`` object.
     """
 
     def __init__(self, brax_env: Any, spec: Any = None) -> None:
@@ -58,7 +58,7 @@ class BraxAdapter(PhysicsEnv):
 
     @property
     def obs_space(self) -> Space:
-        """Unbounded, of the shape brax says; a ``DictSpace`` for environments with named observations."""
+        """Unbounded, with brax's shape; a ``DictSpace`` for environments with named observations."""
         return self._obs_space
 
     @property
@@ -68,33 +68,31 @@ class BraxAdapter(PhysicsEnv):
 
     @property
     def physics_model(self) -> Any:
-        """The environment's ``brax.base.System``; ``None`` where it has none."""
+        """The environment's ``brax.base.System``; ``None`` if it has no system."""
         return getattr(self.brax_env, "sys", None)
 
     def reset_in(self, model: Any, key: Key) -> EnvState:
-        """See ``PhysicsEnv.reset_in``."""
         return _env_state(strongly_typed(self._brax_env_on(model).reset(as_typed_key(key))))
 
     def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
-        """See ``PhysicsEnv.step_in``."""
-        # brax environments write new metrics into the dict of the state that they get: hand over a copy.
+        # brax environments modify the metrics dict of the state passed to them: pass a copy.
         old = env_state.env_state
         new = self._brax_env_on(model).step(old.replace(metrics=dict(old.metrics), info=dict(old.info)), action)
-        # Some of them return python numbers or other dtypes than their reset does.
+        # Some of them return Python numbers or other dtypes than their reset.
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """``q`` and ``qd``, which on every backend are MuJoCo's ``qpos`` and ``qvel``."""
+        """Return ``q`` and ``qd``, which on every backend are MuJoCo's ``qpos`` and ``qvel``."""
         bodies = env_state.env_state.pipeline_state
         return PyTreeDict(q=bodies.q, qd=bodies.qd)
 
     @property
     def mujoco_model(self) -> Any:
-        """What brax made its system of."""
+        """The model from which brax built its system."""
         return self.brax_env.sys.mj_model
 
     def _brax_env_on(self, system: Any) -> Any:
-        """The environment on a system, by default its own: brax environments look it up in themselves."""
+        """Return the environment with another system: brax environments read it from their attribute ``sys``."""
         if system is self.physics_model:
             return self.brax_env
         other = copy.copy(self.brax_env)
@@ -109,13 +107,14 @@ class BraxAdapter(PhysicsEnv):
 
 
 def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **options: Any) -> VectorEnv:
-    """A vector env of a brax environment.
+    """Create a vector env of a brax environment.
 
     Args:
         env_name: one of ``ENV_NAMES``, or registered with brax.
-        backend: ``"generalized"`` (default), ``"positional"``, ``"spring"`` or ``"mjx"``; swimmer has only the first.
-        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is 1000 by default and ``None`` for no
-            limit; every other one is an argument of the brax environment (``reset_noise_scale`` ...).
+        backend: ``"generalized"`` (default), ``"positional"``, ``"spring"`` or ``"mjx"``; swimmer supports only the
+            first.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is 1000 by default and ``None`` for no
+            limit; all others are arguments of the brax environment (``reset_noise_scale`` ...).
 
     Raises:
         ValueError: unknown environment, backend or option, or a value out of range.
@@ -129,7 +128,7 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
 
 @functools.lru_cache(maxsize=16)
 def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tuple = ("dict", ())) -> BraxAdapter:
-    """A brax environment, one and unwrapped; ``arguments`` as ``as_hashable`` gives them."""
+    """Create a single unwrapped brax environment; ``arguments`` is the output of ``as_hashable``."""
     registry = _brax_envs()._envs
     if env_name not in registry:
         raise ValueError(no_such("environment of brax", env_name, sorted(registry)))
@@ -150,7 +149,7 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
 
 @functools.cache
 def _brax_envs() -> Any:
-    """The module ``brax.envs``. Its first import prints that an optional renderer is missing: not of interest here."""
+    """Import and return ``brax.envs``, without the message about a missing optional renderer."""
     with missing_in_words("brax environments", "brax"), contextlib.redirect_stdout(io.StringIO()):
         import brax.envs
     return brax.envs
@@ -158,10 +157,10 @@ def _brax_envs() -> Any:
 
 @functools.cache
 def _repair_fluid_forces() -> None:
-    """Let brax's fluid forces, which only swimmer has, run on a JAX whose ``clip`` has no argument ``a_min``.
+    """Make brax's fluid forces, used only by swimmer, work on JAX versions whose ``clip`` has no argument ``a_min``.
 
-    brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 has dropped that name. Only the
-    name ``jp`` of that one module is exchanged, and only if the call fails.
+    brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 has removed that name. Only the
+    name ``jp`` of that one module is replaced, and only if the call fails.
     """
     import brax.fluid
 

@@ -1,4 +1,4 @@
-"""Suggests environments of all libraries for a name that was typed, and what installs them.
+"""Suggests environments of all libraries for a misspelled or foreign name, with the extra to install.
 
 Names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
 installed registries.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from evorl.config.other_words import called_here
 from evorl.envs.factory import available_envs
 
-# Environments of Gymnasium with their newest versions, by what has to be installed for them.
+# Gymnasium's environments in their newest versions, by the requirement to install.
 GYMNASIUM: Mapping[str, str] = {
     "extra gymnasium": """
         Acrobot-v1 Ant-v5 Blackjack-v1 CartPole-v1 CliffWalking-v1 CliffWalkingSlippery-v1 FrozenLake-v1
@@ -43,7 +43,7 @@ ATARI_GAMES = """
 PETTINGZOO = """
     butterfly/cooperative_pong-v6 butterfly/knights_archers_zombies-v11 butterfly/pistonball-v6 classic/rps-v2
     sisl/multiwalker-v9 sisl/pursuit-v5""".split()
-# Requirements of libraries that the package itself does not install.
+# Extras that install optional libraries.
 _EXTRAS = {
     "envpool": "extra envpool",
     "pettingzoo": "extra pettingzoo",
@@ -53,32 +53,32 @@ _EXTRAS = {
     "xminigrid": "extra xminigrid",
     "jaxmarl": "extra jaxmarl",
 }
-# Prefixes of other frameworks, and the library or kind of environment that they stand for.
+# Prefixes used by other frameworks -> library or kind of environment.
 _PREFIXES = {
     "ale": "atari", "atari": "atari", "atari57": "atari", "gym": "gymnasium", "mujoco": "gymnasium",
     "box2d": "gymnasium", "minatar": "minatar", "bsuite": "gymnax", "dmc": "playground", "dmcontrol": "playground",
     "dm": "playground", "minigrid": "xminigrid", "robotics": "gymnasium", "mpe": "jaxmarl", "openai": "gymnasium",
     "openaigym": "gymnasium", "openaigymnasium": "gymnasium", "dmcontrolsuite": "playground",
 }  # fmt: skip
-# Simulators that connect over the network, in an app of ``evorl new``, and the start of their names elsewhere.
+# App of ``evorl new`` with a remote simulator -> start of its environments' names in other frameworks.
 _APPS = {"vizdoom": "vizdoom", "deepmind-lab": "deepmindlab"}
 _VERSION = re.compile(r"[-_]v\d+$", re.IGNORECASE)
 _DECORATIONS = re.compile(r"(noframeskip|deterministic|ramdeterministic|bulletenv|mujocoenv|env)$")
 _FAMILIES = re.compile(r"[-_](MinAtar|bsuite|misc)$", re.IGNORECASE)
 _ATARI_NAMES = re.compile(r"noframeskip|(?<!min)atari|^ALE/|deterministic-v", re.IGNORECASE)
-_ALIKE = 0.8
-_MOST = 5  # suggestions
-# Order of libraries for names with a version, and without one; the first is the best.
+_MIN_SIMILARITY = 0.8
+_MAX_SUGGESTIONS = 5  # maximum number of suggestions
+# Preference order of libraries for names with and without a version, best first.
 _VERSIONED = ("gymnasium", "host", "envpool", "gymnax", "brax", "mjx")
-_PLAIN = ("brax", "gymnax", "host", "mjx", "playground", "gymnasium")
+_UNVERSIONED = ("brax", "gymnax", "host", "mjx", "playground", "gymnasium")
 
 
 class Suggestion(NamedTuple):
-    """An environment that a name may mean.
+    """An environment that a name may refer to.
 
     Attributes:
         path: as in ``env=``, ``gymnasium/Hopper-v5``.
-        needs: requirement to install, such as ``"extra atari"``; empty for none.
+        needs: requirement to install, such as ``"extra atari"``; empty if already installed.
     """
 
     path: str
@@ -91,15 +91,15 @@ class Suggestion(NamedTuple):
 def suggest_envs(
     name: str, short_names: Mapping[str, str] | None = None, others: Iterable[str] = ()
 ) -> list[Suggestion]:
-    """Return the environments of all libraries that a name may mean, the likeliest first.
+    """Return the environments of all libraries that a name may refer to, most likely first.
 
-    Environments of the same name match regardless of library, version and spelling; if there is none, those of the most
-    similar name match.
+    Environments with an equal name match regardless of library, version and spelling; without such a match, the
+    environments with the most similar name are returned.
 
     Args:
-        name: as it was typed, with or without a library.
-        short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, which are suggested in their place.
-        others: further names that can be chosen, such as those of config files.
+        name: as typed by the user, with or without a library.
+        short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, suggested in place of the path.
+        others: further valid names, such as the names of config files.
     """
     prefix, _, rest = name.rpartition("/")
     keys = {key for key in (_key(rest), _key(name)) if key}
@@ -109,21 +109,21 @@ def suggest_envs(
         named.setdefault(_key(other), []).append(Suggestion(other))
     fitting = [key for key in named if key in keys]
     if not fitting:
-        near = [match for key in keys for match in difflib.get_close_matches(key, named, n=1, cutoff=_ALIKE)]
+        near = [match for key in keys for match in difflib.get_close_matches(key, named, n=1, cutoff=_MIN_SIMILARITY)]
         fitting = sorted(
             near, key=lambda match: -max(difflib.SequenceMatcher(None, match, key).ratio() for key in keys)
         )
     matches = [suggestion for key in fitting for suggestion in named[key]]
     matches = sorted(dict.fromkeys(matches), key=lambda suggestion: _rank(suggestion, name, prefix))
     of_library = [each for each in matches if prefix and each.path.startswith(f"{prefix}/")]
-    if of_library:  # the library that was typed has it
-        return of_library[:_MOST]
+    if of_library:  # the given library has it
+        return of_library[:_MAX_SUGGESTIONS]
     short = {path: alias for alias, path in short_names.items()}
-    return [Suggestion(short.get(each.path, each.path), each.needs) for each in matches[:_MOST]]
+    return [Suggestion(short.get(each.path, each.path), each.needs) for each in matches[:_MAX_SUGGESTIONS]]
 
 
 def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
-    """Format suggestions as sentences with a leading space; empty for none."""
+    """Format suggestions as sentences with a leading space; empty without suggestions."""
     texts = list(map(str, suggestions))
     if not texts:
         return ""
@@ -133,7 +133,7 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
 
 
 def describe_library(name: str) -> str:
-    """Format how environments of a library are named, with a leading space; empty unless ``name`` is that of a library.
+    """Format an example of a library's environment names, with a leading space; empty unless ``name`` is a library.
 
     Args:
         name: as it was typed: the library as evorl or other frameworks call it, alone or before a slash.
@@ -143,8 +143,8 @@ def describe_library(name: str) -> str:
     for app, start in _APPS.items():
         if key.startswith(start) or app in called_here(prefix, _APPS):
             return (
-                f" Simulators of {app} connect over the network: evorl new <folder> env={app} makes an app with one, "
-                "which evorl run trains in."
+                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one; "
+                "train in it with evorl run."
             )
     library = _PREFIXES.get(key, prefix.lower())
     examples = [each for of_key in _catalog().values() for each in of_key if each.path.startswith(f"{library}/")]
@@ -178,7 +178,7 @@ def _catalog() -> dict[str, list[Suggestion]]:
 
 
 def _key(name: str) -> str:
-    """Return the part of a name that is compared: letters and digits without version, family and decoration."""
+    """Return the normalized name used for comparison: letters and digits, without version, family and decoration."""
     plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
     plain = re.sub(r"[^a-z0-9]", "", plain.lower())
     return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain
@@ -186,14 +186,20 @@ def _key(name: str) -> str:
 
 def _rank(suggestion: Suggestion, name: str, prefix: str) -> tuple[int, ...]:
     """Return the sort key of a suggestion; the likeliest has the smallest."""
-    library, _, own = suggestion.path.partition("/")
-    meant = _PREFIXES.get(re.sub(r"[^a-z0-9]", "", prefix.partition("/")[0].lower()), prefix)
+    library, _, env_name = suggestion.path.partition("/")
+    intended = _PREFIXES.get(re.sub(r"[^a-z0-9]", "", prefix.partition("/")[0].lower()), prefix)
     if "minatar" in name.lower():
-        meant = "minatar"
-    elif _ATARI_NAMES.search(name) or meant == "atari":
-        meant = "atari"
-    is_meant = meant in (library, *(["atari"] if own.startswith("ALE/") else ()))
-    is_meant = is_meant or (meant == "minatar" and own.endswith("-MinAtar"))
-    order = _VERSIONED if _VERSION.search(name) else _PLAIN
-    position = -1 if not own else order.index(library) if library in order else len(order)  # config files come first
-    return (not is_meant, _VERSION.sub("", own) != _VERSION.sub("", name.rpartition("/")[2]) and is_meant, position)
+        intended = "minatar"
+    elif _ATARI_NAMES.search(name) or intended == "atari":
+        intended = "atari"
+    is_intended = intended in (library, *(["atari"] if env_name.startswith("ALE/") else ()))
+    is_intended = is_intended or (intended == "minatar" and env_name.endswith("-MinAtar"))
+    order = _VERSIONED if _VERSION.search(name) else _UNVERSIONED
+    position = (
+        -1 if not env_name else order.index(library) if library in order else len(order)
+    )  # config files come first
+    return (
+        not is_intended,
+        _VERSION.sub("", env_name) != _VERSION.sub("", name.rpartition("/")[2]) and is_intended,
+        position,
+    )

@@ -1,7 +1,7 @@
-"""Craftax and Craftax-Classic, observed by symbols. The package is imported when one of them is made.
+"""Adapter of Craftax and Craftax-Classic with symbolic observations. The package is imported on first use.
 
-The library ends an episode after ``max_timesteps`` and does not say that this was the reason. Here it has no clock:
-that of evorl is as long by default, and tells the end as truncation.
+The library ends an episode after ``max_timesteps`` without reporting the reason. Here this limit is disabled, and
+evorl's clock, with the same default, reports the end as truncation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from evorl.types import Action, Key, PyTreeDict
 
 ENV_NAMES = ("Craftax-Symbolic-v1", "Craftax-Classic-Symbolic-v1")
 EXCLUDED = {
-    f"Craftax-{kind}Pixels-v1": f"it is the picture of what Craftax-{kind}Symbolic-v1 says in symbols: take that"
+    f"Craftax-{kind}Pixels-v1": f"it shows the same state as Craftax-{kind}Symbolic-v1, as an image: use that one"
     for kind in ("", "Classic-")
 }
 _NO_LIMIT = 2**31 - 1
@@ -37,37 +37,37 @@ _NO_LIMIT = 2**31 - 1
 class CraftaxAdapter(Env):
     """Craftax as an ``Env``, without a clock.
 
-    ``info.metrics`` says of every achievement whether it is reached, 1 or 0, at every step of the episode; the
-    library says it, in percent, in the last step only.
+    ``info.metrics`` has 1 for every achievement reached so far in the episode and 0 for the others, at every step; the
+    library reports them only in the last step, in percent.
 
     Args:
-        craftax_env: an environment of the library, one of those that do not start new episodes by themselves.
-        params: its parameters, by default its ``default_params``; their ``max_timesteps`` are not looked at.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``craftax_env`` and ``params``.
+        craftax_env: an environment of the library without autoreset.
+        params: its parameters, by default its ``default_params``; their ``max_timesteps`` is ignored.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``craftax_env`` and ``params`` objects.
     """
 
     def __init__(self, craftax_env: Any, params: Any = None, spec: Any = None) -> None:
         self.craftax_env = craftax_env
         self._spec = spec
-        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+        with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             params = craftax_env.default_params if params is None else params
-            self._given_params = params
+            self._original_params = params
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
-        # Not in there, where each operation on known numbers would be compiled and run.
+        # Outside of that context, in which each operation on known numbers would be compiled and executed.
         key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
         self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)
         state = jax.eval_shape(craftax_env.step_env, key, state, action, self.params)[1]
-        # After a step some numbers have other dtypes than after a reset.
+        # Some leaves have other dtypes after a step than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, state)
         achievements = importlib.import_module(type(craftax_env).__module__).Achievement
         self._achievements = {f"Achievements/{member.name.lower()}": member.value for member in achievements}
 
     @property
     def obs_space(self) -> Box:
-        """A vector within [0, 1]: what is seen of the map, the inventory and the body."""
+        """A vector within [0, 1]: the visible map, the inventory and the player's condition."""
         return self._obs_space
 
     @property
@@ -77,14 +77,12 @@ class CraftaxAdapter(Env):
 
     @compiled
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         reset_key, episode_key = jax.random.split(as_typed_key(key))
         obs, state = self.craftax_env.reset_env(reset_key, self.params)
         return self._env_state(obs, state, 0.0, False, episode_key)
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         key, state = env_state._internal.key, env_state.env_state
         step_key = jax.random.fold_in(key, jnp.asarray(state.timestep, jnp.uint32))
         obs, state, reward, done, _ = self.craftax_env.step_env(step_key, state, action, self.params)
@@ -99,19 +97,19 @@ class CraftaxAdapter(Env):
         return EnvState(state, obs, jnp.asarray(reward, jnp.float32), done, info, PyTreeDict(key=key))
 
     def _identity(self) -> Any:
-        return self._spec if self._spec is not None else (id(self.craftax_env), id(self._given_params))
+        return self._spec if self._spec is not None else (id(self.craftax_env), id(self._original_params))
 
     def __repr__(self) -> str:
         return f"CraftaxAdapter({self.craftax_env.name!r})"
 
 
 def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
-    """A vector env of Craftax.
+    """Create a vector env of Craftax.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is the library's ``max_timesteps`` by
-            default; every other one is a parameter of the environment (``god_mode`` ...).
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is the library's ``max_timesteps`` by
+            default; all others are parameters of the environment (``god_mode`` ...).
 
     Raises:
         ValueError: unknown environment or option.
@@ -124,13 +122,13 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=16)
 def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]:
-    """The environment, and the time limit that it would have."""
+    """Create the environment; return it with the library's default time limit."""
     if env_name in EXCLUDED:
         raise ValueError(f"craftax {env_name} is not available here: {EXCLUDED[env_name]}.")
     if env_name not in ENV_NAMES:
         raise ValueError(no_such("environment of Craftax", env_name, ENV_NAMES))
     options = from_hashable(arguments)
-    # The library imports the environment now, and says what pictures it loads.
+    # The library imports the environment here, and prints which textures it loads.
     with jax.ensure_compile_time_eval(), contextlib.redirect_stdout(io.StringIO()):
         env = _craftax_env_module().make_craftax_env_from_name(env_name, auto_reset=False)
         params = env.default_params
@@ -143,8 +141,8 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
 
 @functools.cache
 def _craftax_env_module() -> Any:
-    """The module of the library that makes environments."""
+    """Import and return the library's module that creates environments."""
     with missing_in_words("environments of Craftax", "craftax"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+        warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         from craftax import craftax_env
     return craftax_env

@@ -1,7 +1,7 @@
-"""The environment: a pure function from (state, action) to the next state.
+"""The environment interface: a pure function from (state, action) to the next state.
 
 ``Env`` is one environment. A vector env (``evorl.envs.vector.VectorEnv``) steps B of them together and starts new
-episodes by itself. Both speak ``EnvState``, so a rollout does not care which library is behind.
+episodes by itself. Both use ``EnvState``, so a rollout does not depend on the library.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ Tree = TypeVar("Tree")
 
 
 class AutoresetMode(enum.Enum):
-    """What a vector env does with an environment whose episode has ended.
+    """Behaviour of a vector env for an environment whose episode has ended.
 
     ``NORMAL``: the next episode starts in the same step, from a fresh random reset.
-    ``FAST``: likewise, but every episode of an environment starts from its first state (random numbers of the
-    episode itself still differ). Cheaper to compile, and a different, narrower start distribution: never a default.
+    ``FAST``: the next episode starts in the same step, from the first start state of that environment; random numbers
+    drawn during the episode still differ. Cheaper to compile, but the start distribution is different and narrower:
+    never a default.
     ``DISABLED``: the environment freezes; reward 0, nothing changes, ``done`` stays true. Mask by ``done``.
     ``ENVPOOL``: the step after the end is the reset step: its action is ignored, its reward is 0 and
     ``info.is_reset_step`` is true.
@@ -40,17 +41,17 @@ class AutoresetMode(enum.Enum):
 
 
 class EnvState(PyTreeData):
-    """Everything an environment knows after a reset or a step; leaves of a vector env lead with axis B.
+    """State of an environment after a reset or a step; leaves of a vector env have a leading axis B.
 
     Attributes:
         env_state: the library's own state.
-        obs: what the agent sees next (after an autoreset: the first observation of the new episode).
+        obs: observation for the next action (after an autoreset: the first observation of the new episode).
         reward: reward of the step, float32.
-        done: whether the step ended the episode, bool.
-        info: on every step ``termination`` and ``truncation`` (bool; never both), ``metrics`` (the library's own
-            figures); with an ``EpisodeWrapper`` also ``steps``, ``episode_length`` (int32) and ``episode_return``
-            (float32) of the episode the step belongs to; on a vector env also ``next_obs`` (the true successor
-            observation, before any autoreset) and ``is_reset_step`` (bool).
+        done: true if the step ended the episode, bool.
+        info: always ``termination`` and ``truncation`` (bool; never both) and ``metrics`` (the library's own figures).
+            With an ``EpisodeWrapper`` also ``steps``, ``episode_length`` (int32) and ``episode_return`` (float32) of
+            the episode that the step belongs to. On a vector env also ``next_obs`` (the true successor observation,
+            before any autoreset) and ``is_reset_step`` (bool).
     """
 
     env_state: Any
@@ -58,11 +59,11 @@ class EnvState(PyTreeData):
     reward: jax.Array
     done: jax.Array
     info: PyTreeDict = pytree_field(default_factory=PyTreeDict)
-    _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # what wrappers remember
+    _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # state of wrappers
 
 
 class _MissingSpace:
-    """Placeholder of a class without a space; an attribute of the instance takes precedence."""
+    """Placeholder in a class that defines no space; an attribute of the instance takes precedence."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -77,11 +78,11 @@ class _MissingSpace:
 
 
 class Env(ByValue, abc.ABC):
-    """One environment: static, hashable, its state outside.
+    """One environment: static and hashable, with its state passed in and out.
 
-    ``reset`` and ``step`` are pure, and what ``reset`` returns has the structure, shapes and dtypes of what ``step``
-    returns. ``step`` reads ``env_state.env_state`` and ``env_state._internal``, never ``info``. Spaces are computed
-    with numbers even where a trace asks for them, so that a property may build them with ``jax.numpy``.
+    ``reset`` and ``step`` are pure, and both return the same structure, shapes and dtypes. ``step`` reads
+    ``env_state.env_state`` and ``env_state._internal``, never ``info``. Spaces are evaluated outside of any active
+    trace, so that a property may build them with ``jax.numpy``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -93,23 +94,23 @@ class Env(ByValue, abc.ABC):
 
     @abc.abstractmethod
     def reset(self, key: Key) -> EnvState:
-        """The start of an episode, from a scalar ``key`` (typed or legacy)."""
+        """Return the first state of an episode, drawn with a scalar ``key`` (typed or legacy)."""
 
     @abc.abstractmethod
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """One step; stepping an ended episode is allowed and means nothing."""
+        """Return the state after one step; stepping an ended episode is allowed, but its result is meaningless."""
 
     # A class attribute, a property, or set in ``__init__``.
     if TYPE_CHECKING:
 
         @property
         def obs_space(self) -> Space:
-            """The space of one environment's observations."""
+            """Observation space of one environment."""
             ...
 
         @property
         def action_space(self) -> Space:
-            """The space of one environment's actions."""
+            """Action space of one environment."""
             ...
 
     else:
@@ -118,45 +119,45 @@ class Env(ByValue, abc.ABC):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The most steps an episode can have; ``None`` where nobody said."""
+        """Maximum number of steps of an episode; ``None`` if unknown."""
         return None
 
     @property
     def num_agents(self) -> int:
-        """How many agents act in one copy of it: more than 1 are rows of a batch that only means something together."""
+        """Number of agents that act in one copy; they occupy consecutive rows of a batch and are stepped together."""
         return 1
 
     @property
     def num_skills(self) -> int:
-        """Number of skills that observations end with, see ``SkillWrapper``; 0 without skills."""
+        """Number of skills whose one-hot code is appended to observations, see ``SkillWrapper``; 0 without skills."""
         return 0
 
     @property
     def goal_task(self) -> Any:
-        """What it is worth to reach a goal, an ``evorl.envs.goals.task.GoalTask``; ``None`` where nothing says so."""
+        """Reward function of goals, an ``evorl.envs.goals.task.GoalTask``; ``None`` for environments without goals."""
         return None
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Positions and velocities of simulated bodies, by the names that the library has; empty where there are none.
+        """Return positions and velocities of the simulated bodies, under the library's names; empty without bodies.
 
-        Arrays lead with the axes of ``env_state``. float64, which JAX computes in only when it is told to, stands as
-        its bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
+        Arrays have the leading axes of ``env_state``. float64, which JAX supports only when enabled, is returned as
+        bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
         """
         del env_state
         return PyTreeDict()
 
     @property
     def mujoco_model(self) -> Any:
-        """The ``mujoco.MjModel`` whose coordinates ``physics`` tells; ``None`` where there is none."""
+        """The ``mujoco.MjModel`` whose coordinates ``physics`` returns; ``None`` for other engines."""
         return None
 
     def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
-        """Draw what is always there behind goals or observations, as walls are: by default nothing.
+        """Draw the static background of goal or observation plots, such as walls; the default draws nothing.
 
         Args:
-            axes: of matplotlib, whose horizontal axis is the first of the dimensions.
-            of: ``"goal"`` or ``"observation"``: what is shown.
-            dimensions: which of its numbers, one or two.
+            axes: Matplotlib axes; the horizontal axis is the first of the dimensions.
+            of: quantity shown, ``"goal"`` or ``"observation"``.
+            dimensions: indices of the components shown, one or two.
         """
 
     @property
@@ -175,30 +176,28 @@ def _outside_of_traces(method: Callable) -> Callable:
 
 
 class EnvAround(Env):
-    """An environment around another one, ``env``: what it does not change is as there."""
+    """Base class of wrappers: forwards everything to the wrapped ``env`` unless overridden."""
 
     env: Env
-    # Why goals cannot be told anew from what is seen outside; ``None`` where they can.
+    # Reason why goals cannot be recomputed from the wrapped observations; ``None`` if they can.
     hides_goals: ClassVar[str | None] = None
 
     @property
     def obs_space(self) -> Space:
-        """See ``Env.obs_space``."""
+        """Observation space of one environment."""
         return self.env.obs_space
 
     @property
     def action_space(self) -> Space:
-        """See ``Env.action_space``."""
+        """Action space of one environment."""
         return self.env.action_space
 
     @property
     def max_episode_steps(self) -> int | None:
-        """See ``Env.max_episode_steps``."""
         return self.env.max_episode_steps
 
     @property
     def num_agents(self) -> int:
-        """See ``Env.num_agents``."""
         return self.env.num_agents
 
     @property
@@ -207,34 +206,29 @@ class EnvAround(Env):
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``."""
         return self.env.goal_task
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """See ``Env.physics``."""
         return self.env.physics(env_state)
 
     @property
     def mujoco_model(self) -> Any:
-        """See ``Env.mujoco_model``."""
         return self.env.mujoco_model
 
     def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
-        """See ``Env.draw_background``."""
         self.env.draw_background(axes, of, dimensions)
 
     @property
     def unwrapped(self) -> Env:
-        """The innermost environment."""
         return self.env.unwrapped
 
 
 def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
-    """``stepped``; where the episode had ended before the step the state as it was, with reward 0.
+    """Return ``stepped``, except that environments whose episode had already ended keep their old state, with reward 0.
 
     Args:
         env_state: the state before the step; its ``info`` may have more entries than that of ``stepped``.
-        stepped: the state after it, of one environment or with leading axis B.
+        stepped: the state after the step, of one environment or with leading axis B.
     """
     info = PyTreeDict({name: env_state.info[name] for name in stepped.info})
     last = env_state.replace(reward=jnp.zeros_like(env_state.reward), info=info)
@@ -242,7 +236,7 @@ def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
 
 
 def strongly_typed(tree: Tree) -> Tree:
-    """Leaves as arrays whose dtype is not weak, so that a ``scan`` over steps keeps one type."""
+    """Convert leaves to arrays without weak dtypes, so that a ``scan`` over steps keeps one type."""
 
     def convert(x: Any) -> jax.Array:
         x = jnp.asarray(x)
@@ -252,40 +246,38 @@ def strongly_typed(tree: Tree) -> Tree:
 
 
 def compiled(method: Callable) -> Callable:
-    """Compile a method of an environment when it is called outside a trace; inside one it is part of the caller.
+    """Compile a method of an environment; inside a trace it is inlined into the caller.
 
-    Physics run operation by operation takes minutes. Equal environments share one compiled program, and one trace:
+    Physics executed operation by operation takes minutes. Equal environments share one compiled program and one trace:
     tracing a physics engine takes a second, and a program contains the same reset several times.
     """
     return functools.wraps(method)(jax.jit(method, static_argnums=0, inline=True))
 
 
 class PhysicsEnv(Env):
-    """An environment on a model of its physics, a pytree of arrays.
+    """An environment whose physics model is a pytree of arrays.
 
-    A subclass tells how it starts and steps in a model like its own: of the same structure and shapes, with numbers
-    that may be traced, and be others in each row of a batch.
+    A subclass defines reset and step for any model of the same structure and shapes as its own. The numbers of that
+    model may be traced, and may differ between the rows of a batch.
     """
 
     @property
     @abc.abstractmethod
     def physics_model(self) -> Any:
-        """The model that the environment has by itself."""
+        """The environment's default model."""
 
     @abc.abstractmethod
     def reset_in(self, model: Any, key: Key) -> EnvState:
-        """The start of an episode in ``model``, from a scalar ``key``; inside a trace."""
+        """Return the first state of an episode in ``model``, drawn with a scalar ``key``; called inside a trace."""
 
     @abc.abstractmethod
     def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
-        """One step in ``model``; inside a trace."""
+        """Return the state after one step in ``model``; called inside a trace."""
 
     @compiled
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return self.reset_in(self.physics_model, key)
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self.step_in(self.physics_model, env_state, action)

@@ -1,7 +1,7 @@
-"""Whether an environment keeps its contract, told in words before anything is compiled.
+"""Checks that an environment keeps the contract of ``Env``, before anything is compiled.
 
-Only shapes are computed (``jax.eval_shape``), which takes milliseconds: what an environment would do wrong in the
-middle of a training, in words of JAX, is said here in words of the environment, with the line of its file.
+The check traces shapes only (``jax.eval_shape``), which takes milliseconds. Its messages describe errors that JAX would
+raise in the middle of a training in terms of the environment, with the line of the user's file.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Space
 
 _FLAGS = ("termination", "truncation")
-# Files that are not the user's: those of Python, of what is installed, and ours.
+# Files that are not the user's: Python, installed packages, and evorl.
 _FOREIGN = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "purelib", "platlib")})
-_OURS = str(Path(__file__).resolve().parent.parent)
+_EVORL = str(Path(__file__).resolve().parent.parent)
 _NUMPY = (
-    "NumPy, or Python itself, asks for the number of an array that is traced. Write jax.numpy (jnp) for numpy there, "
-    "and jnp.asarray or .astype for float() and int()"
+    "NumPy or Python needs the value of a traced array. Replace numpy by jax.numpy (jnp), and float() and int() by "
+    "jnp.asarray or .astype"
 )
 _CONDITION = (
-    "Python asks whether an array that is traced is true (if, while, and, or, not, max, min). Write "
+    "Python needs the truth value of a traced array (if, while, and, or, not, max, min). Use "
     "jnp.where(condition, a, b), jnp.minimum or jnp.maximum, or &, | and ~"
 )
-_SIZE = "a shape or an index depends on an array that is traced: sizes must be numbers that are known beforehand"
+_SIZE = "a shape or an index depends on a traced array: sizes must be known at compile time"
 
 
 class EnvContractError(ValueError):
-    """An environment does not keep its contract; the message says what it does, what is expected and what to write."""
+    """Raised for an environment that violates its contract; the message gives violation, expectation and fix."""
 
 
 def check_env(env: Env) -> None:
-    """Refuse an environment that does not keep the contract of ``Env``.
+    """Raise an error if an environment violates the contract of ``Env``.
 
     Args:
         env: a single environment, not a vector env.
 
     Raises:
-        EnvContractError: it does not; in a sentence.
+        EnvContractError: the environment violates its contract; the message describes the first violation.
     """
     for problem in env_problems(env):
         raise EnvContractError(problem)
 
 
 def env_problems(env: Env) -> Iterator[str]:
-    """What an environment does that its contract does not allow, a sentence each; empty where it keeps it.
+    """Yield one sentence per violation of the environment contract; nothing for a valid environment.
 
-    What cannot be asked while something before it is wrong is left out.
+    Checks that depend on a part that already failed are skipped.
     """
     name = type(env.unwrapped if isinstance(env, Env) else env).__name__
     if not isinstance(env, Env) or hasattr(env, "num_envs"):
-        yield f"{name} is no single evorl.envs.Env: write a class of it with reset, step, obs_space and action_space."
+        yield f"{name} is not a single evorl.envs.Env: subclass it and define reset, step, obs_space and action_space."
         return
     spaces = []
-    for which in ("obs_space", "action_space"):
-        space, problem = _space_of(env, which, name)
+    for kind in ("obs_space", "action_space"):
+        space, problem = _space_of(env, kind, name)
         if problem:
             yield problem
         spaces.append(space)
@@ -73,44 +73,44 @@ def env_problems(env: Env) -> Iterator[str]:
     if wrong := list(_signature_problems(env, name)):
         yield from wrong
         return
-    if env.num_agents > 1:  # its methods know of one another's rows, which a vector env gives them
+    if env.num_agents > 1:  # its methods access the rows of the other agents, which only a vector env provides
         return
     start, problem = _traced(env.reset, (jax.eval_shape(lambda: jax.random.key(0)),), f"{name}.reset")
-    found = [problem] if problem else list(_state_problems(start, obs_space, f"{name}.reset"))
-    yield from found
+    reset_problems = [problem] if problem else list(_state_problems(start, obs_space, f"{name}.reset"))
+    yield from reset_problems
     if action_space is None or not isinstance(start, EnvState):
         return
     stepped, problem = _traced(env.step, (start, action_space.spec), f"{name}.step")
     if problem:
         yield problem
         return
-    # What reset does wrong already is not said twice.
-    told = {text.partition(" ")[2] for text in found}
-    of_step = _state_problems(stepped, obs_space, f"{name}.step")
-    yield from (problem for problem in of_step if problem.partition(" ")[2] not in told)
+    # Violations already reported for reset are not repeated.
+    reported = {text.partition(" ")[2] for text in reset_problems}
+    step_problems = _state_problems(stepped, obs_space, f"{name}.step")
+    yield from (problem for problem in step_problems if problem.partition(" ")[2] not in reported)
     if isinstance(stepped, EnvState):
         yield from _changes(start, stepped, name)
 
 
-def _space_of(env: Env, which: str, name: str) -> tuple[Space | None, str | None]:
-    """The space of that name, or what is wrong with it."""
+def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]:
+    """Return the space of that name, or the problem with it."""
     try:
-        space = getattr(env, which)
+        space = getattr(env, kind)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too
-        if f"{name} has no {which}" in str(error):
+        if f"{name} has no {kind}" in str(error):
             return None, str(error)
-        return None, f"{name}.{which} fails{_place(error)}: {_short(error)}."
+        return None, f"{name}.{kind} fails{_source_location(error)}: {_short(error)}."
     if isinstance(space, Space):
         return space, None
-    ours = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
+    replacements = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
     if type(space).__module__.partition(".")[0] in ("gymnasium", "gym"):
-        instead = ours.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")
-        return None, f"{name}.{which} is a space of Gymnasium, {space!r}, and must be one of evorl: write {instead}."
+        instead = replacements.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")
+        return None, f"{name}.{kind} is a space of Gymnasium, {space!r}; it must be a space of evorl: use {instead}."
     is_method = " It is a method: make it a property, or a class attribute." if inspect.ismethod(space) else ""
     return None, (
-        f"{name}.{which} must be a space of evorl.envs (Box, Discrete, DictSpace, TupleSpace), got "
+        f"{name}.{kind} must be a space of evorl.envs (Box, Discrete, DictSpace, TupleSpace), got "
         f"{type(space).__name__}.{is_method}"
     )
 
@@ -123,15 +123,15 @@ def _signature_problems(env: Env, name: str) -> Iterator[str]:
         try:
             inspect.signature(method).bind(*range(arguments))
         except TypeError:
-            why = " The key is where all its random numbers come from." if arguments == 1 else ""
+            why = " The key is the source of all its random numbers." if arguments == 1 else ""
             got = inspect.signature(method).replace(return_annotation=inspect.Signature.empty)
-            yield f"{name}.{method.__name__} must be written as {shown}, got {got}.{why}"
-        except ValueError:  # a callable that does not tell its arguments
+            yield f"{name}.{method.__name__} must have the signature {shown}, got {got}.{why}"
+        except ValueError:  # a callable without an inspectable signature
             continue
 
 
 def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | None]:
-    """The shapes of what a method returns, or why there are none."""
+    """Return the shapes of a method's result, or the problem that prevented tracing."""
     returned = []
 
     def call(*arguments: Any) -> Any:
@@ -143,54 +143,54 @@ def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | 
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too
-        if returned and not isinstance(returned[-1], EnvState):  # nothing that JAX knows, as a list of info may be
+        if returned and not isinstance(returned[-1], EnvState):  # not a pytree of JAX types, such as Gymnasium's info
             return None, _not_a_state(returned[-1], where)
-        return None, _failure_in_words(error, where)
+        return None, _describe_failure(error, where)
 
 
-def _failure_in_words(error: BaseException, where: str) -> str:
-    place = _place(error)
+def _describe_failure(error: BaseException, where: str) -> str:
+    location = _source_location(error)
     errors = jax.errors
     if isinstance(error, errors.TracerBoolConversionError):
-        return f"{where} cannot be compiled{place}: {_CONDITION}."
+        return f"{where} cannot be compiled{location}: {_CONDITION}."
     if isinstance(error, errors.TracerIntegerConversionError | errors.NonConcreteBooleanIndexError):
-        return f"{where} cannot be compiled{place}: {_SIZE}."
+        return f"{where} cannot be compiled{location}: {_SIZE}."
     if isinstance(error, errors.TracerArrayConversionError | errors.ConcretizationTypeError):
-        return f"{where} cannot be compiled{place}: {_NUMPY}."
+        return f"{where} cannot be compiled{location}: {_NUMPY}."
     if isinstance(error, errors.UnexpectedTracerError):
         return (
-            f"{where} cannot be compiled{place}: an array of an earlier call was kept, as in self.position = ...; what "
-            "changes belongs into the EnvState that is returned."
+            f"{where} cannot be compiled{location}: an array of an earlier call was stored, as in self.position = ...; "
+            "put everything that changes into the returned EnvState."
         )
     if isinstance(error, TypeError) and "is not a valid JAX type" in str(error):
         kind, entry = (
             re.search(pattern, str(error)) for pattern in (r"<class '([\w.]+)'>", r"output component (\S+),")
         )
         return (
-            f"{where} returns something that is no array: {entry[1].lstrip('.') if entry else 'a part of its state'} "
-            f"is a {kind[1] if kind else 'Python object'}. Leaves of an EnvState are arrays and numbers; text and "
-            "objects belong into attributes of the environment."
+            f"{where} returns a value that is not an array: {entry[1].lstrip('.') if entry else 'a part of its state'} "
+            f"is a {kind[1] if kind else 'Python object'}. Leaves of an EnvState must be arrays or numbers; store text "
+            "and objects as attributes of the environment."
         )
-    return f"{where} fails{place}: {_short(error)}."
+    return f"{where} fails{location}: {_short(error)}."
 
 
 def _state_problems(state: Any, obs_space: Space | None, where: str) -> Iterator[str]:
-    """What is wrong with what ``reset`` or ``step`` returned, of which ``state`` has the shapes."""
+    """Yield the problems of the result of ``reset`` or ``step``; ``state`` holds its shapes."""
     if not isinstance(state, EnvState):
         yield _not_a_state(state, where)
         return
     if obs_space is not None:
         yield from _obs_problems(state.obs, obs_space, where)
-    wanted = {"reward": ("float32", "jnp.float32(reward)"), "done": ("bool", "jnp.asarray(done, bool)")}
-    for field, (dtype, remedy) in wanted.items():
+    expected = {"reward": ("float32", "jnp.float32(reward)"), "done": ("bool", "jnp.asarray(done, bool)")}
+    for field, (dtype, remedy) in expected.items():
         yield from _scalar_problems(getattr(state, field), dtype, f"{where} returns {field}", remedy)
     if not isinstance(state.info, Mapping):
-        yield f"{where} returns info of type {type(state.info).__name__}, and it must be a PyTreeDict."
+        yield f"{where} returns info of type {type(state.info).__name__}, but it must be a PyTreeDict."
         return
     missing = [entry for entry in (*_FLAGS, "metrics") if entry not in state.info]
     if missing:
         yield (
-            f"{where} returns info without {' and '.join(missing)}: write info=PyTreeDict(termination=..., "
+            f"{where} returns info without {' and '.join(missing)}: use info=PyTreeDict(termination=..., "
             "truncation=..., metrics=PyTreeDict()), where termination and truncation are bool scalars."
         )
     for flag in _FLAGS:
@@ -200,21 +200,22 @@ def _state_problems(state: Any, obs_space: Space | None, where: str) -> Iterator
             )
 
 
-def _scalar_problems(value: Any, dtype: str, said: str, remedy: str) -> Iterator[str]:
+def _scalar_problems(value: Any, dtype: str, subject: str, remedy: str) -> Iterator[str]:
     if not hasattr(value, "dtype"):
-        yield f"{said} of type {type(value).__name__}, and it must be a scalar of {dtype}: write {remedy}."
+        yield f"{subject} of type {type(value).__name__}, but it must be a scalar of {dtype}: use {remedy}."
     elif value.shape != ():
-        yield f"{said} as {_shown(value)}, and it must be a scalar, {dtype}[]: take one number of it, or its sum."
+        yield f"{subject} as {_format_leaf(value)}, but it must be a scalar, {dtype}[]: use one element, or the sum."
     elif value.dtype != jnp.dtype(dtype):
-        yield f"{said} as {_shown(value)}, and it must be {dtype}[]: write {remedy}."
+        yield f"{subject} as {_format_leaf(value)}, but it must be {dtype}[]: use {remedy}."
 
 
 def _obs_problems(obs: Any, space: Space, where: str) -> Iterator[str]:
     spec = space.spec
     if jax.tree.structure(obs) != jax.tree.structure(spec):
         yield (
-            f"{where} returns an observation made of {_structure(obs)}, and obs_space says {_structure(spec)}: let "
-            "them be of one structure (a dict observation is a PyTreeDict with the names of its DictSpace)."
+            f"{where} returns an observation with the structure {_structure(obs)}, but obs_space has "
+            f"{_structure(spec)}: make the structures equal (a dict observation is a PyTreeDict with the keys of its "
+            "DictSpace)."
         )
         return
     leaves = zip(jax.tree_util.tree_leaves_with_path(obs), jax.tree.leaves(spec), strict=True)
@@ -222,60 +223,60 @@ def _obs_problems(obs: Any, space: Space, where: str) -> Iterator[str]:
         if got.shape != expected.shape or got.dtype != expected.dtype:
             entry = f" {jax.tree_util.keystr(path, simple=True, separator='.')!r}" if path else ""
             yield (
-                f"{where} returns an observation{entry} of {_shown(got)}, and obs_space says {_shown(expected)}: "
-                f"{_mend_observation(got, expected)}."
+                f"{where} returns an observation{entry} of {_format_leaf(got)}, but obs_space has "
+                f"{_format_leaf(expected)}: {_observation_fix(got, expected)}."
             )
 
 
-def _mend_observation(got: Any, expected: Any) -> str:
+def _observation_fix(got: Any, expected: Any) -> str:
     if got.shape == expected.shape:
-        return f"write .astype(jnp.{expected.dtype}), or give the space dtype=jnp.{got.dtype}"
-    return "give the space the shape of the observation, or the observation that of the space"
+        return f"use .astype(jnp.{expected.dtype}), or create the space with dtype=jnp.{got.dtype}"
+    return "change the shape of the space or of the observation so that they are equal"
 
 
 def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
-    """Where what ``step`` returns is of another structure, shape or dtype than what ``reset`` does."""
+    """Yield the entries whose structure, shape or dtype differs between the results of ``step`` and ``reset``."""
     before, after = (dict(jax.tree_util.tree_leaves_with_path(state)) for state in (start, stepped))
     before, after = ({_path(path): leaf for path, leaf in leaves.items()} for leaves in (before, after))
     only = [(f"Only {name}.reset", before.keys() - after.keys()), (f"Only {name}.step", after.keys() - before.keys())]
-    for which, paths in only:
+    for subject, paths in only:
         if paths:
             yield (
-                f"{which} returns {', '.join(sorted(paths))}: both must return one structure, so give the other an "
-                "entry of zeros."
+                f"{subject} returns {', '.join(sorted(paths))}: both must return the same structure, so add entries of "
+                "zeros to the other."
             )
-    told = ("obs", "reward", "done", *(f"info.{flag}" for flag in _FLAGS))  # compared with what they must be
+    checked = ("obs", "reward", "done", *(f"info.{flag}" for flag in _FLAGS))  # already checked by _state_problems
     for path in before:
-        if path not in after or path in told or path.startswith("obs."):
+        if path not in after or path in checked or path.startswith("obs."):
             continue
         a, b = before[path], after[path]
         if a.shape != b.shape or a.dtype != b.dtype:
-            weak = " (a Python number has no dtype of its own: write jnp.float32(...) or jnp.int32(...))"
+            weak = " (a Python number has only a weak dtype: use jnp.float32(...) or jnp.int32(...))"
             yield (
-                f"The state's {path} is {_shown(a)} after {name}.reset and {_shown(b)} after {name}.step, and must "
-                f"stay what it is{weak if a.weak_type or b.weak_type else ''}: write .astype where it changes, or let "
-                "reset begin with the dtype and shape that step makes."
+                f"The state's {path} is {_format_leaf(a)} after {name}.reset and {_format_leaf(b)} after {name}.step, "
+                f"but must not change{weak if a.weak_type or b.weak_type else ''}: use .astype where it changes, or "
+                "make reset return the dtype and shape of step."
             )
     if not any(paths for _, paths in only) and jax.tree.structure(start) != jax.tree.structure(stepped):
         yield (
             f"{name}.reset and {name}.step return the same arrays in different containers: a dict in one and a "
-            "PyTreeDict, or a tuple and a list, in the other. Write the same in both."
+            "PyTreeDict, or a tuple and a list, in the other. Use the same container in both."
         )
 
 
 def _not_a_state(value: Any, where: str) -> str:
     if not isinstance(value, tuple | list):
-        return f"{where} returns {type(value).__name__}, and must return an EnvState (is a return missing?)."
-    habit = " instead of the values that Gymnasium has" if len(value) in (2, 4, 5) else ""
+        return f"{where} returns {type(value).__name__}, but must return an EnvState (is a return missing?)."
+    habit = " instead of Gymnasium's tuple" if len(value) in (2, 4, 5) else ""
     return (
-        f"{where} returns a {type(value).__name__} of {len(value)}, and must return an EnvState: write{habit} "
+        f"{where} returns a {type(value).__name__} of {len(value)}, but must return an EnvState: return{habit} "
         "EnvState(env_state=..., obs=obs, reward=reward, done=done, info=PyTreeDict(termination=..., truncation=..., "
         "metrics=PyTreeDict()))."
     )
 
 
-def _place(error: BaseException) -> str:
-    """Where in the user's files an error arose: `` in my_envs.py, line 3 (`...`)``; empty where in none of them."""
+def _source_location(error: BaseException) -> str:
+    """Return the location of an error in the user's files, `` in my_envs.py, line 3 (`...`)``; may be empty."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     if not frames:
         return ""
@@ -289,28 +290,28 @@ def _is_users(file: str) -> bool:
         return False
     path = str(Path(file).resolve())
     installed = any(path.startswith(f"{folder}/") for folder in (*_FOREIGN, sys.prefix))
-    return not installed and not path.startswith(f"{_OURS}/")
+    return not installed and not path.startswith(f"{_EVORL}/")
 
 
 def _path(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _shown(leaf: Any) -> str:
+def _format_leaf(leaf: Any) -> str:
     weak = "weak " if getattr(leaf, "weak_type", False) else ""
     return f"{weak}{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
 
 
 def _structure(tree: Any) -> str:
-    """``{position: float32[2]}``: a pytree of shapes, briefly."""
+    """Format a pytree of shapes briefly, ``{position: float32[2]}``."""
     if isinstance(tree, Mapping):
         return f"{{{', '.join(f'{name}: {_structure(entry)}' for name, entry in tree.items())}}}"
     if isinstance(tree, tuple | list):
         return f"({', '.join(map(_structure, tree))})"
-    return _shown(tree) if hasattr(tree, "shape") else type(tree).__name__
+    return _format_leaf(tree) if hasattr(tree, "shape") else type(tree).__name__
 
 
 def _short(error: BaseException) -> str:
-    """The first line of an error, with its type."""
+    """Return the first line of an error, with its type."""
     text = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,6 @@
-"""An environment tried out: some steps of random actions, and what is wrong with what came of them.
+"""Tries an environment: takes random actions and checks the numbers of the results.
 
-``evorl.envs.env_check`` looks at shapes, which says nothing of numbers: these are looked at here.
+``evorl.envs.env_check`` checks shapes only; this module checks values.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from evorl.types import Key
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What came of some steps.
+    """Results of a trial run.
 
     Attributes:
-        num_steps: of all environments together.
-        returns: of the episodes that ended.
-        lengths: of these, in steps.
-        rewards: least, mean and greatest reward.
-        problems: what must be mended, a sentence each.
-        notes: what may be meant so.
+        num_steps: number of steps, summed over all environments.
+        returns: returns of the finished episodes.
+        lengths: lengths of the finished episodes, in steps.
+        rewards: minimum, mean and maximum reward.
+        problems: faults that must be fixed, a sentence each.
+        notes: observations that may be intended.
     """
 
     num_steps: int
@@ -41,18 +41,18 @@ class Trial:
 
 
 def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
-    """Step an environment with random actions, twice from the same key, and look at every number.
+    """Step an environment with random actions, twice from the same key, and check every number.
 
     Args:
-        env: of B copies, whose episodes follow one another.
-        num_steps: of each copy.
-        key: of the starts and the actions.
+        env: vector env of B copies that starts new episodes by itself.
+        num_steps: steps of each copy.
+        key: key of the starts and the actions.
     """
     start, played = _play(env, num_steps, key)
-    # Simulators on the host go on as they are: a second reset is another episode to them, with seeds of its own.
-    of_same_key = [] if env.steps_on_host else [_play(env, num_steps, key)]
+    # Simulators on the host keep their state: a second reset starts another episode, with different seeds.
+    replays = [] if env.steps_on_host else [_play(env, num_steps, key)]
     problems = [*_number_problems(env, start, played), *_space_problems(env, start, played)]
-    problems += [problem for _, again in of_same_key for problem in _differences(played, again)]
+    problems += [problem for _, again in replays for problem in _differences(played, again)]
     if not env.steps_on_host and env.num_agents == 1:
         problems += list(_trace_problems(env.env)) or list(_info_problems(env.env, key))
     done, rewards = played["done"], played["reward"]
@@ -67,7 +67,7 @@ def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
 
 
 def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]]:
-    """The first observations ``[B, ...]``, and what was seen of each step ``[T, B, ...]``."""
+    """Return the first observations ``[B, ...]``, and the recorded values of each step ``[T, B, ...]``."""
     reset_key, actions_key = jax.random.split(key)
     state = env.reset(reset_key)
     start = jax.device_get(state.obs)
@@ -83,41 +83,41 @@ def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]
 
 
 def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """Numbers that are NaN or infinite: the first of each kind."""
+    """Yield the first NaN or infinite number of each kind."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(start):
         if not _is_finite(leaf).all():
-            yield f"The first observation{_entry(path)} has a {_bad_number(leaf)} in it: {_brief(leaf)}."
+            yield f"The first observation{_entry(path)} contains a value that is {_bad_number(leaf)}: {_brief(leaf)}."
     for path, leaf in [((), played["reward"]), *jax.tree_util.tree_leaves_with_path(played["obs"])]:
-        what = "The reward" if leaf is played["reward"] else f"The observation{_entry(path)}"
+        subject = "The reward" if leaf is played["reward"] else f"The observation{_entry(path)}"
         bad = ~_is_finite(leaf).reshape(*leaf.shape[:2], -1).all(axis=-1)
         if bad.any():
             t, i = np.argwhere(bad)[0]
             yield (
-                f"{what} became {_bad_number(leaf[t, i])} in step {t + 1} of environment {i}, by the action "
-                f"{_action(played, t, i)}: look for a division by 0, a root or logarithm of what may be negative, or "
-                "physics that blow up."
+                f"{subject} became {_bad_number(leaf[t, i])} in step {t + 1} of environment {i}, after the action "
+                f"{_action(played, t, i)}: look for a division by 0, a root or logarithm of a negative number, or "
+                "unstable physics."
             )
 
 
 def _space_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """The first observation that is outside of the space, for each of its parts."""
+    """Yield the first observation outside of its space, for each component of the space."""
     firsts, laters = _parts(env.obs_space, start), _parts(env.obs_space, played["obs"])
     for (space, name, first), (_, _, later) in zip(firsts, laters, strict=True):
-        for what, values, axes in (("after a reset", first, 1), ("after a step", later, 2)):
+        for moment, values, axes in (("after a reset", first, 1), ("after a step", later, 2)):
             outside = ~np.asarray(space.contains(jnp.asarray(values))) & _is_finite(values).reshape(
                 *values.shape[:axes], -1
             ).all(axis=-1)
             if outside.any():
                 value = values[tuple(np.argwhere(outside)[0])]
                 yield (
-                    f"The observation{name} {what} is outside of its space: {_beyond(space, value)} Widen obs_space, "
+                    f"The observation{name} {moment} is outside of its space: {_beyond(space, value)} Widen obs_space, "
                     "or clip the observation."
                 )
                 break
 
 
 def _parts(space: Space, obs: Any, name: str = "") -> Iterator[tuple[Space, str, np.ndarray]]:
-    """The spaces that hold arrays, each with its name and what was seen of it."""
+    """Yield the array spaces, each with its name and the recorded values."""
     spaces = getattr(space, "spaces", None)
     if spaces is None:
         yield space, name and f" {name[1:]!r}", np.asarray(obs)
@@ -128,41 +128,41 @@ def _parts(space: Space, obs: Any, name: str = "") -> Iterator[tuple[Space, str,
 
 
 def _beyond(space: Space, value: np.ndarray) -> str:
-    """Which number of an observation is outside of which bounds."""
+    """Describe the number of an observation that is out of bounds, and its bounds."""
     if isinstance(space, Box):
         wrong = (value < space.low) | (value > space.high)
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             index = f"[{', '.join(map(str, at))}]" if at else ""
-            return f"its number{index} is {value[at]:g}, and {space.low[at]:g} to {space.high[at]:g} are allowed."
+            return f"its number{index} is {value[at]:g}, but must be from {space.low[at]:g} to {space.high[at]:g}."
     if isinstance(space, Discrete):
-        return f"it is {value}, and {space.start} to {space.start + space.n - 1} are allowed."
+        return f"it is {value}, but must be from {space.start} to {space.start + space.n - 1}."
     return f"it is {_brief(value)}."
 
 
 def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
-    """What is not the same when it is played again from the same key with the same actions."""
-    for what in ("obs", "reward", "done"):
-        pairs = zip(jax.tree.leaves(played[what]), jax.tree.leaves(again[what]), strict=True)
+    """Yield the first field that differs between two runs from the same key with the same actions."""
+    for field in ("obs", "reward", "done"):
+        pairs = zip(jax.tree.leaves(played[field]), jax.tree.leaves(again[field]), strict=True)
         if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
             yield (
-                f"The same key and the same actions gave another {what} the second time: random numbers must come from "
-                "the key of reset (keep one in env_state for those of step), and nothing kept in the environment."
+                f"The same key and the same actions gave a different {field} the second time: draw random numbers from "
+                "the key of reset (store a key in env_state for step), and keep no state in the environment object."
             )
             return
 
 
 def _trace_problems(env: Env) -> Iterator[str]:
-    """Whether tracing a method again makes another program: it read something that is not in its arguments."""
+    """Yield a problem if tracing a method twice gives different programs, because it reads external state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(env.reset, key)
     for method, arguments in ((env.reset, (key,)), (env.step, (state, env.action_space.spec))):
         first, second = (_program(method, arguments) for _ in range(2))
         if first != second:
             yield (
-                f"{type(env.unwrapped).__name__}.{method.__name__} becomes another program each time it is compiled: "
-                "it reads NumPy's or Python's random numbers, the time, or something that it changes itself. Compiled, "
-                "it would have the same value for ever. Draw with jax.random from the key."
+                f"{type(env.unwrapped).__name__}.{method.__name__} gives a different program each time it is compiled: "
+                "it reads NumPy's or Python's random numbers, the time, or state that it changes itself. The compiled "
+                "program would repeat one value forever. Draw with jax.random from the key."
             )
             return
 
@@ -174,22 +174,22 @@ def _program(method: Callable, arguments: tuple) -> tuple:
 
 
 def _info_problems(env: Env, key: Key) -> Iterator[str]:
-    """Whether ``step`` reads ``info``, which wrappers and rollouts change and leave out."""
+    """Yield a problem if ``step`` reads ``info``, which wrappers and rollouts change or drop."""
 
     def steps(state: EnvState, action: Any) -> tuple[EnvState, EnvState]:
         bare = state.replace(info=jax.tree.map(jnp.ones_like, state.info))
         return env.step(state, action), env.step(bare, action)
 
     state, action = jax.jit(env.reset)(key), env.action_space.sample(jax.random.fold_in(key, 1))
-    ours, theirs = jax.device_get(jax.tree.map(_plain, jax.jit(steps)(state, action)))
+    with_info, without_info = jax.device_get(jax.tree.map(_plain, jax.jit(steps)(state, action)))
     same = [
         np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        for a, b in zip(jax.tree.leaves(ours.env_state), jax.tree.leaves(theirs.env_state), strict=True)
+        for a, b in zip(jax.tree.leaves(with_info.env_state), jax.tree.leaves(without_info.env_state), strict=True)
     ]
-    if not all(same) or not np.array_equal(ours.reward, theirs.reward, equal_nan=True):
+    if not all(same) or not np.array_equal(with_info.reward, without_info.reward, equal_nan=True):
         yield (
-            f"{type(env.unwrapped).__name__}.step reads env_state.info, which others change: what it needs to know "
-            "belongs into env_state.env_state."
+            f"{type(env.unwrapped).__name__}.step reads env_state.info, which wrappers change: store the values that "
+            "step needs in env_state.env_state."
         )
 
 
@@ -199,15 +199,15 @@ def _plain(leaf: Any) -> Any:
 
 
 def _notes(start: Any, played: dict[str, Any]) -> Iterator[str]:
-    """What need not be wrong."""
+    """Yield observations that may be intended."""
     done = played["done"]
     starts = [np.concatenate([np.asarray(a), b[done]]) for a, b in _pairs(start, played["start"])]
     if len(starts[0]) > 1 and all((x == x[:1]).all() for x in starts):
         yield "Every episode starts from the same observation: is the key used?"
     if not done.any():
-        yield "No episode ended: give env.max_episode_steps in training, unless they are meant to be so long."
+        yield "No episode ended: set env.max_episode_steps for training, unless episodes are meant to be that long."
     if (played["reward"] == 0).all():
-        yield "Every reward was 0: random actions learn nothing of it."
+        yield "Every reward was 0: random actions give no learning signal."
 
 
 def _pairs(start: Any, later: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""EnvPool inside of compiled programs: its simulators are stepped by calls that XLA makes, without Python."""
+"""EnvPool inside compiled programs: XLA calls the simulators directly, without Python."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from evorl.ops.collectives import joined_under_vmap
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
-_PLAYING_AND_SPARE = 2  # simulators of a row, of which one plays while the other waits at a start
-_SETS = 3  # of them and of those that fill up a batch
+_PLAYING_AND_SPARE = 2  # simulators of a row: one plays while the other waits at an episode start
+_SETS = 3  # sets of simulators: playing, spare, and padding
 
 
 class EnvPoolXlaEnv(VectorEnv):
-    """Environments of EnvPool in a compiled program, for tasks whose steps are short: there most time goes to Python.
+    """Environments of EnvPool in a compiled program, for tasks with short steps, where Python dominates the cost.
 
-    EnvPool starts the next episode of a simulator at the step after the end, which would be no step of the environment.
-    So each row has two simulators. One plays; when its episode ends the other one, which waits at a start, takes over
-    in the same step. The first time a row needs a start while its spare simulator has none, all spare ones that ended
-    are given the step that starts them, in one batch that is filled up by a third simulator of each row.
+    EnvPool starts the next episode of a simulator at the step after the end, which would not be a step of the
+    environment. Each row therefore has two simulators. One plays; when its episode ends, the spare one, which waits at
+    an episode start, replaces it in the same step. When a row needs a start but its spare simulator is not at one, all
+    spare simulators that have ended are started in one batch, padded with a third simulator of each row.
 
-    Where episodes start depends on ``seed``, not on the key of ``reset``: EnvPool is seeded where a pool is made, and a
-    program is compiled for one pool. A later reset goes on with the simulators' streams of random numbers. So the same
-    program run in a new process gives the same numbers. Rows are not restarted from outside.
+    Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
+    program is compiled for one pool. A later reset continues the simulators' random streams. The same program run in a
+    new process therefore gives the same numbers. ``partial_reset`` is not supported.
 
     Args:
-        task: what the simulators simulate.
-        options: the number of rows, and what wrappers change.
-        seed: where episodes start.
-        num_threads: of a pool; 0 for as many as EnvPool thinks right.
+        task: the simulated task.
+        options: number of rows, and settings of the wrappers.
+        seed: seed of the start states.
+        num_threads: threads of a pool; 0 for EnvPool's default.
 
     Raises:
-        ValueError: JAX computes elsewhere than on a CPU.
+        ValueError: the default JAX backend is not the CPU.
     """
 
     steps_on_host = True
@@ -55,9 +55,9 @@ class EnvPoolXlaEnv(VectorEnv):
 
     def __init__(self, task: EnvPoolTask, options: EnvOptions, seed: int = 0, num_threads: int = 0) -> None:
         if jax.default_backend() != "cpu":
-            raise ValueError("host=compiled is for programs on a CPU: take loop.")
+            raise ValueError("host=compiled needs JAX on the CPU: use host=loop.")
         self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
-        # Of the class elsewhere: here options choose it.
+        # An attribute of the class elsewhere; here it depends on the options.
         self.autoreset_mode = self._rows.autoreset_mode  # pyright: ignore[reportAttributeAccessIssue]
         super().__init__(self._rows.env, options.parallel)
         self._task, self._seed, self._num_threads = task, seed, num_threads
@@ -68,30 +68,29 @@ class EnvPoolXlaEnv(VectorEnv):
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``VectorEnv.step``."""
         answer = joined_under_vmap(self._step_rows)(self._rows.request(env_state, action))
         return self._rows.complete(env_state, action, answer)
 
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Raises ``ValueError``."""
+        """Raise ``ValueError``: compiled programs cannot restart single simulators."""
         raise ValueError(
-            "partial_reset cannot be told to EnvPool out of a compiled program: take host=loop, or wait for the ends "
-            "of episodes."
+            "partial_reset is not available for EnvPool in a compiled program: use host=loop, or wait for the episodes "
+            "to end."
         )
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Whether the simulators have been reset in this process; a step of an older state is refused by itself."""
+        """Return True if the simulators were reset in this process; stepping an older state raises an error."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 
     @compiled
     def next_episodes(self, env_state: EnvState) -> EnvState:
-        """The starts of the episodes that follow, wherever the simulators are."""
+        """Return the starts of the next episodes, regardless of the current state of the simulators."""
         internal = env_state._internal
         fresh = self._start(internal.key, internal.env_id)
-        # What else a state carries through its episodes, as an agent's recurrent state, begins at zeros.
-        others = {name: value for name, value in internal.items() if name not in fresh._internal}
-        return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
+        # Other entries carried through episodes, such as an agent's recurrent state, start at zero.
+        carried = {name: value for name, value in internal.items() if name not in fresh._internal}
+        return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, carried))
 
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
         episode = jnp.zeros_like(env_id)
@@ -107,7 +106,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return self._pools[num_rows]
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
-        """The starts of all rows, by a callback; ``seeds`` ``[B, 2]`` serve to order the calls and to count rows."""
+        """Return the starts of all rows, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:
@@ -127,69 +126,67 @@ class EnvPoolXlaEnv(VectorEnv):
         shapes = shapes.replace(saved=saved)
         return io_callback(reset, shapes, seeds)
 
-    def _step_rows(self, told: PyTreeDict) -> PyTreeDict:
-        """What ``Simulators.step`` answers, computed within the program."""
-        pool, before = self._pool(told.token.shape[0]), told.saved
-        token, outcome = pool.step(told.token, told.actions, before.playing)
+    def _step_rows(self, request: PyTreeDict) -> PyTreeDict:
+        """Return the result of ``Simulators.step``, computed inside the program."""
+        pool, before = self._pool(request.token.shape[0]), request.saved
+        token, outcome = pool.step(request.token, request.actions, before.playing)
         token = self._checked_position(token, outcome.elapsed == before.elapsed + 1)
         ended = outcome.termination | outcome.truncation
 
-        def start_spare_ones(token: jax.Array, start: Any) -> tuple[jax.Array, Any]:
+        def start_spares(token: jax.Array, start: Any) -> tuple[jax.Array, Any]:
             chosen = jnp.where(before.is_fresh, _PLAYING_AND_SPARE, 1 - before.playing)
-            token, outcome = pool.step(token, jnp.zeros_like(told.actions), chosen)
+            token, outcome = pool.step(token, jnp.zeros_like(request.actions), chosen)
             token = self._checked_position(token, (outcome.elapsed == 0) | before.is_fresh)
             return token, tree_where(before.is_fresh, start, outcome.obs)
 
-        lacking = jnp.any(ended & ~before.is_fresh)
+        needs_starts = jnp.any(ended & ~before.is_fresh)
         token, spare_start = jax.lax.cond(
-            lacking, start_spare_ones, lambda token, start: (token, start), token, before.spare_start
+            needs_starts, start_spares, lambda token, start: (token, start), token, before.spare_start
         )
         saved = PyTreeDict(
             playing=jnp.where(ended, 1 - before.playing, before.playing),
             elapsed=jnp.where(ended, 0, outcome.elapsed),
-            is_fresh=(before.is_fresh | lacking) & ~ended,
+            is_fresh=(before.is_fresh | needs_starts) & ~ended,
             spare_start=spare_start,
         )
         start = tree_where(ended, spare_start, outcome.obs)
         del outcome["elapsed"]
         return outcome | {"start": start, "token": token, "saved": saved}
 
-    def _checked_position(self, token: jax.Array, is_right: jax.Array) -> jax.Array:
-        """The token, or an error if the simulators are not where the state that is stepped left them.
+    def _checked_position(self, token: jax.Array, is_valid: jax.Array) -> jax.Array:
+        """Return the token; fail if the simulators are not at the position recorded in the stepped state.
 
-        The next call of EnvPool waits for it, so that no answer is left behind in a pool when a program ends so.
+        The next call of EnvPool waits for this check, so that no result remains in a pool when a program fails here.
         """
 
-        def refuse(told: Any) -> Any:
-            _, is_right = told
+        def refuse(operands: Any) -> Any:
+            _, is_valid = operands
             error = HostEnvError(
-                f"EnvPool's simulators of {self._task.name} are no longer where this state left them (environment "
-                f"{int(np.argmin(is_right))}), and cannot go back: step the state that the last step returned, or "
-                "start new episodes by init or reset."
+                f"EnvPool's simulators of {self._task.name} have advanced beyond this state (environment "
+                f"{int(np.argmin(is_valid))}), and cannot go back: step the state that the last step returned, or "
+                "start new episodes with init or reset."
             )
             failures.append(error)
             raise error
 
         shape = jax.ShapeDtypeStruct(token.shape, token.dtype)
-        told = (token, is_right)
-        return jax.lax.cond(
-            jnp.all(is_right), lambda told: told[0], lambda told: io_callback(refuse, shape, told), told
-        )
+        operands = (token, is_valid)
+        return jax.lax.cond(jnp.all(is_valid), lambda x: x[0], lambda x: io_callback(refuse, shape, x), operands)
 
 
 class _Pool:
-    """Three sets of B simulators, of which any B are stepped at a time: one of each row, numbered ``set * B + row``."""
+    """Three sets of B simulators with ids ``set * B + row``; a step advances B of them, one per row."""
 
     def __init__(self, task: EnvPoolTask, num_rows: int, seed: int, num_threads: int) -> None:
         self._task, self._num_rows = task, num_rows
         seeds = np.random.SeedSequence(seed).generate_state(_SETS * num_rows, np.uint64)
         self._pool = task.make_pool(seeds, batch_size=num_rows, num_threads=num_threads)
-        with jax.enable_x64(True):  # else its float64 arrays are taken for float32
+        with jax.enable_x64(True):  # otherwise its float64 arrays are read as float32
             _, _, _, self._step = self._pool.xla()
         self.token = 0
 
     def restart(self, seeds: np.ndarray) -> tuple[Any, Any]:
-        """The first observations of the first two sets, ``[B, ...]`` each; ``seeds`` serve to tell resets apart."""
+        """Return the first observations of the first two sets, ``[B, ...]`` each; ``seeds`` identify the reset."""
         self.token = zlib.crc32(seeds.tobytes(), os.getpid())
         self._pool.async_reset()
         batches = [self._pool.recv(reset=True) for _ in range(_SETS)]
@@ -197,19 +194,20 @@ class _Pool:
         order = np.argsort(number)
         if (number[order] != np.arange(len(order))).any():
             raise HostEnvError(
-                f"a program that stepped EnvPool's simulators of {self._task.name} was broken off: make a new one."
+                f"a program that stepped EnvPool's simulators of {self._task.name} was interrupted: create a new "
+                "environment."
             )
         order = order[: _PLAYING_AND_SPARE * self._num_rows]
         starts = jax.tree.map(lambda *x: np.concatenate(x)[order], *[self._task.observed(obs) for obs, _ in batches])
         return tuple(jax.tree.map(lambda x, s=s: np.split(x, _PLAYING_AND_SPARE)[s], starts) for s in (0, 1))
 
     def step(self, token: jax.Array, actions: Any, chosen: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """A step of the simulator of the set ``chosen`` ``[B]`` in each row.
+        """Step the simulator of the set ``chosen`` ``[B]`` in each row.
 
         Args:
-            token: uint32 ``[B]``, all equal. It goes through EnvPool's calls unchanged, and so puts them in order.
+            token: uint32 ``[B]``, all equal. It passes unchanged through EnvPool's calls, which orders them.
             actions: ``[B, ...]``.
-            chosen: sets, int32 ``[B]``.
+            chosen: index of the set, int32 ``[B]``.
 
         Returns:
             The token; and ``obs``, ``reward``, ``termination``, ``truncation``, ``metrics`` and ``elapsed`` ``[B]``.
@@ -228,7 +226,7 @@ class _Pool:
                 metrics=PyTreeDict(task.metrics(info)),
                 elapsed=info["elapsed_step"],
             )
-        # They come in the order in which EnvPool's threads were ready.
+        # EnvPool returns results in the order in which its threads finished.
         order = jnp.zeros_like(rows).at[info["env_id"] % num_rows].set(rows)
         outcome = jax.tree.map(lambda x: x[order], outcome)
         token = jax.lax.bitcast_convert_type(handle.reshape(2, 4), jnp.uint32)[0]
@@ -238,17 +236,17 @@ class _Pool:
 def create_compiled_envpool_env(
     name: str, *, seed: int = 0, metrics: Sequence[str] = (), num_threads: int = 0, **options: Any
 ) -> EnvPoolXlaEnv:
-    """A vector env of EnvPool's simulators, stepped within compiled programs.
+    """Create a vector env of EnvPool's simulators, stepped inside compiled programs.
 
     Args:
         name: such as ``CartPole-v1``.
-        seed: where episodes start, see ``EnvPoolXlaEnv``.
-        metrics: numbers in EnvPool's info that are reported.
-        num_threads: 0 for as many as EnvPool thinks right.
+        seed: seed of the start states, see ``EnvPoolXlaEnv``.
+        metrics: entries of EnvPool's info that are reported.
+        num_threads: threads of a pool; 0 for EnvPool's default.
         **options: the fields of ``EnvOptions``, and the options of the task.
 
     Raises:
-        ValueError: there is no such task or option, or it is not for compiled programs; in words.
+        ValueError: the task or option does not exist, or is not available in compiled programs.
         ImportError: EnvPool is not installed.
     """
     shared, arguments = split_options(options)

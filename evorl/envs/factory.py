@@ -1,4 +1,4 @@
-"""Environments from a name or a config: the adapter of a library is loaded when an environment of it is made."""
+"""Creates environments from a name or a config; the adapter of a library is loaded on first use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from evorl.config.gate import distrusting
 from evorl.config.names import load, no_such
 
 if TYPE_CHECKING:
     from evorl.envs.vector import VectorEnv
 
-# Library -> the function that makes its vector environments, "module:function". The module is the adapter: one file,
-# which imports its library when an environment is made, and names its environments in ``ENV_NAMES``.
+# Library -> function that creates its vector environments, "module:function". The module is the adapter: one file,
+# which imports its library when an environment is created, and lists its environments in ``ENV_NAMES``.
 LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
@@ -24,7 +25,7 @@ LIBRARIES = {
     "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
     "jaxmarl": "evorl.envs.jaxmarl:create_wrapped_jaxmarl_env",
 }
-# Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
+# Library -> function that creates its simulators on the host, which a bridge turns into a vector environment.
 HOST_LIBRARIES = {
     "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
     "envpool": "evorl.envs.envpool:make_envpool_simulators",
@@ -32,14 +33,14 @@ HOST_LIBRARIES = {
     "pettingzoo": "evorl.envs.pettingzoo:make_pettingzoo_simulators",
     "remote": "evorl.envs.remote:make_remote_simulators",
 }
-# Library -> the function that makes vector environments of which a compiled program has the simulators in it.
+# Library -> function that creates vector environments whose simulators run inside the compiled program.
 COMPILED_LIBRARIES = {"envpool": "evorl.envs.envpool_compiled:create_compiled_envpool_env"}
 HOST_FACTORY = "evorl.envs.host.create:create_host_env"
 USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
 
 def available_envs() -> dict[str, tuple[str, ...]]:
-    """The names of environments by library. Their adapters are imported for it, the libraries are not."""
+    """Return the names of all environments by library. Imports the adapters, but not the libraries."""
     return {library: _module(path).ENV_NAMES for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
 
 
@@ -50,25 +51,33 @@ def create_env(
     name: str | None = None,
     **options: Any,
 ) -> VectorEnv:
-    """A vector env. Made twice with equal arguments, the two are equal and share compiled programs.
+    """Create a vector env. Two of them created with equal arguments are equal and share compiled programs.
 
     Args:
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
-            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments that are not ``None`` win over it. Or with
-            ``factory``, ``"package.module:function"``, instead of library and name: that function makes one ``Env``.
-        library: such as ``"brax"`` or ``"gymnasium"``; may be left out where the name is known in one library only.
+            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments other than ``None`` take precedence.
+            Instead of library and name a mapping may have ``factory``, ``"package.module:function"``: a function that
+            returns one ``Env``.
+        library: such as ``"brax"`` or ``"gymnasium"``; optional if only one library has an environment of that name.
         name: name of the environment in its library.
         **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and ``backend`` for
-            brax; every other one goes to the environment itself. ``None`` means the default.
+            brax; all others are passed to the environment. ``None`` means the default.
 
     Raises:
-        ValueError: an unknown library, environment or option; the message has the nearest valid name.
+        ValueError: an unknown library, environment or option; the message suggests the closest valid name.
     """
+    with distrusting(config):
+        return _made_as_configured(config, library, name, options)
+
+
+def _made_as_configured(
+    config: Mapping[str, Any] | str | None, library: str | None, name: str | None, options: Mapping[str, Any]
+) -> VectorEnv:
     explicit = {"library": library, "name": name, **options}
     settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
     if "factory" in settings:
         if "library" in settings or "name" in settings:
-            raise ValueError("An environment is named by its library and name, or by a factory: leave one of them out.")
+            raise ValueError("An environment needs either library and name, or factory, not both: remove one of them.")
         return _titled(load(USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"])
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
     return _titled(_create(library, name, settings), f"{library}/{name}")
@@ -78,8 +87,8 @@ def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
     if settings.get("host") == "compiled":
         if library not in COMPILED_LIBRARIES:
             raise ValueError(
-                f"host=compiled is for {', '.join(COMPILED_LIBRARIES)}, whose simulators compiled programs can call, "
-                f"not for {library}: take loop or callback."
+                f"host=compiled is available for {', '.join(COMPILED_LIBRARIES)} only, whose simulators can be called "
+                f"from compiled programs, not for {library}: use host=loop or host=callback."
             )
         return load(COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
     if library in HOST_LIBRARIES:
@@ -97,7 +106,7 @@ def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def adapter_function(name: str) -> Any:
-    """The function of that name which the table of libraries points to. Raises ``AttributeError`` for another name."""
+    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` without one."""
     for path in LIBRARIES.values():
         if path.partition(":")[2] == name:
             return load(path)
@@ -114,17 +123,17 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
     if isinstance(config, str):
         return {"name": config}
     if not isinstance(config, Mapping) and not hasattr(config, "items"):
-        raise ValueError(f"An environment config is a name or a mapping, got {type(config).__name__}.")
+        raise ValueError(f"An environment config must be a name or a mapping, got {type(config).__name__}.")
     return {str(key): value for key, value in config.items() if value is not None}
 
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
-    """Library and name of the environment, from either or from ``library/name``."""
+    """Return library and name of the environment, from either or from ``library/name``."""
     libraries = LIBRARIES | HOST_LIBRARIES
     if library is not None and str(library) not in libraries:
         raise ValueError(no_such("environment library", library, libraries))
     if not name:
-        raise ValueError("Which environment? Give its name, for example create_env('brax/hopper').")
+        raise ValueError("The name of the environment is missing: give it, for example create_env('brax/hopper').")
     name = str(name)
     prefix, _, rest = name.partition("/")
     if library is None and rest and prefix in libraries:
@@ -138,4 +147,4 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
     nearest = load("evorl.envs.catalog:describe_suggestions")(load("evorl.envs.catalog:suggest_envs")(name))
     nearest = nearest or load("evorl.envs.catalog:describe_library")(name)
-    raise ValueError(f"there is no environment {name!r}.{nearest} There are: {', '.join(paths)}.")
+    raise ValueError(f"there is no environment {name!r}.{nearest} Available: {', '.join(paths)}.")

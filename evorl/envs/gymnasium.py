@@ -1,4 +1,4 @@
-"""Environments of Gymnasium, in this process or a process each. Gymnasium itself is imported when it is used."""
+"""Adapter of Gymnasium: environments in this process, or one process each. Gymnasium is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.answers import (
     as_flag,
+    as_metric,
     as_reward,
     as_start,
     as_step,
@@ -31,7 +32,7 @@ from evorl.envs.host.seed_bits import fold_seeds
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")
 SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
-_ASYNC_TIMEOUT = 60.0  # seconds that a worker has for one answer
+_ASYNC_TIMEOUT = 60.0  # seconds, timeout of a worker's response
 
 
 def make_gymnasium_simulators(
@@ -47,24 +48,24 @@ def make_gymnasium_simulators(
     max_episode_steps: int | None = None,
     **kwargs: Any,
 ) -> HostVectorEnv:
-    """Environments of Gymnasium as simulators.
+    """Create environments of Gymnasium as simulators.
 
     Args:
         name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
-        num_envs: how many.
-        vectorization: ``in_process`` steps one after another, ``async`` has a process for each: for environments of
-            which a step takes much longer than a millisecond.
-        wrappers: names of ``gymnasium.wrappers`` from the inside out, or mappings of a ``name`` and arguments.
-        obs_key: of observations that are a dict only this entry.
-        metrics: numbers of the environment's info that are reported.
-        goal_task: ``package.module:function`` that tells what its goals are worth, see ``goal_task_of``; ``None`` where
-            that is known.
-        terminal_on_life_loss: of Atari games, see ``with_lives_as_episodes``.
-        max_episode_steps: another time limit than the registered one.
-        **kwargs: of the environment.
+        num_envs: number of environments.
+        vectorization: ``in_process`` steps them one after another, ``async`` uses a process each, for environments
+            whose steps take much longer than a millisecond.
+        wrappers: names of ``gymnasium.wrappers`` from inside to outside, or mappings with a ``name`` and arguments.
+        obs_key: the only entry of dict observations that is used.
+        metrics: entries of the environment's info that are reported.
+        goal_task: ``package.module:function`` that returns the goal task, see ``goal_task_of``; ``None`` for
+            environments whose task is known.
+        terminal_on_life_loss: for Atari games, see ``with_lives_as_episodes``.
+        max_episode_steps: time limit; ``None`` for the registered one.
+        **kwargs: arguments of the environment.
 
     Raises:
-        ValueError: there is no such environment, wrapper or way to vectorize; in words.
+        ValueError: the environment, wrapper or vectorization does not exist or has invalid arguments.
         ForeignCodeError: an argument names code or a file, and comes from an untrusted source.
     """
     if ":" in name:  # Gymnasium imports the part before it
@@ -91,7 +92,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
     if name.startswith(ROBOTICS):
         register_robotics()
     try:
-        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # answers are checked by the bridge
+        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # results are checked by the bridge
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         if ":" in name:
             raise ValueError(f"{name} names a package that cannot be imported: {error}") from error
@@ -117,7 +118,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
 
 
 class _GymnasiumEnv(HostVectorEnv):
-    """What both ways have in common: spaces, and which part of an observation and of ``info`` is kept."""
+    """Common part of both vectorizations: spaces, and selection of the used entries of observations and ``info``."""
 
     def __init__(
         self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str], goal_task: str | None
@@ -135,9 +136,7 @@ class _GymnasiumEnv(HostVectorEnv):
         self.goal_task = goal_task_of(single, self.obs_space, goal_task)
         self.action_space, self._convert_actions = action_space_of(single.action_space)
         spec = single.spec
-        # An environment without a spec, such as a user's, may have the limit as an attribute.
-        own = getattr(single.unwrapped, "max_episode_steps", None)
-        self.max_episode_steps = own if spec is None else spec.max_episode_steps
+        self.max_episode_steps = _own_limit(single) if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
         self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
         self.seed_bits = int((single.metadata or {}).get(SEED_BITS, self.seed_bits))
@@ -146,14 +145,23 @@ class _GymnasiumEnv(HostVectorEnv):
         return obs if self._obs_key is None else obs[self._obs_key]
 
 
+def _own_limit(env: Any) -> int | None:
+    """Return the time limit of an environment without a spec, from a wrapper or an attribute."""
+    limits = [getattr(env.unwrapped, "max_episode_steps", None)]
+    while env is not env.unwrapped:
+        limits.append(getattr(env, "_max_episode_steps", None))  # of Gymnasium's TimeLimit
+        env = env.env
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 class InProcessGymnasiumEnv(_GymnasiumEnv):
     """Environments of Gymnasium, stepped one after another in this process.
 
     Args:
-        make: makes one environment.
-        num_envs: how many.
-        obs_key: of observations that are a dict only this entry.
-        metrics: numbers of the environment's info that are reported.
+        make: creates one environment.
+        num_envs: number of environments.
+        obs_key: the only entry of dict observations that is used.
+        metrics: entries of the environment's info that are reported.
         goal_task: see ``make_gymnasium_simulators``.
     """
 
@@ -170,15 +178,13 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """Row i of them is the ``options`` of resets of environment i."""
+        """Set the ``options`` of later resets; environment i uses row i."""
         self._arguments = arguments
 
     def reset(self, seeds: np.ndarray) -> Any:
-        """See ``HostVectorEnv.reset``."""
         return self._restarted(range(self.num_envs), seeds)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """See ``HostVectorEnv.partial_reset``."""
         return self._restarted(np.flatnonzero(mask), seeds)
 
     def _restarted(self, numbers: Any, seeds: np.ndarray) -> Any:
@@ -191,12 +197,11 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
                 put_observation(self.obs_space, batch, i, self._observed(start))
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # SystemExit of an environment, too
+            except BaseException as error:  # also SystemExit of an environment
                 raise failure_of(f"environment {i}", "reset", error) from error
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """See ``HostVectorEnv.step``."""
         num_envs, converted = self.num_envs, batch_rows(self.action_space, self._convert_actions(actions))
         batch = blank_observations(self.obs_space, num_envs)
         reward = np.zeros(num_envs, np.float32)
@@ -209,28 +214,27 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
                 reward[i] = as_reward(paid)
                 termination[i], truncation[i] = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
                 for name in self._metrics:
-                    metrics[name][i] = info[name]
+                    metrics[name][i] = as_metric(info, name)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # SystemExit of an environment, too
+            except BaseException as error:  # also SystemExit of an environment
                 raise failure_of(f"environment {i}", "step", error) from error
         return batch, reward, termination, truncation, metrics
 
     def physics(self) -> dict[str, np.ndarray]:
-        """See ``HostVectorEnv.physics``: ``qpos`` and ``qvel`` of Gymnasium's environments on MuJoCo."""
+        """Return ``qpos`` and ``qvel`` of Gymnasium's environments on MuJoCo."""
         rows = [bodies_of(env) for env in self._envs]
         return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     @property
     def mujoco_model(self) -> Any:
-        """See ``HostVectorEnv.mujoco_model``."""
         return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
 
     def render(self) -> np.ndarray | None:
-        """A picture of the first environment, made with ``render_mode: rgb_array``.
+        """Return an image of the first environment, created with ``render_mode: rgb_array``.
 
         Raises:
-            ImportError: a package that draws it is not installed.
+            ImportError: a package required for rendering is not installed.
         """
         import gymnasium
 
@@ -248,13 +252,13 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 
 
 class AsyncGymnasiumEnv(_GymnasiumEnv):
-    """Environments of Gymnasium, a process each, which write observations into shared memory.
+    """Environments of Gymnasium, one process each, which write observations to shared memory.
 
     Args:
-        make: makes one environment; is sent to the processes.
-        num_envs: how many.
-        obs_key: of observations that are a dict only this entry.
-        metrics: numbers of the environment's info that are reported.
+        make: creates one environment; it is pickled for the worker processes.
+        num_envs: number of environments.
+        obs_key: the only entry of dict observations that is used.
+        metrics: entries of the environment's info that are reported.
         goal_task: see ``make_gymnasium_simulators``.
     """
 
@@ -271,8 +275,10 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         single = make()
         super().__init__(single, num_envs, obs_key, metrics, goal_task)
         single.close()
-        # A fork of a process with JAX's threads can hang: workers are started from the beginning.
-        makes: Any = functools.partial(CheckedAnswers, make, obs_key)  # a wrapper of any kind, for Gymnasium's types
+        # Forking a process with JAX's threads can hang: workers are spawned.
+        makes: Any = functools.partial(
+            CheckedAnswers, make, obs_key, tuple(metrics)
+        )  # Any: Gymnasium's types allow only its own wrappers
         self._env = AsyncVectorEnv(
             [makes] * num_envs,
             shared_memory=True,
@@ -281,16 +287,13 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         )
 
     def reset(self, seeds: np.ndarray) -> Any:
-        """See ``HostVectorEnv.reset``."""
         return self._observed(self._called("reset", seed=self._as_seeds(seeds))[0])
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """See ``HostVectorEnv.partial_reset``."""
         options = {"reset_mask": mask}
         return self._observed(self._called("reset", seed=self._as_seeds(seeds), options=options)[0])
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """See ``HostVectorEnv.step``."""
         obs, reward, termination, truncation, info = self._called("step", self._convert_actions(actions))
         reward = np.asarray(reward, np.float32)
         return self._observed(obs), reward, termination, truncation, {name: info[name] for name in self._metrics}
@@ -301,7 +304,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     def _called(self, method: str, *args: Any, **kwargs: Any) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Gymnasium warns of what it raises next
+                warnings.simplefilter("ignore")  # Gymnasium warns before it raises
                 getattr(self._env, f"{method}_async")(*args, **kwargs)
                 return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
         except Exception as error:
@@ -312,7 +315,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
             raise HostEnvError(f"{which} failed in {method}: {type(error).__name__}: {reason}{ended}") from error
 
     def render(self) -> np.ndarray | None:
-        """A picture of the first environment, made with ``render_mode: rgb_array``."""
+        """Return an image of the first environment, created with ``render_mode: rgb_array``."""
         pictures = self._env.render()
         return np.asarray(pictures[0]) if pictures else None
 
@@ -322,13 +325,13 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
 
 
 def bodies_of(env: Any) -> dict[str, np.ndarray]:
-    """``qpos`` and ``qvel`` of one of Gymnasium's environments on MuJoCo; nothing of others."""
+    """Return ``qpos`` and ``qvel`` of a Gymnasium environment on MuJoCo; an empty dict for other environments."""
     data = getattr(getattr(env, "unwrapped", env), "data", None)
     return {name: getattr(data, name).copy() for name in ("qpos", "qvel") if hasattr(data, name)}
 
 
 def is_drawn_by_mujoco(name: str) -> bool:
-    """Return whether MuJoCo draws an environment of Gymnasium, judged by its entry point."""
+    """Return True if MuJoCo renders an environment of Gymnasium, judged by its entry point."""
     import gymnasium
 
     spec = gymnasium.registry.get(name)

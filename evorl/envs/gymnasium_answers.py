@@ -1,24 +1,33 @@
-"""Checks of the answers of a Gymnasium environment within the process that steps it."""
+"""Checks the results of a Gymnasium environment in the process that steps it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evorl.envs.gymnasium_spaces import space_of
-from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, blank_observations, put_observation
+from evorl.envs.host.answers import (
+    as_flag,
+    as_metric,
+    as_reward,
+    as_start,
+    as_step,
+    blank_observations,
+    put_observation,
+)
 
 
 class CheckedAnswers:
-    """An environment whose answers are checked before Gymnasium converts them, as ``None`` to ``False``, silently.
+    """Checks the results of an environment before Gymnasium silently converts them, such as ``None`` to ``False``.
 
     Args:
-        make: makes the environment.
-        obs_key: of observations that are a dict, the only entry that is used and checked.
+        make: creates the environment.
+        obs_key: the only entry of dict observations that is used and checked.
+        metrics: numbers that the info of every step must contain; Gymnasium replaces missing ones with 0.
     """
 
-    def __init__(self, make: Callable[[], Any], obs_key: str | None) -> None:
-        self._env, self._obs_key = make(), obs_key
+    def __init__(self, make: Callable[[], Any], obs_key: str | None, metrics: Sequence[str] = ()) -> None:
+        self._env, self._obs_key, self._metrics = make(), obs_key, metrics
         space = self._env.observation_space
         self._space = space_of(space if obs_key is None else space[obs_key])
 
@@ -26,15 +35,16 @@ class CheckedAnswers:
         return getattr(self._env, name)
 
     def reset(self, **arguments: Any) -> tuple[Any, Any]:
-        """Start an episode. Raises ``HostEnvError`` for a wrong answer."""
+        """Start an episode. Raises ``HostEnvError`` for an invalid result."""
         answer = self._env.reset(**arguments)
         self._check(as_start(answer))
         return answer
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
-        """Take a step. Raises ``HostEnvError`` for a wrong answer."""
+        """Take a step. Raises ``HostEnvError`` for an invalid result."""
         obs, reward, terminated, truncated, info = as_step(self._env.step(action))
         self._check(obs)
+        info = {**info, **{name: as_metric(info, name) for name in self._metrics}}
         return obs, as_reward(reward), as_flag(terminated, "terminated"), as_flag(truncated, "truncated"), info
 
     def _check(self, obs: Any) -> None:

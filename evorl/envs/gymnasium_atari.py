@@ -1,24 +1,24 @@
-"""Atari games in which each life is an episode, as deep Q-networks were trained."""
+"""Atari games in which each life is an episode, as in the training of deep Q-networks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_NOTHING = 0  # the action of every game
+_NOTHING = 0  # the no-op action, available in every game
 
 
 def with_lives_as_episodes(env: Any) -> Any:
-    """A game of ``ale_py`` in which a lost life ends the episode; the next one goes on with the same game.
+    """Wrap a game of ``ale_py`` so that a lost life ends the episode; the next episode continues the same game.
 
-    So the seed of a reset starts a game, and episodes of its other lives depend on how the lives before were played.
+    The seed of a reset therefore starts a game, while episodes of its later lives depend on the play before.
 
     Source: Mnih et al. 2015, https://doi.org/10.1038/nature14236, Methods, training details.
 
     Args:
-        env: a Gymnasium environment, wrappers around it that skip frames included.
+        env: a Gymnasium environment, including its frame-skipping wrappers.
 
     Raises:
-        ValueError: it knows no lives.
+        ValueError: the environment has no lives.
     """
     import gymnasium
 
@@ -29,14 +29,14 @@ def with_lives_as_episodes(env: Any) -> Any:
         )
 
     class LivesAsEpisodes(gymnasium.Wrapper):
-        """Ends an episode with a life."""
+        """Ends an episode when a life is lost."""
 
         def __init__(self) -> None:
             super().__init__(env)
             self._lives, self._game_is_over = 0, True
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
-            """The next life; or the next game, if this was the last one."""
+            """Start the next life, or the next game after the last life."""
             answer = None if self._game_is_over else env.step(_NOTHING)
             if answer is None or answer[2] or answer[3]:
                 obs, info = env.reset(seed=seed, options=options)
@@ -46,7 +46,7 @@ def with_lives_as_episodes(env: Any) -> Any:
             return obs, info
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
-            """One step."""
+            """Take a step."""
             obs, reward, termination, truncation, info = env.step(action)
             self._game_is_over = termination or truncation
             before, self._lives = self._lives, emulator.lives()

@@ -1,4 +1,4 @@
-"""JAX environments as Gymnasium environments: for agents of other libraries, and to compare the two worlds."""
+"""Exports JAX environments as Gymnasium environments, for agents of other libraries and for comparisons."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def as_gymnasium(env: Env) -> gymnasium.Env:
-    """A single JAX environment as a Gymnasium environment.
+    """Convert a single JAX environment to a Gymnasium environment.
 
-    ``reset(seed=s)`` starts the episode that ``env.reset`` starts with the key whose two words are those of the 64-bit
-    number s. Without a seed the next episode follows from the last one's.
+    ``reset(seed=s)`` starts the same episode as ``env.reset`` with the key whose two words are the halves of the 64-bit
+    number s. Without a seed the next episode follows from the previous one's random state.
 
     Args:
-        env: a single environment, with wrappers or without.
+        env: a single environment, with or without wrappers.
 
     Raises:
         TypeError: ``env`` is a vector environment.
@@ -44,7 +44,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             self._state: Any = None
 
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
-            """Start an episode; ``options`` has nothing."""
+            """Start an episode; ``options`` is ignored."""
             super().reset(seed=seed)
             words = (
                 self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
@@ -53,7 +53,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             return jax.tree.map(np.asarray, self._state.obs), {}
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-            """One step."""
+            """Take a step."""
             if self._state is None:
                 raise gymnasium.error.ResetNeeded("call reset before step.")
             dtypes = jax.tree.map(lambda spec: spec.dtype, env.action_space.spec)
@@ -66,7 +66,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
 
 
 def gymnasium_space(space: Space) -> Any:
-    """One of our spaces as Gymnasium's."""
+    """Convert an evorl space to a Gymnasium space."""
     from gymnasium import spaces
 
     if isinstance(space, DictSpace):

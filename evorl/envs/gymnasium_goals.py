@@ -1,7 +1,7 @@
-"""What Gymnasium's environments with goals pay, told in JAX: so it can be told for any goal in a compiled update.
+"""Reward functions of Gymnasium's goal environments in JAX, so that rewards can be recomputed in a compiled update.
 
-Their own ``compute_reward`` is numpy. Known are the tasks of Gymnasium-Robotics that measure a distance: Fetch and
-HandReach, PointMaze and AntMaze. What is told is compared with what the environment itself says before it is used.
+The environments' ``compute_reward`` uses NumPy. The distance-based tasks of Gymnasium-Robotics are supported: Fetch and
+HandReach, PointMaze and AntMaze. Each reward function is compared with the environment's own before it is used.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import Action, Observation
 
-# How the ids of Gymnasium-Robotics begin, which Gymnasium does not know before the package is imported.
+# Prefixes of the ids of Gymnasium-Robotics, which are registered only when the package is imported.
 ROBOTICS = ("Fetch", "HandReach", "HandManipulate", "PointMaze", "AntMaze", "AdroitHand", "FrankaKitchen")
-_MAZE_RADIUS = 0.45  # metres; Gymnasium-Robotics has it as a number in its code
+_MAZE_RADIUS = 0.45  # metres, hard-coded in Gymnasium-Robotics
 _NUM_COMPARED = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class PayOfDistance:
-    """What a distance is worth.
+    """Reward as a function of the distance to the goal.
 
     Attributes:
         kind: ``away``, -1 beyond ``threshold`` and 0 within; ``minus``, the negative distance; ``within``, 1 within
@@ -50,26 +50,27 @@ class PayOfDistance:
 
 
 def register_robotics() -> None:
-    """Make Gymnasium know the environments of Gymnasium-Robotics. Raises ``ImportError`` where it is not installed."""
+    """Register Gymnasium-Robotics with Gymnasium. Raises ``ImportError`` if it is not installed."""
     import gymnasium
 
     what = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
-    with missing_in_words(*what), contextlib.redirect_stderr(io.StringIO()):  # notices of others are not of interest
+    with missing_in_words(*what), contextlib.redirect_stderr(io.StringIO()):  # suppresses notices of other packages
         import gymnasium_robotics
     gymnasium.register_envs(gymnasium_robotics)
 
 
 def goal_task_of(env: Any, obs_space: Space, told_by: str | None = None) -> GoalTask | None:
-    """What an environment of Gymnasium asks of its goals; ``None`` where it has none, or nothing is known of them.
+    """Return the goal task of a Gymnasium environment; ``None`` if it has no goals, or its task is unknown.
 
     Args:
         env: one of Gymnasium's environments.
-        obs_space: of its observations, as one of ours.
-        told_by: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. An
-            environment of the user may have it as its attribute ``goal_task`` instead.
+        obs_space: its observation space, as an evorl space.
+        told_by: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. A
+            user's environment may have the attribute ``goal_task`` instead.
 
     Raises:
-        ValueError: its goals end its episodes or move by themselves, or what is told is not what the environment pays.
+        ValueError: its goals end its episodes or move by themselves, or the goal task disagrees with the environment's
+            rewards.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
         if told_by is not None:
@@ -117,7 +118,7 @@ def _known_task(single: Any, goal_space: Box) -> GoalTask | None:
 
 
 def _compare(task: GoalTask, env: Any) -> None:
-    """Raises ``ValueError`` where the task's rewards of some pairs of goals are not those of ``env.compute_reward``."""
+    """Raise ``ValueError`` if the task's rewards differ from ``env.compute_reward`` for sampled pairs of goals."""
     compute_reward = getattr(env.unwrapped, "compute_reward", None)
     if compute_reward is None:
         return
@@ -127,7 +128,7 @@ def _compare(task: GoalTask, env: Any) -> None:
     away *= np.geomspace(1e-3, 3.0, _NUM_COMPARED)[:, None] / np.linalg.norm(away, axis=1, keepdims=True)
     achieved = desired + away
     theirs = np.asarray([float(compute_reward(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
-    # Of actions and observations nothing is known here, nor do these tasks ask for them.
+    # Actions and observations are unknown here; these tasks do not use them.
     told = jax.vmap(lambda a, d: task.reward_fn(a, d, None, None))
     ours = np.asarray(told(jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)))
     if not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5):

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as ours. Gymnasium itself is imported when it is used."""
+"""Converts Gymnasium's spaces to evorl spaces. Gymnasium is imported on first use."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
-JAX_DTYPES = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}  # as JAX computes by default
+JAX_DTYPES = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}  # JAX's default precision
 
 
 def space_of(space: Any) -> Space:
-    """Convert Gymnasium's space of observations to one of ours; float64 becomes float32, booleans and integers stay.
+    """Convert Gymnasium's observation space to an evorl space; float64 becomes float32, booleans and integers stay.
 
-    Elements keep their numbers: a choice that starts at 3 stays one of 3, 4 ... Networks read it one-hot encoded, see
+    Elements keep their values: a choice that starts at 3 remains one of 3, 4 ... Networks read it one-hot encoded, see
     ``evorl.envs.wrappers.encoding``.
 
     Raises:
@@ -42,10 +42,10 @@ def space_of(space: Any) -> Space:
 
 
 def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
-    """Return Gymnasium's space of actions as one of ours, and the function from ours to its dtypes.
+    """Convert Gymnasium's action space; return the evorl space, and the conversion to Gymnasium's dtypes.
 
-    Our dtypes are those that JAX computes in: float32 for float64, int32 for int64. The bounds of a Box are rounded
-    inwards, so that an element of our space is one of Gymnasium's.
+    The dtypes have JAX's default precision: float32 for float64, int32 for int64. The bounds of a Box are rounded
+    inwards, so that an element of the evorl space is also one of Gymnasium's.
 
     Raises:
         ValueError: another kind than Discrete, MultiDiscrete, MultiBinary, Box, and tuples and dicts of them.
@@ -77,14 +77,14 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
 
 
 def batch_rows(space: Space, actions: Any) -> Sequence[Any]:
-    """Return a batch of actions ``[B, ...]`` of one of our spaces as B elements of Gymnasium's."""
+    """Split a batch of actions ``[B, ...]`` of an evorl space into B elements of Gymnasium's space."""
     if isinstance(space, DictSpace):
         parts = {name: batch_rows(member, actions[name]) for name, member in space.spaces.items()}
         return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
     if isinstance(space, TupleSpace):
         members = zip(space.spaces, actions, strict=True)
         return list(zip(*(batch_rows(member, part) for member, part in members), strict=True))
-    # Taken out of an array, a single number is no longer one.
+    # Indexing an array returns a scalar: convert it back to an array.
     return actions if space.shape or isinstance(space, Discrete) else [np.asarray(x) for x in actions]
 
 
@@ -98,7 +98,7 @@ def _action_box(space: Any) -> tuple[Space, Callable[[Any], Any]]:
         low, high = low.astype(dtype), high.astype(dtype)
         inner_low = np.where(low < space.low, np.nextafter(low, np.inf, dtype=dtype), low)
         inner_high = np.where(high > space.high, np.nextafter(high, -np.inf, dtype=dtype), high)
-        has_room = inner_low <= inner_high  # else no float32 is between the ends
+        has_room = inner_low <= inner_high  # otherwise no float32 is between the bounds
         box = Box(np.where(has_room, inner_low, low), np.where(has_room, inner_high, low), space.shape, dtype)
     else:
         box = Box(space.low, space.high, space.shape, dtype)

@@ -1,7 +1,7 @@
-"""Environments of gymnax: classic control, MinAtar, bsuite and more. gymnax itself is imported when it is used.
+"""Adapter of gymnax: classic control, MinAtar, bsuite and more. gymnax is imported on first use.
 
-Two things differ from gymnax 1.0.1. MountainCarContinuous-v0 stops at its left wall, as in Gymnasium; gymnax lets it
-keep its velocity. Observation bounds are infinite where the environment leaves those that it declares.
+Two differences from gymnax 1.0.1: MountainCarContinuous-v0 stops at its left wall, as in Gymnasium, while gymnax lets
+it keep its velocity; and observation bounds are infinite for environments that exceed their declared bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
-# Id -> (module below gymnax.environments, class). Written out so that one environment is imported, not all of gymnax.
+# Id -> (module below gymnax.environments, class). Listed here so that one environment is imported, not all of gymnax.
 CLASSES = {
     "CartPole-v1": ("classic_control.cartpole", "CartPole"),
     "Pendulum-v1": ("classic_control.pendulum", "Pendulum"),
@@ -55,9 +55,9 @@ CLASSES = {
     "FrozenLake-misc": ("misc.frozen_lake", "FrozenLake"),
 }
 ENV_NAMES = tuple(CLASSES)
-# Classes whose observations leave the bounds they declare (gymnax 1.0.1): here they have none.
+# Classes whose observations exceed their declared bounds (gymnax 1.0.1); here they are unbounded.
 _WRONG_OBS_BOUNDS = ("GaussianBandit", "MemoryChain", "MetaMaze", "UmbrellaChain")
-# Fields of the state, by the name of the class, that are positions and velocities of bodies.
+# Class name -> fields of the state that are positions and velocities of bodies.
 _BODIES = {
     "CartPole": ("x", "x_dot", "theta", "theta_dot"),
     "Pendulum": ("theta", "theta_dot"),
@@ -65,7 +65,7 @@ _BODIES = {
     "MountainCar": ("position", "velocity"),
     "ContinuousMountainCar": ("position", "velocity"),
 }
-EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is made"}
+EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is created"}
 
 
 class GymnaxAdapter(Env):
@@ -74,25 +74,25 @@ class GymnaxAdapter(Env):
     Args:
         gymnax_env: an instance of gymnax's ``Environment`` (gymnax 1.0 or later).
         params: its parameters, by default its ``default_params``; ``max_steps_in_episode`` is its time limit.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``gymnax_env`` and ``params``.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``gymnax_env`` and ``params`` objects.
 
     Raises:
-        TypeError: the environment does not tell truncation from termination, as before gymnax 1.0.
+        TypeError: the environment does not distinguish truncation from termination, as before gymnax 1.0.
     """
 
     def __init__(self, gymnax_env: Any, params: Any = None, spec: Any = None) -> None:
         if not hasattr(gymnax_env, "is_truncated"):
             raise TypeError(
-                f"{type(gymnax_env).__name__} has no is_truncated: it is no environment of gymnax >= 1.0, which is "
-                "needed to tell termination from truncation."
+                f"{type(gymnax_env).__name__} has no is_truncated: it is not an environment of gymnax >= 1.0, which is "
+                "required to distinguish termination from truncation."
             )
         self.gymnax_env = gymnax_env
         self.params = gymnax_env.default_params if params is None else params
         self._spec = spec
         cls = type(gymnax_env)
         self._step_env: Callable[..., Any] = {cls.__name__: cls.step_env, **_CORRECTED_STEPS}[cls.__name__]
-        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+        with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             action_space, obs_space = gymnax_env.action_space(self.params), gymnax_env.observation_space(self.params)
             self._action_space = _space(action_space)
         state, obs, self._step_draws = self._traced()
@@ -103,7 +103,7 @@ class GymnaxAdapter(Env):
 
     @property
     def obs_space(self) -> Space:
-        """The library's bounds; shapes and dtypes as it really returns them."""
+        """The library's bounds, with the shapes and dtypes that it actually returns."""
         return self._obs_space
 
     @property
@@ -117,13 +117,12 @@ class GymnaxAdapter(Env):
         return int(self.params.max_steps_in_episode)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """See ``Env.physics``: of classic control, whose bodies MuJoCo does not know."""
+        """Return the state variables of classic control tasks, which have no MuJoCo model; empty for the others."""
         names = _BODIES.get(type(self.gymnax_env).__name__, ())
         return PyTreeDict({name: getattr(env_state.env_state, name) for name in names})
 
     @compiled
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         key = as_typed_key(key)
         reset_key, episode_key = jax.random.split(key) if self._step_draws else (key, key)
         obs, state = self.gymnax_env.reset_env(reset_key, self.params)
@@ -132,8 +131,7 @@ class GymnaxAdapter(Env):
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
-        state, key, internal = env_state.env_state, jax.random.key(0), PyTreeDict()  # that key is never looked at
+        state, key, internal = env_state.env_state, jax.random.key(0), PyTreeDict()  # that key is never used
         if self._step_draws:
             internal = PyTreeDict(key=env_state._internal.key)
             key = jax.random.fold_in(internal.key, jnp.asarray(state.time, jnp.uint32))
@@ -144,7 +142,7 @@ class GymnaxAdapter(Env):
     def _env_state(
         self, obs: Any, state: Any, reward: Any, terminated: Any, truncated: Any, internal: PyTreeDict
     ) -> EnvState:
-        # Some return other dtypes after a step than after a reset, or Python numbers.
+        # Some environments return other dtypes after a step than after a reset, or Python numbers.
         state, obs = jax.tree.map(jnp.asarray, (state, obs), self._dtypes)
         termination = jnp.asarray(terminated, jnp.bool_)
         truncation = jnp.asarray(truncated, jnp.bool_) & ~termination
@@ -153,9 +151,9 @@ class GymnaxAdapter(Env):
         return EnvState(state, obs, reward, termination | truncation, info, internal)
 
     def _traced(self) -> tuple[Any, Any, bool]:
-        """Abstract state and observation after a step, and whether a step draws random numbers at all.
+        """Return abstract state and observation after a step, and True if a step draws random numbers.
 
-        Most do not, and their key need not be carried along.
+        Most steps are deterministic, so that the state does not need a key.
         """
         _, state = jax.eval_shape(self.gymnax_env.reset_env, jax.random.key(0), self.params)
         action = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), self._action_space.spec)
@@ -173,25 +171,25 @@ class GymnaxAdapter(Env):
 
 
 def _step_mountain_car_continuous(env: Any, key: Key, state: Any, action: Action, params: Any) -> tuple:
-    """The car stops at the left wall, as in Gymnasium; in gymnax it keeps its velocity."""
+    """Step with a car that stops at the left wall, as in Gymnasium; in gymnax it keeps its velocity."""
     _, state, reward, terminated, info = env.step_env(key, state, action, params)
     hits_wall = (state.position <= params.min_position) & (state.velocity < 0)
     state = state.replace(velocity=jnp.where(hits_wall, 0.0, state.velocity))
     return env.get_obs(state), state, reward, terminated, info
 
 
-_CORRECTED_STEPS = {"ContinuousMountainCar": _step_mountain_car_continuous}  # by the name of the class
+_CORRECTED_STEPS = {"ContinuousMountainCar": _step_mountain_car_continuous}  # by class name
 
 
 def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
-    """A vector env of a gymnax environment.
+    """Create a vector env of a gymnax environment.
 
-    Actions of bounded boxes are given in ``[-1, 1]``.
+    Agents act in bounded boxes with actions in ``[-1, 1]``.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``; every other one is a parameter of the environment (``gravity`` ...) or
-            an argument of its class.
+        **options: the fields of ``EnvOptions``; all others are parameters of the environment (``gravity`` ...) or
+            arguments of its class.
 
     Raises:
         ValueError: unknown environment or option, or a value out of range.
@@ -199,7 +197,7 @@ def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # the environment's clock, rather than a second one
+    if limit is not None:  # sets the environment's own clock instead of adding a second one
         arguments["max_steps_in_episode"] = positive(limit, "max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
@@ -223,14 +221,14 @@ def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
 
 
 def _like(default: Any, value: Any, name: str) -> Any:
-    """The value of a parameter, as a float where its default is one."""
+    """Return the value of a parameter, as a float if its default is a float."""
     if isinstance(default, float | int) and not isinstance(value, float | int | np.generic | np.ndarray | jax.Array):
         raise ValueError(f"{name} must be a number, got {value!r}.")
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
 def _space(space: Any, obs: Any = None) -> Space:
-    """A gymnax space as one of ours; ``obs`` says what the library really returns where that differs."""
+    """Convert a gymnax space; ``obs`` gives the shapes and dtypes actually returned, if they differ."""
     if hasattr(space, "n"):
         return Discrete(space.n)
     if hasattr(space, "spaces"):
@@ -239,12 +237,12 @@ def _space(space: Any, obs: Any = None) -> Space:
             return DictSpace({k: _space(s, None if obs is None else obs[k]) for k, s in members.items()})
         return TupleSpace([_space(s, None if obs is None else obs[i]) for i, s in enumerate(members)])
     shape = space.shape if obs is None else obs.shape
-    # Some say integers and return floats, or the other way round: then it is floats.
+    # Some declare integers and return floats, or the reverse: use floats.
     dtype = space.dtype if obs is None or np.dtype(space.dtype) == obs.dtype else jnp.float32
     return Box(_finite_or_inf(space.low), _finite_or_inf(space.high), shape, dtype)
 
 
 def _finite_or_inf(bound: Any) -> np.ndarray:
-    """A bound at the end of the float range is none."""
+    """Replace bounds at the limits of the float range by infinity."""
     bound = np.asarray(bound, np.float64)
     return np.where(np.abs(bound) >= np.finfo(np.float32).max * 0.99, np.copysign(np.inf, bound), bound)

@@ -1,11 +1,11 @@
-"""Import one environment of gymnax without the rest of it.
+"""Imports one environment of gymnax without the rest of the package.
 
-``import gymnax`` imports every environment, and plotting libraries with them: 6.3 s of processor time, where CartPole
-alone takes 0.12 s (gymnax 1.0.1, JAX imported already, the best of five on two busy cores). The module of one
-environment needs only two small modules besides. So empty packages stand in for those above it while it is imported,
-and everything is taken out of ``sys.modules`` again: a later ``import gymnax`` finds nothing unusual.
+``import gymnax`` imports every environment and plotting libraries: 6.3 s of CPU time, while CartPole alone takes 0.12 s
+(gymnax 1.0.1, JAX already imported, best of five on two busy cores). The module of one environment needs only two small
+modules of the package. Empty packages therefore replace its parent packages during the import, and all of them are
+removed from ``sys.modules`` afterwards, so that a later ``import gymnax`` works as usual.
 
-With the environment variable ``EVORL_IMPORT_GYMNAX`` set to ``whole`` the plain import is used instead.
+If the environment variable ``EVORL_IMPORT_GYMNAX`` is ``whole``, the plain import is used instead.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _lock = threading.Lock()
 
 
 def load_environment_class(module_name: str, class_name: str) -> Any:
-    """A class of gymnax.
+    """Return a class of gymnax.
 
     Args:
-        module_name: below ``gymnax.environments``, e.g. ``"classic_control.cartpole"``.
+        module_name: module below ``gymnax.environments``, e.g. ``"classic_control.cartpole"``.
         class_name: its name in that module.
 
     Raises:
@@ -37,7 +37,7 @@ def load_environment_class(module_name: str, class_name: str) -> Any:
     full_name = f"gymnax.environments.{module_name}"
     if "gymnax" in sys.modules or os.environ.get(SWITCH) == "whole":
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the plotting libraries
+            warnings.simplefilter("ignore", DeprecationWarning)  # from plotting libraries
             module = importlib.import_module(full_name)
         base = importlib.import_module("gymnax.environments.environment")
     else:
@@ -68,7 +68,7 @@ def _import_alone(full_name: str) -> tuple[ModuleType, ModuleType]:
 
 
 class _LazyModule(ModuleType):
-    """Imports the module of its name when something is looked up in it."""
+    """Imports the module of its name on the first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -77,7 +77,7 @@ class _LazyModule(ModuleType):
 
 
 def _lazy_plotting_modules() -> dict[str, ModuleType]:
-    """What the environments import for their pictures only, unless it is there already."""
+    """Return lazy stand-ins for the plotting modules that environments import, unless already imported."""
     names = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn")
     modules: dict[str, ModuleType] = {name: _LazyModule(name) for name in names if name not in sys.modules}
     for name, module in modules.items():
@@ -88,7 +88,7 @@ def _lazy_plotting_modules() -> dict[str, ModuleType]:
 
 
 def _stand_in_packages(full_name: str) -> dict[str, ModuleType]:
-    """Empty packages with the right search path for everything above ``full_name``."""
+    """Return empty packages with the right search path for everything above ``full_name``."""
     spec = importlib.util.find_spec("gymnax")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("gymnax environments need the package gymnax: pip install 'gymnax>=1.0'")

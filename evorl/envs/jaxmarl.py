@@ -1,12 +1,12 @@
-"""Agents of JaxMARL's environments as rows of one batch, which learn one policy. JaxMARL is imported when it is used.
+"""Adapter of JaxMARL: the agents are rows of one batch and share one policy. JaxMARL is imported on first use.
 
-With A agents, agent a of copy c is row ``c * A + a``, with its own observation and the reward that the library pays it.
-The rows of a copy start and end together: until all is over an agent that has died is a row still, of which the
-library says what it sees, may do and is paid. Where the library says which actions are available, observations are
+With A agents, agent a of copy c is row ``c * A + a``, with its own observation and the library's reward for it. The
+rows of a copy start and end together: until the episode is over, an agent that has died keeps its row, for which the
+library supplies observation, available actions and reward. If the library reports available actions, observations are
 dicts with an ``action_mask``.
 
-JaxMARL tells the end by its time limit as any other. Here environments are built without a limit, and the clock is
-evorl's, by default as long: that end is told as truncation.
+JaxMARL reports its time limit like any other end. Here environments are created without a limit, and evorl's clock,
+with the same default, reports a truncation.
 """
 
 from __future__ import annotations
@@ -40,72 +40,71 @@ ENV_NAMES = (
     "hanabi",
     "overcooked_v2",
 )
-_GAMES = "it is a series of games that restart by themselves within an episode"
-_PREY = "its agents are predators and a prey, which have equal spaces and contrary tasks"
-_LIMBS = "its agents are parts of one body, most of them with other spaces: take the whole one of brax"
+_GAMES = "it plays a series of games that restart by themselves within an episode"
+_PREY = "its agents are predators and a prey, with equal spaces but opposite objectives"
+_LIMBS = "its agents are parts of one body, most with different spaces: use the whole body from brax"
 EXCLUDED = {
     **dict.fromkeys(("coin_game", "storm", "storm_2p", "storm_np"), _GAMES),
     **dict.fromkeys([f"MPE_simple_facmac{size}_v1" for size in ("", "_3a", "_6a", "_9a")], _PREY),
     **dict.fromkeys(("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3"), _LIMBS),
-    "LearnedPolicyEnemySMAX": "it needs the network and the parameters of its enemy: take HeuristicEnemySMAX",
-    "jaxnav": "it has not been tried",
-    "overcooked": "what it shows depends on its time limit, which is evorl's here: take overcooked_v2",
-    "switch_riddle": "its time limit cannot be told from its other ends",
+    "LearnedPolicyEnemySMAX": "it needs the network and the parameters of its enemy: use HeuristicEnemySMAX",
+    "jaxnav": "it has not been tested",
+    "overcooked": "its observations depend on its time limit, which evorl replaces: use overcooked_v2",
+    "switch_riddle": "its time limit cannot be distinguished from its other ends",
 }
-_NOT_ITS_OWN = "JaxRobotarium"  # of a package that it does not bring
+_FOREIGN_PREFIX = "JaxRobotarium"  # these environments need a package that JaxMARL does not install
 _NO_LIMIT = 2**30
 
 
 class JaxmarlAdapter(Env):
     """One agent of a JaxMARL environment as an ``Env``, without a clock and without the library's autoreset.
 
-    It is stepped beside the others of its copy, see ``over_agents``: all have the state of the copy, computed once.
+    The agents of a copy are stepped together, see ``over_agents``: all share the state of the copy, computed once.
 
     Args:
-        jaxmarl_env: an instance of JaxMARL's ``MultiAgentEnv``; what it tells as the end of all is a termination.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``jaxmarl_env``.
+        jaxmarl_env: an instance of JaxMARL's ``MultiAgentEnv``; its ``__all__`` done flag is a termination.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``jaxmarl_env`` object.
 
     Raises:
-        ValueError: agents are not alike.
+        ValueError: the agents have different spaces.
     """
 
     def __init__(self, jaxmarl_env: Any, spec: Any = None) -> None:
         self.jaxmarl_env = jaxmarl_env
         self._spec = spec
         self._agents = list(jaxmarl_env.agents)
-        self._tell_available = _availability_of(jaxmarl_env)
-        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+        self._available_actions = _availability_of(jaxmarl_env)
+        with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             obs, self._action_space = _spaces_of(jaxmarl_env, self._agents)
-        # Not in there, where each operation on known numbers would be compiled and run.
+        # Outside of that context, in which each operation on known numbers would be compiled and executed.
         key = jax.eval_shape(lambda: jax.random.key(0))
         start = jax.eval_shape(jaxmarl_env.reset, key)
         actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
-        seen, game, _, _, self._info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
-        # After a step some numbers have other dtypes than after a reset.
+        observations, game, _, _, self._info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
+        # Some leaves have other dtypes after a step than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, game)
-        self._obs_space: Space = _with_dtype(obs, seen[self._agents[0]])
-        if self._tell_available is not None and isinstance(self._action_space, Discrete):
+        self._obs_space: Space = _with_dtype(obs, observations[self._agents[0]])
+        if self._available_actions is not None and isinstance(self._action_space, Discrete):
             mask = Box(False, True, (self._action_space.n,), jnp.bool_)
             self._obs_space = DictSpace({"observation": self._obs_space, ACTION_MASK: mask})
 
     @property
     def num_agents(self) -> int:
-        """See ``Env.num_agents``."""
         return len(self._agents)
 
     @property
     def obs_space(self) -> Space:
-        """The space of one agent's observations; a dict where there is an action mask."""
+        """Observation space of one agent; a dict if there is an action mask."""
         return self._obs_space
 
     @property
     def action_space(self) -> Space:
-        """The space of one agent's actions."""
+        """Action space of one agent."""
         return self._action_space
 
     def reset(self, key: Key) -> EnvState:
-        """The start of an episode, from the ``key`` of the copy's first agent."""
+        """Return the first state of an episode, drawn with the ``key`` of the copy's first agent."""
         start_key, steps_key = jax.random.split(self._of_copy(as_typed_key(key)))
         obs, game = self.jaxmarl_env.reset(start_key)
         info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._info)
@@ -113,7 +112,6 @@ class JaxmarlAdapter(Env):
         return self._env_state(game, steps_key, obs, nothing, jnp.zeros((), jnp.bool_), info)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         copy = self._of_copy(env_state.env_state)
         key, steps_key = jax.random.split(copy.key)
         chosen = of_all_agents(action, self.num_agents)
@@ -122,30 +120,32 @@ class JaxmarlAdapter(Env):
         return self._env_state(game, steps_key, obs, rewards, dones["__all__"], info)
 
     def _of_copy(self, tree: Any) -> Any:
-        """What every agent of the copy has alike, as its first one has it."""
+        """Return the values of the first agent of the copy, which all its agents share."""
         return jax.tree.map(lambda x: x[0], of_all_agents(tree, self.num_agents))
 
-    def _own(self, by_agent: Mapping[str, jax.Array]) -> jax.Array:
+    def _for_this_agent(self, by_agent: Mapping[str, jax.Array]) -> jax.Array:
         return jnp.stack([by_agent[agent] for agent in self._agents])[agent_number()]
 
     def _env_state(
-        self, game: Any, key: Key, obs: Mapping, rewards: Mapping, over: jax.Array, info: Mapping
+        self, game: Any, key: Key, obs: Mapping, rewards: Mapping, is_over: jax.Array, info: Mapping
     ) -> EnvState:
         game = jax.tree.map(jnp.asarray, game, self._dtypes)
-        own_obs: Any = self._own(obs)
+        own_obs: Any = self._for_this_agent(obs)
         if isinstance(self._obs_space, DictSpace):
-            allowed = self._own(self._tell_available(game)) > 0
+            allowed = self._for_this_agent(self._available_actions(game)) > 0
             own_obs = PyTreeDict(observation=own_obs.astype(self._obs_space["observation"].dtype), action_mask=allowed)
         else:
             own_obs = own_obs.astype(self._obs_space.dtype)
-        over = jnp.asarray(over, jnp.bool_)
+        is_over = jnp.asarray(is_over, jnp.bool_)
         metrics = PyTreeDict({name: self._metric(value) for name, value in info.items()})
-        told = PyTreeDict(termination=over, truncation=jnp.zeros_like(over), metrics=metrics)
+        step_info = PyTreeDict(termination=is_over, truncation=jnp.zeros_like(is_over), metrics=metrics)
         state = PyTreeDict(game=game, key=key)
-        return EnvState(state, own_obs, jnp.asarray(self._own(rewards), jnp.float32), over, told)
+        return EnvState(state, own_obs, jnp.asarray(self._for_this_agent(rewards), jnp.float32), is_over, step_info)
 
     def _metric(self, value: Any) -> jax.Array:
-        return self._own(value) if isinstance(value, Mapping) else jnp.asarray(value, jnp.asarray(value).dtype)
+        return (
+            self._for_this_agent(value) if isinstance(value, Mapping) else jnp.asarray(value, jnp.asarray(value).dtype)
+        )
 
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else id(self.jaxmarl_env)
@@ -155,16 +155,16 @@ class JaxmarlAdapter(Env):
 
 
 def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
-    """A vector env whose rows are the agents of JaxMARL's.
+    """Create a vector env whose rows are the agents of a JaxMARL environment.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, of which ``parallel`` is a multiple of the number of agents and
-            ``max_episode_steps`` as long as the library's by default; every other one is an argument of the
-            environment's class (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``).
+        **options: the fields of ``EnvOptions``, where ``parallel`` is a multiple of the number of agents and
+            ``max_episode_steps`` is the library's limit by default; all others are arguments of the environment's class
+            (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``).
 
     Raises:
-        ValueError: unknown environment or option, or one that cannot be stepped here; in words.
+        ValueError: unknown environment or option, or an environment that is not supported.
         ImportError: JaxMARL is not installed.
     """
     shared, arguments = split_options(options)
@@ -176,25 +176,28 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple) -> tuple[JaxmarlAdapter, int | None]:
-    """One agent, and the steps after which the library would end an episode."""
+    """Create one agent's environment; return it with the number of steps after which the library ends an episode."""
     if env_name in EXCLUDED:
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
     jaxmarl, options = _jaxmarl(), from_hashable(arguments)
-    if env_name not in jaxmarl.registered_envs or env_name.startswith(_NOT_ITS_OWN):
+    if env_name not in jaxmarl.registered_envs or env_name.startswith(_FOREIGN_PREFIX):
         raise ValueError(no_such("environment of JaxMARL", env_name, ENV_NAMES))
     with jax.ensure_compile_time_eval():
-        usual = jaxmarl.make(env_name)
-        classes = [*type(usual).__mro__[:-1], *(type(x) for x in [vars(usual).get("_env")] if x)]  # SMAX has one inside
+        default_env = jaxmarl.make(env_name)
+        classes = [
+            *type(default_env).__mro__[:-1],
+            *(type(x) for x in [vars(default_env).get("_env")] if x),
+        ]  # SMAX has one inside
         names = {name for cls in classes for name in parameter_names(cls)}
         check_options(f"jaxmarl {env_name}", options, names - {"max_steps"})
         if "scenario" in options:
             options["scenario"] = _scenario(options["scenario"])
-        limit = getattr(usual, "max_steps", None)
+        limit = getattr(default_env, "max_steps", None)
         try:
             env = jaxmarl.make(env_name, **options, **({} if limit is None else {"max_steps": _NO_LIMIT}))
         except (AssertionError, TypeError) as error:
-            raise ValueError(f"jaxmarl {env_name} cannot be made with {options}: {error}") from error
-    # All but one compare the number of steps before the step with their limit.
+            raise ValueError(f"jaxmarl {env_name} cannot be created with {options}: {error}") from error
+    # All except one compare the number of steps before the current one with their limit.
     late = env_name != "overcooked_v2"
     return JaxmarlAdapter(env, ("jaxmarl", env_name, arguments)), None if limit is None else limit + late
 
@@ -208,9 +211,9 @@ def _scenario(name: str) -> Any:
 
 @functools.cache
 def _jaxmarl() -> Any:
-    """The package."""
+    """Import and return the package."""
     try:
-        # Its import puts the streams that the process began with in place of those it finds, a notebook's say.
+        # Its import resets sys.stdout and sys.stderr to the original streams, which breaks notebooks.
         with contextlib.redirect_stdout(sys.stdout), contextlib.redirect_stderr(sys.stderr):
             import jaxmarl
     except ModuleNotFoundError as error:
@@ -221,7 +224,7 @@ def _jaxmarl() -> Any:
 
 
 def _availability_of(env: Any) -> Any:
-    """The function of a state that says which actions each agent may take; ``None`` where there is none."""
+    """Return the function from a state to the available actions of each agent; ``None`` if all always are."""
     if hasattr(env, "get_legal_moves"):
         return env.get_legal_moves
     try:
@@ -233,31 +236,31 @@ def _availability_of(env: Any) -> Any:
 
 
 def _spaces_of(env: Any, agents: list[str]) -> tuple[Box, Space]:
-    """The spaces of every agent. Raises ``ValueError`` where agents differ."""
-    found: list[Space] = []
+    """Return the spaces that all agents share. Raises ``ValueError`` if agents differ."""
+    shared_spaces: list[Space] = []
     for kind in ("observation_space", "action_space"):
         spaces = [_space(getattr(env, kind)(agent)) for agent in agents]
         other = next((i for i, space in enumerate(spaces) if space != spaces[0]), None)
         if other is not None:
             raise ValueError(
-                f"agents are rows of one batch, and must have equal spaces; in {type(env).__name__} the {kind} of "
-                f"{agents[0]} is {spaces[0]} and that of {agents[other]} {spaces[other]}."
+                f"agents are rows of one batch and must have equal spaces; in {type(env).__name__} the {kind} of "
+                f"{agents[0]} is {spaces[0]}, but that of {agents[other]} is {spaces[other]}."
             )
-        found.append(spaces[0])
-    return found[0], found[1]  # pyright: ignore[reportReturnType]
+        shared_spaces.append(spaces[0])
+    return shared_spaces[0], shared_spaces[1]  # pyright: ignore[reportReturnType]
 
 
 def _space(space: Any) -> Space:
     if hasattr(space, "n"):
         return Discrete(int(space.n))
     if not hasattr(space, "low"):
-        raise ValueError(f"evorl has no space for {type(space).__name__} of JaxMARL.")
+        raise ValueError(f"evorl does not support the space {type(space).__name__} of JaxMARL.")
     shape = tuple(int(n) for n in np.ravel(space.shape))
     return Box(np.asarray(space.low), np.asarray(space.high), shape)
 
 
 def _with_dtype(space: Box, obs: Any) -> Box:
-    """The space of what is really observed, of which the library may say another dtype."""
+    """Return the space with the dtype of the actual observations, which may differ from the library's declaration."""
     if space.shape != obs.shape:
-        raise ValueError(f"an agent observes {obs.shape}, and its space says {space.shape}.")
+        raise ValueError(f"an agent observes {obs.shape}, but its space has {space.shape}.")
     return Box(space.low, space.high, dtype=obs.dtype)

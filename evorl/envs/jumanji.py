@@ -1,12 +1,12 @@
-"""Environments of Jumanji: puzzles, packing and routing, most with action masks. Jumanji is imported when it is used.
+"""Adapter of Jumanji: puzzles, packing and routing, most with action masks. Jumanji is imported on first use.
 
-Observations are dicts; their entry ``action_mask`` says which actions are allowed. Three things differ from Jumanji:
+Observations are dicts; their entry ``action_mask`` marks the allowed actions. Three differences from Jumanji:
 
-- Its environments end by themselves after ``time_limit`` steps, which they tell as termination. Here they are built
-  without a limit, and the clock is evorl's, by default as long: that end is told as truncation.
-- Agents choose one of all combinations of the parts of an action, see ``evorl.envs.action_conversion``. That needs a
-  mask of whole actions, or none; environments whose masks are of single parts are left out.
-- Whole numbers among the observations have no upper bound where Jumanji's is the time limit.
+- Its environments end themselves after ``time_limit`` steps and report a termination. Here this limit is disabled, and
+  evorl's clock, with the same default, reports a truncation.
+- Agents choose one of all combinations of the components of an action, see ``evorl.envs.action_conversion``. This needs
+  a mask of whole actions, or no mask; environments with one mask per component are excluded.
+- Integer observations have no upper bound where Jumanji's bound is the time limit.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ ENV_NAMES = (
     "TSP-v1",
     "Tetris-v0",
 )
-_SEVERAL_AGENTS = "its agents act together, and agents here act alone"
+_MULTI_AGENT = "it has several agents that act together, which evorl does not support for Jumanji"
 EXCLUDED = {
-    **dict.fromkeys(("Cleaner-v0", "Connector-v3", "LevelBasedForaging-v0", "MMST-v0"), _SEVERAL_AGENTS),
-    **dict.fromkeys(("MultiCVRP-v0", "RobotWarehouse-v0", "SearchAndRescue-v0"), _SEVERAL_AGENTS),
-    "JobShop-v0": "an action has a part for each machine, with a mask of its own: 21^10 actions cannot be numbered",
-    "Sokoban-v0": "it downloads its levels when it is made",
+    **dict.fromkeys(("Cleaner-v0", "Connector-v3", "LevelBasedForaging-v0", "MMST-v0"), _MULTI_AGENT),
+    **dict.fromkeys(("MultiCVRP-v0", "RobotWarehouse-v0", "SearchAndRescue-v0"), _MULTI_AGENT),
+    "JobShop-v0": "an action has a masked component per machine: 21^10 combinations cannot be enumerated",
+    "Sokoban-v0": "it downloads its levels when it is created",
 }
 _NO_LIMIT = 2**31 - 1
 
@@ -65,22 +65,22 @@ class JumanjiAdapter(Env):
 
     Args:
         jumanji_env: an instance of Jumanji's ``Environment``; a last step whose discount is not 0 is a truncation.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``jumanji_env``.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``jumanji_env`` object.
 
     Raises:
-        ValueError: there are several rewards, or actions that cannot be numbered.
+        ValueError: the environment has several rewards, or actions that cannot be enumerated.
     """
 
     def __init__(self, jumanji_env: Any, spec: Any = None) -> None:
         self.jumanji_env = jumanji_env
         self._spec = spec
-        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+        with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
-        # Not in there, where each operation on known numbers would be compiled and run.
+        # Outside of that context, in which each operation on known numbers would be compiled and executed.
         state, first = jax.eval_shape(lambda: jumanji_env.reset(jax.random.key(0)))
-        seen = _as_dict(first.observation)
-        mask = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
+        observation = _as_dict(first.observation)
+        mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None
         with jax.ensure_compile_time_eval():
             parts = _parts_of(jumanji_env, None if mask is None else mask.shape)
             dtype = action_spec.dtype
@@ -88,10 +88,10 @@ class JumanjiAdapter(Env):
                 Discrete(action_spec.num_values) if parts is None else MultiDiscrete(parts, dtype=dtype)
             )
         if first.reward.shape:
-            raise ValueError(f"{jumanji_env!r} pays rewards of shape {first.reward.shape}: {_SEVERAL_AGENTS}.")
+            raise ValueError(f"{jumanji_env!r} has rewards of shape {first.reward.shape}: {_MULTI_AGENT}.")
         step = jax.eval_shape(lambda at: jumanji_env.step(at, self._action_space.zeros()), state)
         self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
-        # After a step some numbers have other dtypes than after a reset.
+        # Some leaves have other dtypes after a step than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
         with jax.ensure_compile_time_eval():
             space = _space(observation_spec, _as_dict(step[1].observation))
@@ -102,23 +102,21 @@ class JumanjiAdapter(Env):
 
     @property
     def obs_space(self) -> Space:
-        """A dict of the library's entries; shapes and dtypes as it really returns them."""
+        """A dict of the library's entries, with the shapes and dtypes that it actually returns."""
         return self._obs_space
 
     @property
     def action_space(self) -> Space:
-        """The library's: one choice, or several at once."""
+        """The library's action space: one choice, or several at once."""
         return self._action_space
 
     @compiled
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         state, timestep = self.jumanji_env.reset(as_typed_key(key))
         return self._env_state(state, timestep.replace(reward=jnp.zeros(()), discount=jnp.ones(())))
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self._env_state(*self.jumanji_env.step(env_state.env_state, action))
 
     def _env_state(self, state: Any, timestep: Any) -> EnvState:
@@ -144,17 +142,17 @@ class JumanjiAdapter(Env):
 
 
 def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """How many choices each part of an action has; ``None`` for actions that are numbers already."""
+    """Return the number of choices of each component of an action; ``None`` if actions are single integers."""
     spec = env.action_spec
     if not hasattr(spec, "num_values"):
-        raise ValueError(f"actions of {env!r} are no choices: {spec!r}.")
+        raise ValueError(f"actions of {env!r} are not discrete: {spec!r}.")
     if not spec.shape:
         return None
     parts = tuple(int(n) for n in np.ravel(spec.num_values))
     if mask_shape is not None and mask_shape != parts:
         raise ValueError(
-            f"an action of {type(env).__name__} has {len(parts)} parts, of which each has a mask of its own, together "
-            f"{mask_shape}: evorl numbers whole actions, and agents here act alone."
+            f"an action of {type(env).__name__} has {len(parts)} components with separate masks of shape {mask_shape}, "
+            "which evorl does not support: it needs one mask over all combinations."
         )
     return parts
 
@@ -162,17 +160,17 @@ def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] |
 def create_wrapped_jumanji_env(
     env_name: str, *, generator: Mapping[str, Any] | None = None, **options: Any
 ) -> VectorEnv:
-    """A vector env of Jumanji.
+    """Create a vector env of Jumanji.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        generator: arguments of the environment's generator of problems, such as ``{"num_rows": 5, "num_cols": 5}`` for
-            ``Maze-v0``, all of them that it needs; ``None`` for its usual one.
-        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is Jumanji's ``time_limit`` by default;
-            every other one is an argument of the environment's class (``num_rows`` of ``Snake-v1``).
+        generator: arguments of the environment's problem generator, such as ``{"num_rows": 5, "num_cols": 5}`` for
+            ``Maze-v0``; all required ones must be present. ``None`` for the default generator.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Jumanji's ``time_limit`` by default; all
+            others are arguments of the environment's class (``num_rows`` of ``Snake-v1``).
 
     Raises:
-        ValueError: unknown environment or option, or one that cannot be stepped here; in words.
+        ValueError: unknown environment or option, or an environment that is not supported.
         ImportError: Jumanji is not installed.
     """
     shared, arguments = split_options(options)
@@ -184,7 +182,7 @@ def create_wrapped_jumanji_env(
 
 @functools.lru_cache(maxsize=64)
 def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[JumanjiAdapter, int | None]:
-    """The environment, and the time limit that it would have."""
+    """Create the environment; return it with the library's default time limit."""
     if env_name in EXCLUDED:
         raise ValueError(f"jumanji {env_name} is not available here: {EXCLUDED[env_name]}.")
     jumanji = _jumanji()
@@ -198,7 +196,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
         check_options(f"jumanji {env_name}", options, names - {"generator", "viewer", "time_limit"})
         if problem:
             if "generator" not in names:
-                raise ValueError(f"jumanji {env_name} has no generator of problems: leave env.generator out.")
+                raise ValueError(f"jumanji {env_name} has no problem generator: remove env.generator.")
             make_problem = type(env.generator)
             valid = parameter_names(make_problem)
             for name in problem:
@@ -212,15 +210,15 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
 
 @functools.cache
 def _jumanji() -> Any:
-    """The package."""
+    """Import and return the package."""
     with missing_in_words("environments of Jumanji", "jumanji"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+        warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import jumanji
     return jumanji
 
 
 def _as_dict(obs: Any) -> Any:
-    """An observation of the library, named tuples or dataclasses of arrays, as dicts; ``items`` becomes ``items_``."""
+    """Convert an observation, named tuples or dataclasses of arrays, to dicts; ``items`` becomes ``items_``."""
     names = getattr(obs, "_fields", ()) or getattr(obs, "__dataclass_fields__", ())
     if not names:
         return obs
@@ -228,7 +226,7 @@ def _as_dict(obs: Any) -> Any:
 
 
 def _space(spec: Any, obs: Any) -> Space:
-    """The space of observations ``obs``, with the bounds that ``spec`` says."""
+    """Return the space of observations ``obs``, with the bounds of ``spec``."""
     if isinstance(obs, Mapping):
         return DictSpace({name: _space(spec[name.removesuffix("_")], entry) for name, entry in obs.items()})
     if obs.dtype == jnp.bool_:

@@ -1,14 +1,14 @@
 """Gym-style tasks on MJX, MuJoCo's physics inside compiled programs: ``env=mjx/hopper``.
 
-Starts, observations, rewards and ends are those of Gymnasium's environments in version 5, and said where they are said
-of the same tasks on the host: ``evorl.envs.mujoco_task``. The models are Gymnasium's files. What differs from
+Start states, observations, rewards and ends are the same as in Gymnasium's version 5 environments, defined in
+``evorl.envs.mujoco_task`` for this module and for the host. The models are Gymnasium's files. Differences from
 ``env=host/...``:
 
 - MJX computes in float32.
-- It has no PGS solver, which the files of the humanoids ask for: there it is Newton's, which solves the same problem.
-- Nothing is raised where a simulation becomes unstable: its numbers are no longer finite.
+- MJX has no PGS solver, which the humanoids' files request; Newton's method solves the same problem instead.
+- An unstable simulation raises no error: its numbers become non-finite.
 
-Of its contacts one kind is mended, see ``evorl.envs.mjx_contacts``.
+One kind of contact is corrected, see ``evorl.envs.mjx_contacts``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeData, PyTreeDict
 
-# Those whose starts are drawn at once. The others look for a place that fits, in a loop of NumPy.
+# Tasks whose start states are drawn directly. The others use rejection sampling in a NumPy loop.
 ENV_NAMES = (
     "ant",
     "halfcheetah",
@@ -51,13 +51,13 @@ SOLVER_OPTIONS = ("iterations", "ls_iterations")
 
 
 class MjxState(PyTreeData):
-    """What of ``mjx.Data`` a step reads, and a task observes. The rest is computed anew in each substep.
+    """The parts of ``mjx.Data`` that a step reads or a task observes. The rest is recomputed in each substep.
 
     Attributes:
         qpos: ``[nq]``.
         qvel: ``[nv]``.
-        qacc_warmstart: where the solver starts, ``[nv]``.
-        derived: what the task names in ``derived``.
+        qacc_warmstart: initial guess of the solver, ``[nv]``.
+        derived: the fields that the task lists in ``derived``.
     """
 
     qpos: jax.Array
@@ -69,18 +69,19 @@ class MjxState(PyTreeData):
 class MjxAdapter(PhysicsEnv):
     """A task on MJX as an ``Env``, without a clock.
 
-    Actions are those of the model's actuators, observations unbounded; the terms of the reward and the place are in
-    ``info.metrics``.
+    Actions are in the ranges of the model's actuators, observations are unbounded; the reward terms and the position
+    are in ``info.metrics``.
 
     Args:
-        task: what the body is to do.
-        iterations: the most iterations of the solver in a substep, ``None`` for the model's.
-        ls_iterations: the most iterations of its line search, ``None`` for the model's.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only the very same.
+        task: definition of the task.
+        iterations: maximum solver iterations per substep, ``None`` for the model's value.
+        ls_iterations: maximum line search iterations of the solver, ``None`` for the model's value.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, an adapter is
+            equal only to itself.
 
     Raises:
-        ValueError: a number that is not positive.
-        ImportError: MJX, or Gymnasium, with which the models come, is not installed.
+        ValueError: a number is not positive.
+        ImportError: MJX, or Gymnasium, which contains the models, is not installed.
     """
 
     def __init__(
@@ -95,12 +96,12 @@ class MjxAdapter(PhysicsEnv):
         for name, value in {"iterations": iterations, "ls_iterations": ls_iterations}.items():
             if value is not None:
                 setattr(mj_model.opt, name, positive(value, name))
-        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+        with jax.ensure_compile_time_eval():  # an environment may be created inside a trace
             self._model = self._mjx.put_model(mj_model, impl="jax")
             self._blank = self._mjx.make_data(mj_model, impl="jax")
         self._bodies = numbers_of_bodies(mj_model)
         self._action_space = Box(*mj_model.actuator_ctrlrange.T)
-        obs = jax.eval_shape(lambda: task.observe(self._physics(self._model, self._kept(self._blank))))
+        obs = jax.eval_shape(lambda: task.observe(self._physics(self._model, self._to_state(self._blank))))
         self._obs_space = Box(-jnp.inf, jnp.inf, obs.shape)
 
     @property
@@ -119,17 +120,15 @@ class MjxAdapter(PhysicsEnv):
         return self._action_space
 
     def reset_in(self, model: Any, key: Key) -> EnvState:
-        """See ``PhysicsEnv.reset_in``."""
         qpos, qvel = self.task.start(KeyDraws(as_typed_key(key)), model.qpos0, jnp.zeros(model.nv))
         with forward_traced_once():
             data = self._mjx.forward(model, self._blank.replace(qpos=qpos, qvel=qvel))
-        state = self._kept(data.replace(qpos=qpos))  # as drawn: MJX normalises its rotations
+        state = self._to_state(data.replace(qpos=qpos))  # as drawn, since MJX normalizes its rotations
         start = self._outcome(model, state, state, jnp.zeros(model.nu))
         nothing = jax.tree.map(jnp.zeros_like, (start.reward, start.done, start.info))
         return start.replace(reward=nothing[0], done=nothing[1], info=nothing[2])
 
     def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
-        """See ``PhysicsEnv.step_in``."""
         before = env_state.env_state
         data = self._blank.replace(
             qpos=before.qpos, qvel=before.qvel, qacc_warmstart=before.qacc_warmstart, ctrl=action
@@ -138,27 +137,27 @@ class MjxAdapter(PhysicsEnv):
             data, _ = jax.lax.scan(lambda x, _: (self._mjx.step(model, x), None), data, length=self.task.frame_skip)
         if "cfrc_ext" in self.task.derived:
             data = self._mjx.rne_postconstraint(model, data)
-        return self._outcome(model, before, self._kept(data), action)
+        return self._outcome(model, before, self._to_state(data), action)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """``qpos`` and ``qvel``."""
+        """Return ``qpos`` and ``qvel``."""
         return PyTreeDict(qpos=env_state.env_state.qpos, qvel=env_state.env_state.qvel)
 
     @property
     def mujoco_model(self) -> Any:
-        """What the ``mjx.Model`` was made of."""
+        """The model from which the ``mjx.Model`` was created."""
         return self.mj_model
 
-    def _kept(self, data: Any) -> MjxState:
-        homes = {name: data if name in type(data).__dataclass_fields__ else data._impl for name in self.task.derived}
-        derived = PyTreeDict({name: getattr(home, name) for name, home in homes.items()})
+    def _to_state(self, data: Any) -> MjxState:
+        sources = {name: data if name in type(data).__dataclass_fields__ else data._impl for name in self.task.derived}
+        derived = PyTreeDict({name: getattr(source, name) for name, source in sources.items()})
         return MjxState(data.qpos, data.qvel, data.qacc_warmstart, derived)
 
     def _physics(self, model: Any, state: MjxState) -> Physics:
         return Physics(model, state.qpos, state.qvel, state.derived, self._bodies)
 
     def _outcome(self, model: Any, before: MjxState, after: MjxState, action: Action) -> EnvState:
-        """What the task makes of a step between these states."""
+        """Return the state after a step between these simulation states, with the task's observation and reward."""
         task, physics = self.task, self._physics(model, after)
         moved = task.position(physics) - task.position(self._physics(model, before))
         velocity = moved / (model.opt.timestep * task.frame_skip)
@@ -178,17 +177,17 @@ class MjxAdapter(PhysicsEnv):
 
 
 class KeyDraws:
-    """``Draws`` from a key, a new part of it for each."""
+    """Implements ``Draws`` with a JAX key, split for each draw."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
 
     def uniform(self, low: Any, high: Any, size: Any) -> jax.Array:
-        """See ``Draws.uniform``."""
+        """Return uniform numbers of shape ``size``."""
         return jax.random.uniform(self._next(), size, minval=low, maxval=high)
 
     def standard_normal(self, size: Any) -> jax.Array:
-        """See ``Draws.standard_normal``."""
+        """Return normally distributed numbers of shape ``size``."""
         return jax.random.normal(self._next(), size)
 
     def _next(self) -> Key:
@@ -197,17 +196,17 @@ class KeyDraws:
 
 
 def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
-    """A vector env of a task on MJX. Actions are given in ``[-1, 1]``.
+    """Create a vector env of a task on MJX. Agents act in ``[-1, 1]``.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is Gymnasium's by default;
-            ``iterations`` and ``ls_iterations`` of the solver; every other one is a field of the task's class
-            (``reset_noise_scale`` ...), by Gymnasium's names.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Gymnasium's by default; ``iterations``
+            and ``ls_iterations`` of the solver; all others are fields of the task's class (``reset_noise_scale`` ...),
+            under Gymnasium's names.
 
     Raises:
         ValueError: unknown task or option, or a value out of range.
-        ImportError: MJX, or Gymnasium, with which the models come, is not installed.
+        ImportError: MJX, or Gymnasium, which contains the models, is not installed.
     """
     shared, arguments = split_options(options)
     adapter = make_mjx_adapter(env_name, as_hashable(arguments))
@@ -216,7 +215,7 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
 
 @functools.lru_cache(maxsize=16)
 def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapter:
-    """A task on MJX, one and unwrapped; ``arguments`` as ``as_hashable`` gives them."""
+    """Create a single unwrapped task on MJX; ``arguments`` is the output of ``as_hashable``."""
     options = from_hashable(arguments)
     solver = {name: options.pop(name) for name in SOLVER_OPTIONS if name in options}
     task = make_task("mjx", env_name, options, ENV_NAMES, (*SOLVER_OPTIONS, *OPTION_NAMES))
@@ -225,7 +224,7 @@ def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapt
 
 @functools.cache
 def _load_mjx() -> Any:
-    """The module ``mujoco.mjx``. Its first import prints that an optional engine is missing: not of interest here."""
+    """Import and return ``mujoco.mjx``, without the message about a missing optional engine."""
     with missing_in_words("tasks on MJX", "mujoco", "mujoco-mjx"), contextlib.redirect_stdout(io.StringIO()):
         import mujoco.mjx
     return mujoco.mjx

@@ -1,8 +1,9 @@
-"""Contacts of capsules with a plane in MJX as in MuJoCo's C engine: how their pyramids of friction are turned.
+"""Makes MJX orient the friction pyramids of capsule-plane contacts as MuJoCo's C engine does.
 
-A pyramid of friction stands along two tangents, and what a contact gives depends on them. In C the first one is along
-the capsule. So it is in MJX 3.11, but for capsules that stand on the plane by 60 degrees and steeper: theirs is along y
-whatever way they lean. An ant's step on such a leg came out up to 1 rad/s different, in 84 of 200 random steps.
+A friction pyramid is aligned with two tangents, on which the contact force depends. In C the first tangent is along the
+capsule. MJX 3.11 does the same, except for capsules at 60 degrees or more to the plane, where its tangent is along y
+regardless of the lean. The velocities after a step of an ant on such a leg differed by up to 1 rad/s, in 84 of 200
+random steps.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ import jax.numpy as jnp
 
 @contextlib.contextmanager
 def tangents_along_capsules() -> Iterator[None]:
-    """Where MJX is traced, its capsules touch planes as in C; elsewhere, and where it has other parts, as they are."""
+    """Within this context, compute MJX's capsule-plane contacts as in C; no effect if MJX lacks the patched table."""
     from mujoco.mjx._src import collision_driver
     from mujoco.mjx._src.types import GeomType
 
     table, pair = getattr(collision_driver, "_COLLISION_FUNC", {}), (GeomType.PLANE, GeomType.CAPSULE)
-    theirs = table.get(pair)
-    if theirs is None:
+    original = table.get(pair)
+    if original is None:
         yield
         return
-    table[pair] = _along_capsules(theirs)
+    table[pair] = _along_capsules(original)
     try:
         yield
     finally:
-        table[pair] = theirs
+        table[pair] = original
 
 
 def _along_capsules(collide: Callable[..., Any]) -> Callable[..., Any]:
-    """``collide``, MJX's contacts of planes with capsules, whose numbers are the rows of ``geoms`` ``[n, 2]``."""
+    """Wrap ``collide``, MJX's plane-capsule contacts; the rows of ``geoms`` ``[n, 2]`` are geometry ids."""
 
     def with_tangents(model: Any, data: Any, key: Any, geoms: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        distance, place, frame = collide(model, data, key, geoms)
+        distance, position, frame = collide(model, data, key, geoms)
         normal, axis = (data.geom_xmat[numbers][..., 2] for numbers in geoms.T)  # [n, 3]
         tangent = axis - normal * jnp.sum(normal * axis, axis=-1, keepdims=True)
         size = jnp.linalg.norm(tangent, axis=-1, keepdims=True)
         tangent = jnp.where(size == 0, jnp.array([1.0, 0.0, 0.0]), tangent / jnp.where(size == 0, 1.0, size))
-        own = jnp.stack([normal, tangent, jnp.cross(normal, tangent)], axis=1)
-        return distance, place, jnp.repeat(own, len(frame) // len(own), axis=0)
+        corrected = jnp.stack([normal, tangent, jnp.cross(normal, tangent)], axis=1)
+        return distance, position, jnp.repeat(corrected, len(frame) // len(corrected), axis=0)
 
     with_tangents.ncon = collide.ncon  # pyright: ignore[reportFunctionMemberAccess]
     return with_tangents

@@ -1,7 +1,7 @@
-"""The forward dynamics of MJX, traced once for each model.
+"""Caches the trace of MJX's forward dynamics for each model.
 
-They are nearly all that a step is, and would be traced anew in each stage of an integrator, each start and each
-program. As a compiled function inside of the program their trace is kept, and XLA puts it in line again.
+They make up most of a step, and would otherwise be traced again in each stage of an integrator, each reset and each
+program. As a jitted function inside of the program their trace is cached, and XLA inlines it again.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import jax
 
 from evorl.envs.mjx_contacts import tangents_along_capsules
 
-_tracing = threading.RLock()  # MJX is one for all threads
+_tracing = threading.RLock()  # MJX's modules are shared by all threads
 
 
 @contextlib.contextmanager
 def forward_traced_once() -> Iterator[None]:
-    """Where MJX is traced inside, its forward dynamics are taken from an earlier trace if there is one.
+    """Within this context, MJX's forward dynamics reuse an earlier trace if there is one.
 
-    Capsules touch planes there as ``tangents_along_capsules`` has it.
+    Contacts of capsules with planes are computed as in ``tangents_along_capsules``.
     """
     from mujoco import mjx
     from mujoco.mjx._src import forward as module
 
     with _tracing:
-        theirs = module.forward
-        module.forward = mjx.forward = _kept(theirs)
+        original = module.forward
+        module.forward = mjx.forward = _cached(original)
         try:
             yield
         finally:
-            module.forward = mjx.forward = theirs
+            module.forward = mjx.forward = original
 
 
 @functools.cache
-def _kept(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def _cached(original: Callable[..., Any]) -> Callable[..., Any]:
     @jax.jit
     def forward(model: Any, data: Any) -> Any:
         with tangents_along_capsules():
-            return theirs(model, data)
+            return original(model, data)
 
     return forward

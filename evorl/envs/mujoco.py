@@ -1,8 +1,8 @@
 """Gym-style tasks on MuJoCo's C engine, many rows at once and without Gymnasium's classes: ``env=host/hopper``.
 
-The rows are one array of states. Each thread has one simulation, through which it steps its rows one after another:
-that stays in the processor's cache, and is as fast as MuJoCo's own ``rollout``, which gives back neither the solver's
-warm start nor the forces and inertias that some tasks observe.
+The states of all rows are one array. Each thread has one simulation and steps its rows through it one after another.
+The simulation stays in the CPU cache, which makes this as fast as MuJoCo's own ``rollout``; but ``rollout`` returns
+neither the solver's warm start nor the forces and inertias that some tasks observe.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from evorl.envs.mujoco_task import Physics, Task, Terms
 from evorl.envs.space import Box
 
 ENV_NAMES = tuple(TASKS)
-_ROWS_PER_THREAD = 4  # with fewer, handing them over costs what a second thread gains
+_ROWS_PER_THREAD = 4  # with fewer, the dispatch overhead cancels the gain of a second thread
 
 
 class MujocoVectorEnv(HostVectorEnv):
-    """B rows of a task. Computed in float64, given out in float32; ``info`` has the terms of the reward and the place.
+    """B rows of a task, computed in float64 and returned in float32; ``info`` has the reward terms and the position.
 
-    An episode from a seed starts as that of Gymnasium's environment from the same seed, and goes on alike to the last
-    bit of float64. What is computed does not depend on the number of threads.
+    An episode from a seed has the start state of Gymnasium's environment for the same seed, and stays equal to it to
+    the last bit of float64. Results do not depend on the number of threads.
 
     Args:
-        task: what the bodies are to do.
+        task: definition of the task.
         num_envs: B.
         max_episode_steps: steps after which an episode is truncated.
-        num_threads: ``None`` for one per processor, as far as there are rows for them.
+        num_threads: number of threads; ``None`` for one per CPU, fewer if there are few rows.
 
     Raises:
-        ValueError: a number that is not positive.
-        ImportError: Gymnasium, with which the models come, is not installed.
+        ValueError: a number is not positive.
+        ImportError: Gymnasium, which contains the models, is not installed.
     """
 
     seed_bits = WIDE_SEED_BITS
@@ -49,13 +49,15 @@ class MujocoVectorEnv(HostVectorEnv):
     def __init__(self, task: Task, num_envs: int, max_episode_steps: int, num_threads: int | None = None) -> None:
         import mujoco as engine
 
-        mujoco: Any = engine  # its names come from compiled modules, which a type checker does not see
+        mujoco: Any = engine  # its names come from compiled modules, which type checkers cannot see
         self._mujoco, self._task = mujoco, task
         self.num_envs = positive(num_envs, "num_envs")
         self.max_episode_steps = self._limit = positive(max_episode_steps, "max_episode_steps")
         self._model = model = load_model(task)
         self._bodies = numbers_of_bodies(model)
-        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else what is unstable starts anew unnoticed
+        model.opt.disableflags |= (
+            mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        )  # otherwise unstable simulations restart silently
         self._dt = model.opt.timestep * task.frame_skip
         parts = mujoco.mjtState
         self._parts = int(parts.mjSTATE_FULLPHYSICS) | int(parts.mjSTATE_WARMSTART)
@@ -76,25 +78,23 @@ class MujocoVectorEnv(HostVectorEnv):
         self.info_spec = dict.fromkeys([*rewards, *measures], ((), np.float32))
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
-        """See ``HostVectorEnv.reset``."""
         return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """See ``HostVectorEnv.partial_reset``."""
         data, model = self._data[0], self._model
         for row in np.flatnonzero(mask).tolist():
             self._mujoco.mj_resetData(model, data)
             start = self._task.start(np.random.default_rng(int(seeds[row])), data.qpos.copy(), data.qvel.copy())
             data.qpos[:], data.qvel[:] = start
             self._mujoco.mj_forward(model, data)
-            self._keep(row, data)
+            self._store(row, data)
         physics = self._physics()
         self._position = np.where(mask[:, None], self._task.position(physics), self._position)
         self._elapsed[mask] = 0
         return self._task.observe(physics).astype(np.float32)
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """See ``HostVectorEnv.step``.
+        """Step all rows; see ``HostVectorEnv.step``.
 
         Raises:
             HostEnvError: the simulation of a row has become unstable.
@@ -102,7 +102,7 @@ class MujocoVectorEnv(HostVectorEnv):
         """
         actions = np.asarray(actions, np.float64)
         if actions.shape != (self.num_envs, self._model.nu):
-            raise ValueError(f"step takes actions [{self.num_envs}, {self._model.nu}], got {list(actions.shape)}.")
+            raise ValueError(f"step expects actions [{self.num_envs}, {self._model.nu}], got {list(actions.shape)}.")
         self._advance(actions)
         self._elapsed += 1
         self._check_finite()
@@ -111,22 +111,22 @@ class MujocoVectorEnv(HostVectorEnv):
         healthy = self._task.healthy(physics)
         rewards, measures = self._outcome(physics, before, actions, healthy)
         info = {name: value.astype(np.float32) for name, value in (rewards | measures).items()}
-        observed, reward = self._task.observe(physics), functools.reduce(np.add, rewards.values())
+        obs, reward = self._task.observe(physics), functools.reduce(np.add, rewards.values())
         truncation = self._elapsed >= self._limit
-        return observed.astype(np.float32), reward.astype(np.float32), self._task.ends(healthy), truncation, info
+        return obs.astype(np.float32), reward.astype(np.float32), self._task.ends(healthy), truncation, info
 
     def get_state(self) -> np.ndarray:
-        """See ``HostVectorEnv.get_state``: exact, so that the same actions give the same bits."""
+        """Return the exact state: the same actions lead to bitwise equal results."""
         parts = [self._states, self._position, self._elapsed[:, None].astype(np.float64)]
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def set_state(self, state: np.ndarray) -> None:
-        """See ``HostVectorEnv.set_state``. Raises ``ValueError`` for the state of another task or number of rows."""
+        """Restore a state. Raises ``ValueError`` if it has another task or number of rows."""
         expected = (self.num_envs, self.get_state().shape[1])
         if state.shape != expected or state.dtype != np.uint8:
             raise ValueError(
-                f"set_state takes what get_state gave for {self.num_envs} rows of {type(self._task).__name__}, uint8 "
-                f"{list(expected)}; got {state.dtype} {list(state.shape)}."
+                f"set_state expects the result of get_state for {self.num_envs} rows of {type(self._task).__name__}, "
+                f"uint8 {list(expected)}; got {state.dtype} {list(state.shape)}."
             )
         values = np.ascontiguousarray(state).view(np.float64)
         ends = np.cumsum([self._states.shape[1], self._position.shape[1]])
@@ -134,7 +134,7 @@ class MujocoVectorEnv(HostVectorEnv):
         self._position, self._elapsed = position.copy(), elapsed[:, 0].astype(np.int64)
 
     def render(self) -> np.ndarray:
-        """See ``HostVectorEnv.render``. Raises ``HostEnvError`` where nothing can draw."""
+        """Return an image of the first row. Raises ``HostEnvError`` if no graphics library works."""
         data, model = self._data[0], self._model
         if self._renderer is None:
             self._renderer = BodyRenderer(model)
@@ -143,25 +143,22 @@ class MujocoVectorEnv(HostVectorEnv):
         return self._renderer.frame(data)
 
     def physics(self) -> dict[str, np.ndarray]:
-        """See ``HostVectorEnv.physics``."""
         physics = self._physics()
         return {"qpos": physics.qpos, "qvel": physics.qvel}
 
     @property
     def mujoco_model(self) -> Any:
-        """See ``HostVectorEnv.mujoco_model``."""
         return self._model
 
     def close(self) -> None:
-        """See ``HostVectorEnv.close``."""
         if self._pool is not None:
             self._pool.shutdown()
         if self._renderer is not None:
             self._renderer.close()
 
-    def _num_threads(self, wanted: int | None) -> int:
-        if wanted is not None:
-            return min(positive(wanted, "num_threads"), self.num_envs)
+    def _num_threads(self, requested: int | None) -> int:
+        if requested is not None:
+            return min(positive(requested, "num_threads"), self.num_envs)
         return max(1, min(len(os.sched_getaffinity(0)), self.num_envs // _ROWS_PER_THREAD))
 
     def _advance(self, actions: np.ndarray) -> None:
@@ -169,21 +166,21 @@ class MujocoVectorEnv(HostVectorEnv):
             self._advance_rows(self._blocks[0], self._data[0], actions)
             return
         for _ in self._pool.map(self._advance_rows, self._blocks, self._data, [actions] * len(self._blocks)):
-            pass  # raises here what a thread has raised
+            pass  # re-raises exceptions of the threads
 
     def _advance_rows(self, rows: list[int], data: Any, actions: np.ndarray) -> None:
-        """All substeps of ``rows``, one row after another; MuJoCo lets other threads run meanwhile."""
+        """Run all substeps of ``rows``, one row after another; MuJoCo releases the GIL meanwhile."""
         mujoco, model, frame_skip = self._mujoco, self._model, self._task.frame_skip
-        asks_for_contact_forces = "cfrc_ext" in self._derived
+        needs_contact_forces = "cfrc_ext" in self._derived
         for row in rows:
             mujoco.mj_setState(model, data, self._states[row], self._parts)
             data.ctrl[:] = actions[row]
             mujoco.mj_step(model, data, frame_skip)
-            if asks_for_contact_forces:
+            if needs_contact_forces:
                 mujoco.mj_rnePostConstraint(model, data)
-            self._keep(row, data)
+            self._store(row, data)
 
-    def _keep(self, row: int, data: Any) -> None:
+    def _store(self, row: int, data: Any) -> None:
         self._mujoco.mj_getState(self._model, data, self._states[row], self._parts)
         for name, values in self._derived.items():
             values[row] = getattr(data, name)
@@ -196,7 +193,7 @@ class MujocoVectorEnv(HostVectorEnv):
     def _outcome(
         self, physics: Physics, before: np.ndarray, actions: np.ndarray, healthy: np.ndarray
     ) -> tuple[Terms, Terms]:
-        """The terms of the reward and the measures of a step that began at the positions ``before``."""
+        """Return the reward terms and the measures of a step that began at the positions ``before``."""
         velocity = (self._position - before) / self._dt
         return self._task.reward_terms(physics, velocity, actions, healthy), self._task.measures(physics, velocity)
 
@@ -212,18 +209,18 @@ class MujocoVectorEnv(HostVectorEnv):
 def make_mujoco_simulators(
     name: str, num_envs: int, *, max_episode_steps: int | None = None, num_threads: int | None = None, **options: Any
 ) -> MujocoVectorEnv:
-    """B rows of a task of ``ENV_NAMES``.
+    """Create B rows of a task of ``ENV_NAMES``.
 
     Args:
-        name: of the task.
+        name: name of the task.
         num_envs: B.
-        max_episode_steps: another time limit than the usual one.
-        num_threads: ``None`` for one per processor, as far as there are rows for them.
-        **options: the fields of the task's class: numbers, by the names that Gymnasium has for them.
+        max_episode_steps: time limit; ``None`` for the task's default.
+        num_threads: number of threads; ``None`` for one per CPU, fewer if there are few rows.
+        **options: the fields of the task's class: numbers, under Gymnasium's names.
 
     Raises:
         ValueError: an unknown task or option, or a value of another type.
-        ImportError: MuJoCo or Gymnasium, with which the models come, is not installed.
+        ImportError: MuJoCo or Gymnasium, which contains the models, is not installed.
     """
     task = make_task("host", name, options, ENV_NAMES, ())
     limit = task.max_episode_steps if max_episode_steps is None else max_episode_steps

@@ -1,4 +1,4 @@
-"""The tasks on MuJoCo by name, from their options, and the models that they are on: of any engine that steps them."""
+"""Registry of the MuJoCo tasks, and loading of their models; shared by all engines that step them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TASKS: dict[str, type[Task]] = {
 
 
 def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterable[str], others: Iterable[str]) -> Task:
-    """The task of that name.
+    """Create the task of that name.
 
     Args:
-        library: that has it, for messages.
-        name: of the task.
-        options: fields of the task's class: numbers, by the names that Gymnasium has for them.
-        names: the tasks that the library has.
-        others: options that it has beside those of the task, for messages.
+        library: library for which it is created, for messages.
+        name: name of the task.
+        options: fields of the task's class: numbers, under Gymnasium's names.
+        names: names of the tasks that the library supports.
+        others: options that the library has in addition to the task's, for messages.
 
     Raises:
         ValueError: an unknown task or option, or a value of another type.
@@ -51,19 +51,19 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
 
 
 def load_model(task: Task) -> Any:
-    """The ``mujoco.MjModel`` that a task is on, out of Gymnasium's files. Gymnasium itself is not imported.
+    """Load the ``mujoco.MjModel`` of a task from Gymnasium's files. Gymnasium itself is not imported.
 
     Raises:
-        ImportError: Gymnasium, with which the models come, is not installed.
+        ImportError: Gymnasium, which contains the models, is not installed.
     """
     import mujoco as engine
 
-    mujoco: Any = engine  # its names come from compiled modules, which a type checker does not see
+    mujoco: Any = engine  # its names come from compiled modules, which type checkers cannot see
     return mujoco.MjModel.from_xml_path(str(_model_path(task.model_file)))
 
 
 def numbers_of_bodies(model: Any) -> dict[str, int]:
-    """The numbers of the bodies of a ``mujoco.MjModel`` by name."""
+    """Return the ids of the bodies of a ``mujoco.MjModel`` by name."""
     return {model.body(number).name: number for number in range(model.nbody)}
 
 
@@ -78,8 +78,8 @@ def _checked(value: Any, annotation: Any, name: str) -> Any:
 def _model_path(file_name: str) -> Path:
     spec = importlib.util.find_spec("gymnasium")
     if spec is None or not spec.submodule_search_locations:
-        raise ImportError("The models of MuJoCo's tasks come with Gymnasium: pip install gymnasium")
+        raise ImportError("The models of the MuJoCo tasks are part of Gymnasium: pip install gymnasium")
     path = Path(spec.submodule_search_locations[0], "envs", "mujoco", "assets", file_name)
     if not path.exists():
-        raise ImportError(f"This Gymnasium has no model {file_name}: tasks are those of version 1.1 or newer.")
+        raise ImportError(f"The installed Gymnasium has no model {file_name}: version 1.1 or newer is required.")
     return path

@@ -1,4 +1,4 @@
-"""Tasks of bodies that walk, hop, crawl or stand up: see ``evorl.envs.mujoco_task`` for what a task is."""
+"""Locomotion tasks on MuJoCo models: walking, hopping, crawling and standing up; see ``evorl.envs.mujoco_task``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evorl.envs.mujoco_task import Array, Physics, Range, Task, Terms
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runner(Task):
-    """Paid for its velocity forward, charged for its actions; the coordinates of its place are not observed.
+    """Rewards forward velocity and penalizes actions; the coordinates of the body's position are not observed.
 
     Attributes:
-        place_size: how many these coordinates are, the first of ``qpos``.
-        velocity_limit: observed velocities are clipped to that.
+        place_size: number of these coordinates, the first of ``qpos``.
+        velocity_limit: bound to which observed velocities are clipped.
     """
 
     place_size: ClassVar[int] = 1
@@ -26,17 +26,14 @@ class Runner(Task):
     exclude_current_positions_from_observation: bool = True
 
     def position(self, physics: Physics) -> Array:
-        """See ``Task.position``."""
         return physics.qpos[..., : self.place_size]
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
         hidden = self.place_size if self.exclude_current_positions_from_observation else 0
         velocities = physics.xp.clip(physics.qvel, -self.velocity_limit, self.velocity_limit)
         return physics.xp.concatenate([physics.qpos[..., hidden:], velocities], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         del healthy
         return {
             "reward_forward": self.forward_reward_weight * velocity[..., 0],
@@ -44,15 +41,14 @@ class Runner(Task):
         }
 
     def measures(self, physics: Physics, velocity: Array) -> Terms:
-        """See ``Task.measures``."""
         axes = range(self.place_size)
-        places = {f"{'xy'[i]}_position": physics.qpos[..., i] for i in axes}
-        return places | {f"{'xy'[i]}_velocity": velocity[..., i] for i in axes}
+        positions = {f"{'xy'[i]}_position": physics.qpos[..., i] for i in axes}
+        return positions | {f"{'xy'[i]}_velocity": velocity[..., i] for i in axes}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HalfCheetah(Runner):
-    """A flat two-legged animal that cannot fall."""
+    """A planar two-legged animal that cannot fall."""
 
     model_file = "half_cheetah.xml"
     normal_velocities = True
@@ -74,25 +70,23 @@ class Swimmer(Runner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walker(Runner):
-    """A runner that must not fall: paid for each step in health, and the episode ends without."""
+    """A runner that must not fall: rewarded for each healthy step; the episode ends when it is unhealthy."""
 
     healthy_reward: float = 1.0
     terminate_when_unhealthy: bool = True
     healthy_z_range: Range
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         survive = self.healthy_reward * healthy
         return super().reward_terms(physics, velocity, actions, healthy) | {"reward_survive": survive}
 
     def ends(self, healthy: Array) -> Array:
-        """See ``Task.ends``."""
         return super().ends(healthy) & self.terminate_when_unhealthy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Walker2d(Walker):
-    """A flat body on two legs."""
+    """A planar body on two legs."""
 
     model_file = "walker2d_v5.xml"
     velocity_limit = 10.0
@@ -103,14 +97,13 @@ class Walker2d(Walker):
     healthy_angle_range: Range = (-1.0, 1.0)
 
     def healthy(self, physics: Physics) -> Array:
-        """See ``Task.healthy``."""
         height, angle = physics.qpos[..., 1], physics.qpos[..., 2]
         return _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hopper(Walker):
-    """A flat body on one leg."""
+    """A planar body on one leg."""
 
     model_file = "hopper.xml"
     velocity_limit = 10.0
@@ -122,7 +115,6 @@ class Hopper(Walker):
     healthy_angle_range: Range = (-0.2, 0.2)
 
     def healthy(self, physics: Physics) -> Array:
-        """See ``Task.healthy``."""
         height, angle = physics.qpos[..., 1], physics.qpos[..., 2]
         state = physics.xp.concatenate([physics.qpos[..., 2:], physics.qvel], axis=-1)
         upright = _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
@@ -131,7 +123,7 @@ class Hopper(Walker):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ant(Walker):
-    """A body on four legs, charged for the forces of its contacts too."""
+    """A body on four legs, also penalized for contact forces."""
 
     model_file = "ant.xml"
     place_size = 2
@@ -146,23 +138,19 @@ class Ant(Walker):
     include_cfrc_ext_in_observation: bool = True
 
     def position(self, physics: Physics) -> Array:
-        """See ``Task.position``."""
         return physics.place_of("torso")[..., :2]
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
-        observed = super().observe(physics)
+        obs = super().observe(physics)
         if not self.include_cfrc_ext_in_observation:
-            return observed
-        return physics.xp.concatenate([observed, _flat(self._contact_forces(physics)[..., 1:, :])], axis=-1)
+            return obs
+        return physics.xp.concatenate([obs, _flat(self._contact_forces(physics)[..., 1:, :])], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         cost = self.contact_cost_weight * _sum_of_squares(physics, self._contact_forces(physics))
         return super().reward_terms(physics, velocity, actions, healthy) | {"reward_contact": -cost}
 
     def healthy(self, physics: Physics) -> Array:
-        """See ``Task.healthy``."""
         xp, height, (low, high) = physics.xp, physics.qpos[..., 2], self.healthy_z_range
         is_finite = xp.all(xp.isfinite(xp.concatenate([physics.qpos, physics.qvel], axis=-1)), axis=-1)
         return is_finite & (low <= height) & (height <= high)
@@ -173,7 +161,7 @@ class Ant(Walker):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HumanoidBody(Task):
-    """What is observed of a humanoid: inertias, velocities and forces of all its parts."""
+    """Observations of a humanoid: inertias, velocities and forces of all its parts."""
 
     derived = ("xipos", "cinert", "cvel", "qfrc_actuator", "cfrc_ext")
     frame_skip: int = 5
@@ -186,12 +174,11 @@ class HumanoidBody(Task):
     include_cfrc_ext_in_observation: bool = True
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
         parts = [physics.qpos[..., 2 * self.exclude_current_positions_from_observation :], physics.qvel]
         for name in self.derived[1:]:
             if getattr(self, f"include_{name}_in_observation"):
                 values = physics.derived[name]
-                # The root is driven by nothing, the world does not move.
+                # The root has no actuators, and the world does not move.
                 parts.append(values[..., 6:] if name == "qfrc_actuator" else _flat(values[..., 1:, :]))
         return physics.xp.concatenate(parts, axis=-1)
 
@@ -212,23 +199,20 @@ class Humanoid(HumanoidBody, Walker):
     healthy_z_range: Range = (1.0, 2.0)
 
     def position(self, physics: Physics) -> Array:
-        """See ``Task.position``."""
         masses = physics.model.body_mass
         return (physics.xp.einsum("m,...mi->...i", masses, physics.derived["xipos"]) / masses.sum())[..., :2]
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         cost = self._impact_cost(physics, self.contact_cost_weight, self.contact_cost_range)
         return super().reward_terms(physics, velocity, actions, healthy) | {"reward_contact": -cost}
 
     def healthy(self, physics: Physics) -> Array:
-        """See ``Task.healthy``."""
         return _between(physics.qpos[..., 2], self.healthy_z_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HumanoidStandup(HumanoidBody):
-    """A humanoid that lies on the ground, paid for the height of its torso. Gymnasium adds 1 to each reward."""
+    """A humanoid lying on the ground, rewarded for the height of its torso. As in Gymnasium, each reward includes 1."""
 
     model_file = "humanoidstandup.xml"
     uph_cost_weight: float = 1.0
@@ -236,7 +220,6 @@ class HumanoidStandup(HumanoidBody):
     impact_cost_range: Range = (-math.inf, 10.0)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         del velocity, healthy
         height = physics.qpos[..., 2]
         return {
@@ -252,7 +235,7 @@ def _between(x: Array, limits: Range) -> Array:
 
 
 def _flat(x: Array) -> Array:
-    """The last two axes as one."""
+    """Merge the last two axes."""
     return x.reshape(*x.shape[:-2], -1)
 
 

@@ -1,4 +1,4 @@
-"""The shapes of bodies that MuJoCo's models describe, and where they are: what a replay page draws them from."""
+"""Shapes and poses of the bodies of MuJoCo models, for drawing in replay pages."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 import numpy as np
 
-# MuJoCo's numbers of kinds of shapes (mjtGeom).
+# MuJoCo's geometry types (mjtGeom).
 KINDS = {0: "plane", 1: "box", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "box"}
-_BOUNDED = (1, 7)  # height fields and meshes: shown as the boxes around them
-_HIDDEN_FROM_GROUP = 3  # MuJoCo draws groups 0 to 2, others are for collisions
-_USUAL_COLOUR = (0.5, 0.5, 0.5, 1.0)
+_BOUNDED = (1, 7)  # height fields and meshes: drawn as their bounding boxes
+_HIDDEN_FROM_GROUP = 3  # MuJoCo draws groups 0 to 2; the others are collision geometry
+_DEFAULT_COLOUR = (0.5, 0.5, 0.5, 1.0)
 
 
 def moving_bodies(model: Any) -> np.ndarray:
-    """The numbers of the bodies of a ``mujoco.MjModel`` that are not fixed to the world, int ``[M]``."""
+    """Return the ids of the bodies of a ``mujoco.MjModel`` that are not fixed to the world, int ``[M]``."""
     return np.flatnonzero(model.body_weldid != 0)
 
 
 def shapes_of(model: Any) -> list[dict[str, Any]]:
-    """What can be seen of a ``mujoco.MjModel``, in JSON data.
+    """Return the visible shapes of a ``mujoco.MjModel`` as JSON data.
 
     Returns:
-        For each shape its ``kind``; ``size``, half of its extent along its axes, in metres (of a capsule and a cylinder
-        the radius twice and half of the straight length; of a plane 0 where it has no end); ``body``, a place among
-        ``moving_bodies`` or -1 for the world; ``pos`` and ``quat`` in the frame of that body, the quaternion w first;
-        ``colour``, red, green, blue and opacity from 0 to 1; ``bounds``, whether it stands for a mesh.
+        For each shape its ``kind``; ``size``, half of its extent along its axes, in metres (for a capsule and a
+        cylinder the radius twice and half of the straight length; for a plane 0 along infinite axes); ``body``, the
+        index in ``moving_bodies``, or -1 for the world; ``pos`` and ``quat`` in the frame of that body, the quaternion
+        w first; ``colour``, red, green, blue and opacity from 0 to 1; ``bounds``, true for the bounding box of a mesh.
     """
-    places = {int(body): place for place, body in enumerate(moving_bodies(model))}
+    indices = {int(body): index for index, body in enumerate(moving_bodies(model))}
     at_rest = _poses(model, model.qpos0)
     shapes = []
     for geom in range(model.ngeom):
@@ -39,14 +39,14 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
         size, is_bound = _half_extent(model, geom, kind), kind in _BOUNDED
         if is_bound:
             pos = pos + _rotated(quat, model.geom_aabb[geom, :3])
-        if body not in places:  # in the frame of the world, where it stays
+        if body not in indices:  # fixed, hence in the frame of the world
             pos = at_rest[body, :3] + _rotated(at_rest[body, 3:], pos)
             quat = _product(at_rest[body, 3:], quat)
         shapes.append(
             {
                 "kind": KINDS[kind],
                 "size": _rounded(size),
-                "body": places.get(body, -1),
+                "body": indices.get(body, -1),
                 "pos": _rounded(pos),
                 "quat": _rounded(quat),
                 "colour": _rounded(colour),
@@ -57,7 +57,7 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
 
 
 def poses_of(model: Any, qpos: np.ndarray) -> np.ndarray:
-    """Where the bodies that move are at coordinates ``[K, nq]``: positions and quaternions, float64 ``[K, M, 7]``."""
+    """Return positions and quaternions of the moving bodies at coordinates ``[K, nq]``, float64 ``[K, M, 7]``."""
     bodies = moving_bodies(model)
     return np.stack([_poses(model, row)[bodies] for row in qpos])
 
@@ -65,7 +65,7 @@ def poses_of(model: Any, qpos: np.ndarray) -> np.ndarray:
 def _poses(model: Any, qpos: np.ndarray) -> np.ndarray:
     import mujoco as engine
 
-    mujoco: Any = engine  # its names come from compiled modules, which a type checker does not see
+    mujoco: Any = engine  # its names come from compiled modules, which type checkers cannot see
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
@@ -84,21 +84,21 @@ def _half_extent(model: Any, geom: int, kind: int) -> np.ndarray:
 
 
 def _colour_of(model: Any, geom: int) -> np.ndarray:
-    """Its own colour, that of its material where it has none."""
+    """Return the shape's own colour, or that of its material if it has the default colour."""
     colour, material = np.array(model.geom_rgba[geom], np.float64), int(model.geom_matid[geom])
-    if material >= 0 and np.allclose(colour, _USUAL_COLOUR):
+    if material >= 0 and np.allclose(colour, _DEFAULT_COLOUR):
         colour = np.array(model.mat_rgba[material], np.float64)
     return colour
 
 
 def _rotated(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """A vector ``[3]`` turned by a quaternion ``[4]``, w first."""
+    """Rotate a vector ``[3]`` by a quaternion ``[4]``, w first."""
     axis = quat[1:]
     return vector + 2 * np.cross(axis, np.cross(axis, vector) + quat[0] * vector)
 
 
 def _product(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The turn by ``second``, then by ``first``."""
+    """Return the quaternion of the rotation by ``second``, then by ``first``."""
     scalar = first[0] * second[0] - first[1:] @ second[1:]
     vector = first[0] * second[1:] + second[0] * first[1:] + np.cross(first[1:], second[1:])
     return np.concatenate([[scalar], vector])

@@ -1,8 +1,9 @@
-"""Gym-style tasks on MuJoCo models: starts, observations, rewards and ends as Gymnasium defines them in version 5.
+"""Gym-style tasks on MuJoCo models: start states, observations, rewards and ends of Gymnasium's version 5 environments.
 
-A task is numbers and formulas, in NumPy over B rows at once or in ``jax.numpy`` over one; the simulation is elsewhere
-(``evorl.envs.mujoco``, ``evorl.envs.mjx``). Shapes are told as of one row: NumPy's arrays lead with axis B. Fields are
-the task's options, by Gymnasium's names. Definitions: https://gymnasium.farama.org/environments/mujoco/.
+A task consists of constants and formulas, in NumPy over B rows at once or in ``jax.numpy`` over one row; the simulation
+is in ``evorl.envs.mujoco`` and ``evorl.envs.mjx``. Shapes are given for one row: NumPy arrays have a leading axis B.
+Fields are the task's options, under Gymnasium's names. Definitions:
+https://gymnasium.farama.org/environments/mujoco/.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = Any  # of NumPy or of JAX
+Array: TypeAlias = Any  # NumPy or JAX array
 Terms = dict[str, Array]
 Range = tuple[float, float]
 
 
 class Draws(Protocol):
-    """Random numbers as ``numpy.random.Generator`` gives them: each call draws new ones."""
+    """Random number generator with the interface of ``numpy.random.Generator``: each call returns new numbers."""
 
     def uniform(self, low: Any, high: Any, size: Any) -> Array:
-        """Uniform numbers of shape ``size``."""
+        """Return uniform numbers of shape ``size``."""
         ...
 
     def standard_normal(self, size: Any) -> Array:
-        """Normally distributed numbers of shape ``size``."""
+        """Return normally distributed numbers of shape ``size``."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Physics:
-    """Simulated bodies after a step, or where an episode starts.
+    """Simulated bodies after a step, or at the start of an episode.
 
     Attributes:
         model: the MuJoCo model, or MJX's.
-        qpos: ``[nq]``.
-        qvel: ``[nv]``.
-        derived: the fields of ``MjData`` that the task names in ``derived``. After a step they are what the engine last
-            computed, in the last of its substeps: a substep older than ``qpos``.
-        bodies: the numbers of the model's bodies by name.
+        qpos: generalized positions ``[nq]``.
+        qvel: generalized velocities ``[nv]``.
+        derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they are the engine's last
+            computed values, from its last substep: one substep older than ``qpos``.
+        bodies: the ids of the model's bodies by name.
     """
 
     model: Any
@@ -52,25 +53,25 @@ class Physics:
 
     @property
     def xp(self) -> Any:
-        """The library of the arrays: ``numpy`` or ``jax.numpy``."""
+        """The array library, ``numpy`` or ``jax.numpy``."""
         return self.qpos.__array_namespace__()
 
     def place_of(self, body: str) -> Array:
-        """Where a body is, ``[3]``; a task that asks names ``xpos`` in ``derived``."""
+        """Return the position of a body, ``[3]``; the task must list ``xpos`` in ``derived``."""
         return self.derived["xpos"][..., self.bodies[body], :]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(abc.ABC):
-    """What a body is to do.
+    """Definition of a task: start state, observation, reward and end.
 
     Attributes:
-        model_file: the model, one of those that come with Gymnasium.
-        max_episode_steps: its usual time limit.
-        derived: the fields of ``MjData`` that it reads beside ``qpos`` and ``qvel``.
-        normal_velocities: velocities at the start are normally distributed, else uniformly.
+        model_file: name of the model file, which is part of Gymnasium.
+        max_episode_steps: default time limit.
+        derived: the fields of ``MjData`` that the task reads in addition to ``qpos`` and ``qvel``.
+        normal_velocities: true if initial velocities are normally distributed, else uniformly.
         frame_skip: substeps of a step.
-        reset_noise_scale: of what is random at the start.
+        reset_noise_scale: scale of the random numbers of the start state.
     """
 
     model_file: ClassVar[str]
@@ -82,7 +83,7 @@ class Task(abc.ABC):
     reset_noise_scale: float
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` at the start of an episode, around those of the model; of one row."""
+        """Return ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` at the start of an episode of one row: the model's + noise."""
         scale = self.reset_noise_scale
         qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
         if self.normal_velocities:
@@ -90,64 +91,61 @@ class Task(abc.ABC):
         return qpos, qvel + rng.uniform(-scale, scale, qvel.shape)
 
     def position(self, physics: Physics) -> Array:
-        """The position whose velocity is rewarded, ``[k]``."""
+        """Return the position whose velocity is rewarded, ``[k]``."""
         return physics.qpos[..., :0]
 
     @abc.abstractmethod
     def observe(self, physics: Physics) -> Array:
-        """The observation ``[D]``."""
+        """Return the observation ``[D]``."""
 
     @abc.abstractmethod
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """What the reward is the sum of, by Gymnasium's names, each a number.
+        """Return the terms whose sum is the reward, under Gymnasium's names, each a scalar.
 
         Args:
-            physics: after the step.
-            velocity: of ``position`` in the step, ``[k]``.
+            physics: bodies after the step.
+            velocity: velocity of ``position`` during the step, ``[k]``.
             actions: ``[A]``.
-            healthy: what ``healthy`` says, bool.
+            healthy: result of ``healthy``, bool.
         """
 
     def measures(self, physics: Physics, velocity: Array) -> Terms:
-        """What else is told of a step, each a number."""
+        """Return additional figures of a step for ``info``, each a scalar."""
         del physics, velocity
         return {}
 
     def healthy(self, physics: Physics) -> Array:
-        """Whether the task can go on, bool."""
+        """Return True if the task can continue, bool."""
         return physics.xp.ones(physics.qpos.shape[:-1], np.bool_)
 
     def ends(self, healthy: Array) -> Array:
-        """Whether the episode is terminated, bool."""
+        """Return True if the episode is terminated, bool."""
         return ~healthy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InvertedPendulum(Task):
-    """A pole on a cart, upright to 0.2 rad."""
+    """A pole on a cart, to be kept within 0.2 rad of upright."""
 
     model_file = "inverted_pendulum.xml"
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
         return physics.xp.concatenate([physics.qpos, physics.qvel], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         del physics, velocity, actions
         return {"reward_survive": 1.0 * healthy}
 
     def healthy(self, physics: Physics) -> Array:
-        """See ``Task.healthy``."""
         xp = physics.xp
         return xp.all(xp.isfinite(self.observe(physics)), axis=-1) & (xp.abs(physics.qpos[..., 1]) <= 0.2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InvertedDoublePendulum(Task):
-    """A pole on a pole on a cart, whose tip is to stay above 1."""
+    """A double pole on a cart, whose tip must stay above a height of 1."""
 
     model_file = "inverted_double_pendulum.xml"
     derived = ("site_xpos", "qfrc_constraint")
@@ -157,14 +155,12 @@ class InvertedDoublePendulum(Task):
     healthy_reward: float = 10.0
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
         xp, cart, angles = physics.xp, physics.qpos[..., :1], physics.qpos[..., 1:]
         velocities = xp.clip(physics.qvel, -10, 10)
         force = xp.clip(physics.derived["qfrc_constraint"][..., :1], -10, 10)
         return xp.concatenate([cart, xp.sin(angles), xp.cos(angles), velocities, force], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         del velocity, actions
         tip, lower, upper = physics.derived["site_xpos"][..., 0, :], physics.qvel[..., 1], physics.qvel[..., 2]
         return {
@@ -174,15 +170,14 @@ class InvertedDoublePendulum(Task):
         }
 
     def healthy(self, physics: Physics) -> Array:
-        """See ``Task.healthy``."""
         return physics.derived["site_xpos"][..., 0, 2] > 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reacher(Task):
-    """An arm of two links whose fingertip is to meet a target. ``reset_noise_scale`` is that of the links.
+    """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is that of the links.
 
-    Of NumPy: targets are drawn until one fits.
+    NumPy only: targets are drawn until one is valid.
     """
 
     model_file = "reacher.xml"
@@ -194,36 +189,34 @@ class Reacher(Task):
     reward_control_weight: float = 1.0
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """See ``Task.start``; the target, the last two of ``qpos``, is uniform in a disc and stands still."""
+        """Return a start state; the target, the last two of ``qpos``, is uniform in a disc and at rest."""
         qpos = rng.uniform(-self.reset_noise_scale, self.reset_noise_scale, qpos.shape) + qpos
-        qpos[-2:] = _first_that(lambda target: np.linalg.norm(target) < 0.2, lambda: rng.uniform(-0.2, 0.2, 2))
+        qpos[-2:] = _draw_until(lambda target: np.linalg.norm(target) < 0.2, lambda: rng.uniform(-0.2, 0.2, 2))
         qvel = qvel + rng.uniform(-0.005, 0.005, qvel.shape)
         qvel[-2:] = 0
         return qpos, qvel
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
-        angles, away = physics.qpos[..., :2], self._away(physics)[..., :2]
-        parts = [np.cos(angles), np.sin(angles), physics.qpos[..., 2:], physics.qvel[..., :2], away]
+        angles, offset = physics.qpos[..., :2], self._target_offset(physics)[..., :2]
+        parts = [np.cos(angles), np.sin(angles), physics.qpos[..., 2:], physics.qvel[..., :2], offset]
         return np.concatenate(parts, axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         del velocity, healthy
         return {
-            "reward_dist": -self.reward_dist_weight * np.linalg.norm(self._away(physics), axis=-1),
+            "reward_dist": -self.reward_dist_weight * np.linalg.norm(self._target_offset(physics), axis=-1),
             "reward_ctrl": -self.reward_control_weight * np.sum(np.square(actions), axis=-1),
         }
 
-    def _away(self, physics: Physics) -> Array:
+    def _target_offset(self, physics: Physics) -> Array:
         return physics.place_of("fingertip") - physics.place_of("target")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pusher(Task):
-    """An arm that is to push an object to a goal. ``reset_noise_scale`` is that of the arm's velocities.
+    """An arm that must push an object to a goal. ``reset_noise_scale`` is that of the arm's velocities.
 
-    Of NumPy: places are drawn until one fits.
+    NumPy only: object positions are drawn until one is valid.
     """
 
     model_file = "pusher_v5.xml"
@@ -236,32 +229,30 @@ class Pusher(Task):
     reward_control_weight: float = 0.1
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """See ``Task.start``; the object, the last four of ``qpos`` but two, lies apart from the goal and still."""
+        """Return a start state; the object (``qpos[-4:-2]``) is at rest and offset from the goal."""
         low, high = np.array([-0.3, -0.2]), np.array([0.0, 0.2])
         qpos = qpos.copy()
-        qpos[-4:-2] = _first_that(lambda place: np.linalg.norm(place) > 0.17, lambda: rng.uniform(low, high, 2))
+        qpos[-4:-2] = _draw_until(lambda position: np.linalg.norm(position) > 0.17, lambda: rng.uniform(low, high, 2))
         qpos[-2:] = 0
         qvel = qvel + rng.uniform(-self.reset_noise_scale, self.reset_noise_scale, qvel.shape)
         qvel[-4:] = 0
         return qpos, qvel
 
     def observe(self, physics: Physics) -> Array:
-        """See ``Task.observe``."""
-        places = [physics.place_of(body) for body in ("tips_arm", "object", "goal")]
-        return np.concatenate([physics.qpos[..., :7], physics.qvel[..., :7], *places], axis=-1)
+        positions = [physics.place_of(body) for body in ("tips_arm", "object", "goal")]
+        return np.concatenate([physics.qpos[..., :7], physics.qvel[..., :7], *positions], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """See ``Task.reward_terms``."""
         del velocity, healthy
-        tip, thing, goal = (physics.place_of(body) for body in ("tips_arm", "object", "goal"))
+        tip, target_object, goal = (physics.place_of(body) for body in ("tips_arm", "object", "goal"))
         return {
-            "reward_dist": -self.reward_dist_weight * np.linalg.norm(thing - goal, axis=-1),
+            "reward_dist": -self.reward_dist_weight * np.linalg.norm(target_object - goal, axis=-1),
             "reward_ctrl": -self.reward_control_weight * np.sum(np.square(actions), axis=-1),
-            "reward_near": -self.reward_near_weight * np.linalg.norm(thing - tip, axis=-1),
+            "reward_near": -self.reward_near_weight * np.linalg.norm(target_object - tip, axis=-1),
         }
 
 
-def _first_that(accepts: Callable[[Array], Any], draw: Callable[[], Array]) -> Array:
+def _draw_until(accepts: Callable[[Array], Any], draw: Callable[[], Array]) -> Array:
     drawn = draw()
     while not accepts(drawn):
         drawn = draw()

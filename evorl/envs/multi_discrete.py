@@ -1,4 +1,4 @@
-"""The space of several choices at once, as MultiDiscrete and MultiBinary of Gymnasium."""
+"""The space of several simultaneous choices, like Gymnasium's MultiDiscrete and MultiBinary."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class MultiDiscrete(Space):
     """Arrays of independent choices: entry i is one of ``start[i] .. start[i] + sizes[i] - 1``.
 
     Args:
-        sizes: number of elements of each choice, an array of any shape, which is the shape of an element.
-        start: the smallest element of each, a number or an array that broadcasts to that shape.
+        sizes: number of elements of each choice, an array with the shape of an element.
+        start: the smallest element of each choice, a number or an array that broadcasts to that shape.
         dtype: an integer dtype.
 
     Raises:
-        ValueError: a choice without elements, or a dtype that does not hold all of them.
+        ValueError: a choice has no elements, or the dtype cannot represent all elements.
     """
 
     def __init__(self, sizes: Any, start: Any = 0, dtype: Any = np.int32) -> None:
@@ -28,10 +28,10 @@ class MultiDiscrete(Space):
         self.sizes = np.array(sizes, np.int64)
         self.start = np.array(np.broadcast_to(np.asarray(start, np.int64), self.sizes.shape))
         if (self.sizes < 1).any():
-            raise ValueError(f"MultiDiscrete needs at least one element of each choice, got sizes={sizes}.")
+            raise ValueError(f"MultiDiscrete needs at least one element per choice, got sizes={sizes}.")
         room, last = np.iinfo(self._dtype), self.start + self.sizes - 1
         if (self.start < room.min).any() or (last > room.max).any():
-            raise ValueError(f"{self._dtype} does not hold all elements of MultiDiscrete({sizes}, start={start}).")
+            raise ValueError(f"{self._dtype} cannot represent all elements of MultiDiscrete({sizes}, start={start}).")
         for array in (self.sizes, self.start):
             array.setflags(write=False)
 
@@ -51,12 +51,12 @@ class MultiDiscrete(Space):
         return jax.ShapeDtypeStruct(self.shape, self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Uniform."""
+        """Sample uniformly."""
         numbers = jax.random.randint(key, self.shape, 0, self.sizes.astype(np.int32), jnp.int32)
         return (numbers + self.start.astype(np.int32)).astype(self._dtype)
 
     def contains(self, x: Any) -> jax.Array:
-        """By value; floats are no elements."""
+        """Compare by value; floats are never elements."""
         x = jnp.asarray(x)
         batch_ndim = x.ndim - len(self.shape)
         if batch_ndim < 0 or x.shape[batch_ndim:] != self.shape or not np.issubdtype(x.dtype, np.integer):

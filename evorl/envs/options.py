@@ -1,4 +1,4 @@
-"""Options of environments: those that every library has, declared once; and a library's, as hashable values."""
+"""Options that all environments share (``EnvOptions``), and conversion of library options to hashable values."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
 
-MOST_FRAMES = 4096  # of a history: each is an operand of a compiled operation
+MOST_FRAMES = 4096  # limit of ``history``: each frame is an operand of a compiled operation
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvOptions:
-    """What can be asked of any environment, whatever its library. Each is a wrapper, or a setting of the vector env.
+    """Options available for every environment of every library. Each is a wrapper or a setting of the vector env.
 
-    ``configs/env/_options.yaml`` lists those that a run may set, with these defaults.
+    ``configs/env/_options.yaml`` lists the options that a run may set, with these defaults.
 
     Attributes:
         parallel: number of environments B.
-        autoreset_mode: what follows the end of an episode, an ``AutoresetMode`` or its name.
-        max_episode_steps: the time limit in steps of the environment: with action repeat an episode has that many
-            divided by ``action_repeat`` decisions, rounded up, the last one then being shorter. ``None`` for the
-            environment's usual one.
-        action_repeat: apply each action that many times; ``info.steps`` counts decisions.
-        history: how many of the last observations are seen together, see ``FrameStackWrapper``.
-        reward_transform: a function of the reward: tanh, arctan, sign, sqrt or log, all of which keep its sign.
-        reward_clip: bound of the size of the reward; it and the next two leave ``info.episode_return`` as it is.
+        autoreset_mode: behaviour at the end of an episode, an ``AutoresetMode`` or its name.
+        max_episode_steps: time limit in environment steps; ``None`` for the environment's default. With
+            ``action_repeat``, an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last one
+            may last fewer steps.
+        action_repeat: number of environment steps per action; ``info.steps`` counts actions.
+        history: number of most recent observations that are stacked, see ``FrameStackWrapper``.
+        reward_transform: sign-preserving function of the reward: tanh, arctan, sign, sqrt or log.
+        reward_clip: bound of the absolute reward; like the next two options it does not change ``info.episode_return``.
         reward_scale: factor of the reward.
-        sparse_reward_interval: pay the summed reward every so many steps, and at the end.
-        channels: position of the channels in images: ``last``, or ``first``, which moves them behind height and width,
-            where convolutions read them.
-        flatten_obs: join an observation to one vector, choices one-hot encoded. ``None`` joins nothing and encodes
-            choices (``Discrete``, ``MultiDiscrete``) where they are; ``False`` leaves even these as they are.
-        observed: the components of a flat observation that are seen; ``None`` for all.
-        goal_setter: who chooses the goals of an environment with goals, see ``make_goal_setter``; ``None`` for its own.
-        randomization: which numbers of the physics are drawn at the start of each episode, and from where to where, by
-            the names of fields, see ``ranges_from_config``; ``None`` for the environment's own.
-        skills: number of skills, one of which each episode draws and observations end with, see ``SkillWrapper``.
-        skill: the one skill of all episodes; ``None`` draws one for each.
+        sparse_reward_interval: number of steps after which the accumulated reward is paid; the rest is paid at the end.
+        channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the last
+            axis, where convolutions expect them.
+        flatten_obs: true concatenates an observation to one vector, with discrete entries one-hot encoded. ``None``
+            only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); ``False`` changes nothing.
+        observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
+        goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
+        randomization: physics parameters drawn at the start of each episode, with their ranges, by field name, see
+            ``ranges_from_config``; ``None`` keeps the environment's own values.
+        skills: number of skills; each episode draws one, which is appended to observations, see ``SkillWrapper``.
+        skill: fixed skill of all episodes; ``None`` draws one per episode.
 
     Raises:
-        ValueError: a value is of another type or out of range.
+        ValueError: a value has the wrong type or is out of range.
     """
 
     parallel: int = 1
@@ -77,13 +77,13 @@ OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields of ``EnvOptions`` among ``options``, and the others, which the environment itself must know."""
+    """Split ``options`` into the fields of ``EnvOptions`` and all others, which are for the environment itself."""
     shared = {name: value for name, value in options.items() if name in OPTION_NAMES}
     return shared, {name: value for name, value in options.items() if name not in OPTION_NAMES}
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """An ``AutoresetMode`` from itself or its name in any case. Raises ``ValueError`` for another name."""
+    """Return an ``AutoresetMode``, given itself or its name in any case. Raises ``ValueError`` for another name."""
     if isinstance(mode, AutoresetMode):
         return mode
     if str(mode).upper() not in AutoresetMode.__members__:
@@ -92,7 +92,7 @@ def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> None:
-    """Raises ``ValueError`` for an option that neither the environment (``valid``) nor ``EnvOptions`` has."""
+    """Raise ``ValueError`` for an option that is neither in ``valid`` nor a field of ``EnvOptions``."""
     valid = [*sorted(valid), *OPTION_NAMES]
     for name in names:
         if name not in valid:
@@ -100,16 +100,16 @@ def check_options(env_name: str, names: Iterable[str], valid: Iterable[str]) -> 
 
 
 def parameter_names(constructor: Any) -> set[str]:
-    """The named parameters of a class or function."""
+    """Return the named parameters of a class or function."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name for name, parameter in inspect.signature(constructor).parameters.items() if parameter.kind in kinds}
 
 
 def as_hashable(value: Any) -> Any:
-    """``value`` with mappings, lists and arrays as hashable tuples, tagged so that ``from_hashable`` restores them.
+    """Convert mappings, lists and arrays in ``value`` to hashable, tagged tuples, which ``from_hashable`` restores.
 
     Raises:
-        TypeError: something in it can be neither hashed nor converted.
+        TypeError: a part can neither be hashed nor converted.
     """
     if isinstance(value, Mapping):
         return ("dict", tuple(sorted((str(k), as_hashable(v)) for k, v in value.items())))
@@ -123,7 +123,7 @@ def as_hashable(value: Any) -> Any:
 
 
 def from_hashable(value: tuple) -> Any:
-    """The inverse of ``as_hashable``; lists come back as tuples."""
+    """Invert ``as_hashable``; lists are returned as tuples."""
     tag, content = value[0], value[1]
     if tag == "dict":
         return {name: from_hashable(item) for name, item in content}

@@ -1,4 +1,4 @@
-"""Parallel environments of PettingZoo, their agents side by side. PettingZoo itself is imported when it is used."""
+"""Adapter of PettingZoo's parallel environments, whose agents are rows. PettingZoo is imported on first use."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ ENDS = ("all", "any")
 
 
 class PettingZooVectorEnv(HostVectorEnv):
-    """Copies of an environment with A agents as rows: agent a of copy c is row ``c * A + a``. All learn one policy.
+    """Copies of an environment with A agents as rows: agent a of copy c is row ``c * A + a``. All share one policy.
 
-    The rows of a copy start and end together. With ``ends="all"`` that is when the last agent has reached its end, or
-    when time has cut any of them. Until then an agent that has reached its own end observes zeros, is paid 0, and its
-    actions reach nobody: a state that is worth nothing, which is what an end means. Its return is right, its length
-    that of the copy. With ``ends="any"`` the first agent to end ends the copy, and the others count as cut by time.
+    The rows of a copy start and end together. With ``ends="all"`` a copy ends when all agents have terminated, or when
+    any of them is truncated. Until then a terminated agent observes zeros, gets reward 0, and its actions are ignored:
+    a state of value 0, as termination requires. Its return is correct, its length is that of the copy. With
+    ``ends="any"`` the first agent to end ends the copy, and the other agents are truncated.
 
     Args:
-        make: makes one copy.
+        make: creates one copy.
         num_envs: rows, a multiple of A.
-        ends: what ends a copy.
-        metrics: numbers in the info of agents that are reported; 0 for agents that are gone.
-        name: for messages.
+        ends: condition that ends a copy, ``"all"`` or ``"any"``.
+        metrics: entries of the agents' info that are reported; 0 for agents that have ended.
+        name: name of the environment for messages.
 
     Raises:
-        ValueError: rows that are no multiple of A, agents with unequal spaces, or no parallel environment.
+        ValueError: ``num_envs`` is not a multiple of A, agents have different spaces, or it is not a parallel
+            environment.
     """
 
     def __init__(
@@ -63,8 +64,8 @@ class PettingZooVectorEnv(HostVectorEnv):
         self.num_envs = positive(num_envs, "num_envs")
         if num_envs % num_agents:
             raise ValueError(
-                f"{name} has {num_agents} agents, which are rows: take a multiple of {num_agents} environments (also "
-                f"to evaluate), not {num_envs}."
+                f"{name} has {num_agents} agents, each of which is a row of the batch: num_envs must be a multiple of "
+                f"{num_agents} (also for evaluation), got {num_envs}."
             )
         agent = self._agents[0]
         self.obs_space = space_of(first.observation_space(agent))
@@ -72,80 +73,101 @@ class PettingZooVectorEnv(HostVectorEnv):
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
         self._envs = [first, *(make() for _ in range(num_envs // num_agents - 1))]
         self._ends_with_first = ends == "any"
-        self._gone = np.zeros((len(self._envs), num_agents), np.bool_)
+        self._has_ended = np.zeros((len(self._envs), num_agents), np.bool_)
 
     def reset(self, seeds: np.ndarray) -> Any:
-        """See ``HostVectorEnv.reset``; a copy has the seed of its first row."""
+        """Start episodes in all copies; a copy uses the seed of its first row."""
         return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """See ``HostVectorEnv.partial_reset``.
+        """Restart the copies in ``mask``; see ``HostVectorEnv.partial_reset``.
 
         Raises:
-            ValueError: some rows of a copy are to start anew and others are not.
+            ValueError: the mask is not equal for all rows of a copy.
             HostEnvError: a copy failed.
         """
-        masks, num_agents = mask.reshape(self._gone.shape), len(self._agents)
+        masks, num_agents = mask.reshape(self._has_ended.shape), len(self._agents)
         if (masks.any(axis=1) != masks.all(axis=1)).any():
-            raise ValueError(f"the {num_agents} rows of a copy start together: mask all of them, or none.")
+            raise ValueError(f"the {num_agents} rows of a copy start together: the mask must be equal for all of them.")
         batch, seeds = blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
         for copy in np.flatnonzero(masks[:, 0]).tolist():
-            seen = self._called(copy, "reset", lambda env, c=copy: as_start(env.reset(seed=int(seeds[c * num_agents]))))
-            self._check_agents(copy, self._envs[copy].agents, observations=seen)
+            observations = self._called(
+                copy, "reset", lambda env, c=copy: as_start(env.reset(seed=int(seeds[c * num_agents])))
+            )
+            self._check_agents(copy, self._envs[copy].agents, observations=observations)
             for i, agent in enumerate(self._agents):
-                if agent in seen:
-                    self._put(batch, copy, i, seen[agent])
-            self._gone[copy] = False
+                if agent in observations:
+                    self._put(batch, copy, i, observations[agent])
+            self._has_ended[copy] = False
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """See ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed."""
+        """Step all copies; see ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed."""
         converted = batch_rows(self.action_space, self._convert_actions(actions))
-        rewards = np.zeros(self._gone.shape, np.float32)
-        termination, truncation = np.zeros_like(self._gone), np.zeros_like(self._gone)
-        metrics = {name: np.zeros(self._gone.shape, np.float32) for name in self.info_spec}
+        rewards = np.zeros(self._has_ended.shape, np.float32)
+        termination, truncation = np.zeros_like(self._has_ended), np.zeros_like(self._has_ended)
+        metrics = {name: np.zeros(self._has_ended.shape, np.float32) for name in self.info_spec}
         batch = blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
             acting = list(env.agents)
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
             sent = {agent: rows[agent] for agent in acting}
-            seen, paid, ended, cut, info = self._called(copy, "step", lambda env, sent=sent: as_step(env.step(sent)))
-            staying = [agent for agent in acting if agent in env.agents]
-            self._check_agents(copy, staying, observations=seen, rewards=paid, terminations=ended, truncations=cut)
-            ended, cut = self._flags(copy, acting, "terminations", ended), self._flags(copy, acting, "truncations", cut)
-            over = self._note_ends(copy, acting, ended, cut)
-            going_on = [agent for i, agent in enumerate(self._agents) if agent in acting and not self._gone[copy, i]]
-            self._check_agents(copy, going_on, observations=seen)  # also of a cut episode, whose value counts
-            termination[copy], truncation[copy] = over & self._gone[copy], over & ~self._gone[copy]
+            observations, agent_rewards, terminated, truncated, info = self._called(
+                copy, "step", lambda env, sent=sent: as_step(env.step(sent))
+            )
+            remaining = [agent for agent in acting if agent in env.agents]
+            self._check_agents(
+                copy,
+                remaining,
+                observations=observations,
+                rewards=agent_rewards,
+                terminations=terminated,
+                truncations=truncated,
+            )
+            terminated = self._flags(copy, acting, "terminations", terminated)
+            truncated = self._flags(copy, acting, "truncations", truncated)
+            is_over = self._note_ends(copy, acting, terminated, truncated)
+            continuing = [
+                agent for i, agent in enumerate(self._agents) if agent in acting and not self._has_ended[copy, i]
+            ]
+            # Also after truncation, where the observation is needed to bootstrap.
+            self._check_agents(copy, continuing, observations=observations)
+            termination[copy], truncation[copy] = is_over & self._has_ended[copy], is_over & ~self._has_ended[copy]
             for i, agent in enumerate(self._agents):
                 if agent in acting:
-                    rewards[copy, i] = self._checked(copy, agent, as_reward, paid.get(agent, 0.0))
-                is_absent = agent not in acting or (self._gone[copy, i] and not over)
-                if not is_absent and agent in seen:
-                    self._put(batch, copy, i, seen[agent])
+                    rewards[copy, i] = self._checked(copy, agent, as_reward, agent_rewards.get(agent, 0.0))
+                is_absent = agent not in acting or (self._has_ended[copy, i] and not is_over)
+                if not is_absent and agent in observations:
+                    self._put(batch, copy, i, observations[agent])
                 for name in metrics if agent in acting else ():
                     metrics[name][copy, i] = self._metric(copy, agent, info, name)
         flat = {name: value.reshape(-1) for name, value in metrics.items()}
         return batch, rewards.reshape(-1), termination.reshape(-1), truncation.reshape(-1), flat
 
-    def _note_ends(self, copy: int, acting: list[Any], ended: Mapping[Any, Any], cut: Mapping[Any, Any]) -> bool:
-        """Note which agents have reached their own end; whether the copy's episode is over."""
+    def _note_ends(
+        self, copy: int, acting: list[Any], terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]
+    ) -> bool:
+        """Record which agents have ended; return True if the copy's episode is over."""
         left = self._envs[copy].agents
-        cuts = np.array([bool(cut.get(agent, False)) and not ended.get(agent, False) for agent in self._agents])
-        has_ended = [agent in acting and (bool(ended.get(agent, False)) or agent not in left) for agent in self._agents]
+        cuts = np.array(
+            [bool(truncated.get(agent, False)) and not terminated.get(agent, False) for agent in self._agents]
+        )
+        has_ended = [
+            agent in acting and (bool(terminated.get(agent, False)) or agent not in left) for agent in self._agents
+        ]
         ends = np.array(has_ended) & ~cuts
-        self._gone[copy] |= ends
+        self._has_ended[copy] |= ends
         if self._ends_with_first:
             return bool(ends.any() or cuts.any() or not left)
-        return bool(cuts.any() or not left or self._gone[copy].all())
+        return bool(cuts.any() or not left or self._has_ended[copy].all())
 
     @property
     def num_agents(self) -> int:
-        """A."""
+        """Number of agents A."""
         return len(self._agents)
 
     def render(self) -> np.ndarray | None:
-        """A picture of the first copy, made with ``render_mode: rgb_array``."""
+        """Return an image of the first copy, created with ``render_mode: rgb_array``; else ``None``."""
         return self._envs[0].render() if getattr(self._envs[0], "render_mode", None) == "rgb_array" else None
 
     def close(self) -> None:
@@ -158,27 +180,29 @@ class PettingZooVectorEnv(HostVectorEnv):
             return call(self._envs[copy])
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # SystemExit of an environment, too
+        except BaseException as error:  # also SystemExit of an environment
             first = copy * len(self._agents)
-            who = f"environments {first} to {first + len(self._agents) - 1} (copy {copy})"
-            raise failure_of(who, method, error) from error
+            subject = f"environments {first} to {first + len(self._agents) - 1} (copy {copy})"
+            raise failure_of(subject, method, error) from error
 
     @staticmethod
     def _check_agents(copy: int, agents: Sequence[Any], **parts: Any) -> None:
-        """Raise ``HostEnvError`` unless every part of an answer is a dict with an entry for each of ``agents``."""
+        """Raise ``HostEnvError`` unless every part of a result is a dict with an entry for each of ``agents``."""
         for name, part in parts.items():
             if not isinstance(part, Mapping):
                 raise HostEnvError(f"{name} of copy {copy} must be a dict by agent, got {type(part).__name__}.")
             missing = [str(agent) for agent in agents if agent not in part]
             if missing:
                 raise HostEnvError(
-                    f"{name} of copy {copy} must have an entry for each of its agents, and {', '.join(missing)} have "
-                    "none: return one, or remove them from env.agents."
+                    f"{name} of copy {copy} must have an entry for each of its agents, but lacks {', '.join(missing)}: "
+                    "return one, or remove them from env.agents."
                 )
 
-    def _put(self, batch: Any, copy: int, number: int, seen: Any) -> None:
+    def _put(self, batch: Any, copy: int, number: int, observations: Any) -> None:
         row = copy * len(self._agents) + number
-        self._checked(copy, self._agents[number], lambda x: put_observation(self.obs_space, batch, row, x), seen)
+        self._checked(
+            copy, self._agents[number], lambda x: put_observation(self.obs_space, batch, row, x), observations
+        )
 
     def _flags(self, copy: int, acting: list[Any], name: str, flags: Mapping[Any, Any]) -> dict[Any, bool]:
         return {
@@ -201,17 +225,18 @@ class PettingZooVectorEnv(HostVectorEnv):
 def make_pettingzoo_simulators(
     name: str, num_envs: int, *, ends: str = "all", metrics: Sequence[str] = (), **kwargs: Any
 ) -> PettingZooVectorEnv:
-    """Agents of parallel environments as simulators.
+    """Create agents of parallel environments as simulators.
 
     Args:
-        name: in PettingZoo's registry, such as ``sisl/pursuit-v5``; or ``package.module:function``, which makes one.
-        num_envs: how many rows, a multiple of the number of agents.
+        name: name in PettingZoo's registry, such as ``sisl/pursuit-v5``; or ``package.module:function``, which creates
+            one.
+        num_envs: number of rows, a multiple of the number of agents.
         ends: see ``PettingZooVectorEnv``.
-        metrics: numbers in the info of agents that are reported.
-        **kwargs: of the environment.
+        metrics: entries of the agents' info that are reported.
+        **kwargs: arguments of the environment.
 
     Raises:
-        ValueError: there is no such environment or option, or it cannot be stepped so; in words.
+        ValueError: the environment or option does not exist, or the environment is not supported.
         ImportError: PettingZoo, or a library that the environment needs, is not installed.
     """
     return PettingZooVectorEnv(functools.partial(_make_copy, name, kwargs), num_envs, ends, metrics, name)
@@ -230,7 +255,7 @@ def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
         except pettingzoo.env_registry.exceptions.FailedToImport as error:
             raise ImportError(str(error)) from error
     except (TypeError, AttributeError, ModuleNotFoundError) as error:
-        raise ValueError(f"{name} cannot be made with {dict(kwargs)}: {error}") from error
+        raise ValueError(f"{name} cannot be created with {dict(kwargs)}: {error}") from error
 
 
 @functools.cache
@@ -241,16 +266,16 @@ def _pettingzoo() -> Any:
 
 
 def _agents_of(env: Any, name: str) -> list[Any]:
-    """All agents that there may be. Raises ``ValueError`` if they are unknown, or not alike."""
+    """Return all possible agents. Raises ``ValueError`` if they are unknown or have different spaces."""
     agents = list(getattr(env, "possible_agents", ()))
     if not agents or not hasattr(env, "observation_space"):
-        raise ValueError(f"{name} must be a parallel environment of PettingZoo that says its possible_agents.")
+        raise ValueError(f"{name} must be a parallel environment of PettingZoo with possible_agents.")
     for kind in ("observation_space", "action_space"):
         spaces = [getattr(env, kind)(agent) for agent in agents]
         other = next((i for i, space in enumerate(spaces) if space != spaces[0]), None)
         if other is not None:
             raise ValueError(
-                f"agents are rows of one batch, and must have equal spaces; in {name} the {kind} of {agents[0]} is "
-                f"{spaces[0]} and that of {agents[other]} {spaces[other]}: pad them by a wrapper."
+                f"agents are rows of one batch and must have equal spaces; in {name} the {kind} of {agents[0]} is "
+                f"{spaces[0]}, but that of {agents[other]} is {spaces[other]}: pad them with a wrapper."
             )
     return agents

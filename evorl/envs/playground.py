@@ -1,7 +1,7 @@
-"""Environments of MuJoCo Playground: dm_control, locomotion and manipulation on MJX, imported when they are used.
+"""Adapter of MuJoCo Playground: dm_control, locomotion and manipulation on MJX, imported on first use.
 
-They have brax's interface. None has a clock: the library's ``episode_length`` is the time limit, and what it cuts is
-told as truncation. Observations of some are a dict, of ``state`` and of ``privileged_state``, which only critics see.
+The environments have brax's interface and no clock: the library's ``episode_length`` is the time limit and reported as
+truncation. Some observe a dict of ``state`` and of ``privileged_state``, which only critics see.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import on_cpu
 from evorl.types import PyTreeDict
 
-# Those whose models come with the package: the dm_control suite. The others load robots of MuJoCo Menagerie.
+# The dm_control suite, whose models are part of the package. The others load robots of MuJoCo Menagerie.
 ENV_NAMES = (
     "AcrobotSwingup",
     "AcrobotSwingupSparse",
@@ -56,27 +56,27 @@ IMPLEMENTATIONS = ("jax", "warp")
 
 
 class PlaygroundAdapter(BraxAdapter):
-    """An environment of MuJoCo Playground as an ``Env``, one and unwrapped: see ``BraxAdapter``.
+    """An environment of MuJoCo Playground as a single unwrapped ``Env``; see ``BraxAdapter``.
 
-    Actions are ``Box(-1, 1)``, which the library's policies give and its models take.
+    Actions are ``Box(-1, 1)``, the range of the library's policies and models.
 
     Args:
         playground_env: an instance of the library's ``MjxEnv``, not wrapped by its training wrappers.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``playground_env``.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``playground_env`` object.
     """
 
     def __init__(self, playground_env: Any, spec: Any = None) -> None:
         super().__init__(playground_env, spec)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """``qpos`` and ``qvel``."""
+        """Return ``qpos`` and ``qvel``."""
         data = env_state.env_state.data
         return PyTreeDict(qpos=data.qpos, qvel=data.qvel)
 
     @property
     def mujoco_model(self) -> Any:
-        """The model that the library loaded."""
+        """The model loaded by the library."""
         return self.brax_env.mj_model
 
     def __repr__(self) -> str:
@@ -84,14 +84,14 @@ class PlaygroundAdapter(BraxAdapter):
 
 
 def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **options: Any) -> VectorEnv:
-    """A vector env of MuJoCo Playground.
+    """Create a vector env of MuJoCo Playground.
 
     Args:
-        env_name: a name of its registry, of which ``ENV_NAMES`` need nothing but the package.
-        impl: physics: ``"jax"`` (default), or ``"warp"``, which needs a GPU and gives other numbers in every run.
-        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is the library's ``episode_length`` and
-            ``action_repeat`` its ``action_repeat`` by default; every other one is an entry of the environment's config
-            in the library, mappings for those of its parts (``reward_config={"scales": {...}}``).
+        env_name: a name in its registry; ``ENV_NAMES`` need no download.
+        impl: physics implementation: ``"jax"`` (default), or ``"warp"``, which needs a GPU and is not deterministic.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is the library's ``episode_length`` and
+            ``action_repeat`` its ``action_repeat`` by default; all others are entries of the environment's config in
+            the library, with mappings for nested entries (``reward_config={"scales": {...}}``).
 
     Raises:
         ValueError: unknown environment or option, physics that cannot run here, or robots that cannot be loaded.
@@ -99,7 +99,7 @@ def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **o
     """
     shared, arguments = split_options(options)
     clock = {"max_episode_steps": "episode_length", "action_repeat": "action_repeat"}
-    for option, entry in clock.items():  # some environments look at their own clock: it says the same
+    for option, entry in clock.items():  # some environments read their own clock: keep it equal
         if shared.get(option) is not None:
             arguments[entry] = shared[option]
     env, config = _make_adapter(env_name, _checked_impl(impl), as_hashable(arguments))
@@ -111,13 +111,13 @@ def _checked_impl(impl: str | None) -> str:
     if impl not in IMPLEMENTATIONS:
         raise ValueError(no_such("implementation of the physics (env.impl)", impl, IMPLEMENTATIONS))
     if impl == "warp" and on_cpu():
-        raise ValueError("env.impl=warp is physics for GPUs, and JAX runs on the CPU here: take env.impl=jax.")
+        raise ValueError("env.impl=warp needs a GPU, but JAX runs on the CPU here: use env.impl=jax.")
     return impl
 
 
 @functools.lru_cache(maxsize=16)
 def _make_adapter(env_name: str, impl: str, arguments: tuple) -> tuple[PlaygroundAdapter, dict[str, int]]:
-    """The environment, and of the library's config the time limit and the action repeat."""
+    """Create the environment; return it with the time limit and the action repeat of the library's config."""
     playground = _playground()
     registry = playground.registry
     if env_name not in registry.ALL_ENVS and env_name not in playground.dm_control_suite.ALL_ENVS:
@@ -128,28 +128,28 @@ def _make_adapter(env_name: str, impl: str, arguments: tuple) -> tuple[Playgroun
     try:
         config.update_from_flattened_dict(changes)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"playground {env_name} has no such config as {options}: {error}") from error
+        raise ValueError(f"the config of playground {env_name} does not accept {options}: {error}") from error
     clock = {"episode_length": int(config.episode_length), "action_repeat": int(config.action_repeat)}
-    with jax.ensure_compile_time_eval(), _words_of_missing_robots(env_name, playground):
+    with jax.ensure_compile_time_eval(), _missing_robots_explained(env_name, playground):
         env = registry.load(env_name, config=config)
     return PlaygroundAdapter(env, ("playground", env_name, impl, arguments)), clock
 
 
 @contextlib.contextmanager
-def _words_of_missing_robots(env_name: str, playground: Any) -> Iterator[None]:
+def _missing_robots_explained(env_name: str, playground: Any) -> Iterator[None]:
     try:
         yield
     except (subprocess.CalledProcessError, OSError) as error:
         folder = playground.registry.mjx_env.MENAGERIE_PATH
         raise ValueError(
-            f"playground {env_name} needs robots of MuJoCo Menagerie, which the library clones with git when they are "
-            f"first used, and it could not ({error}): clone the repository mujoco_menagerie into {folder}, or take one "
-            f"of {', '.join(ENV_NAMES)}."
+            f"playground {env_name} needs robots of MuJoCo Menagerie, which the library clones with git on first use; "
+            f"this failed ({error}): clone the repository mujoco_menagerie into {folder}, or use one of "
+            f"{', '.join(ENV_NAMES)}."
         ) from error
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The entries of nested mappings by their joined names, ``reward_config.scales.pose``."""
+    """Yield the entries of nested mappings by their joined names, ``reward_config.scales.pose``."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -159,8 +159,8 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 @functools.cache
 def _playground() -> Any:
-    """The package. What its first import prints, of optional parts that are missing, is not of interest here."""
-    what = ("environments of MuJoCo Playground", "mujoco_playground", "playground")
-    with missing_in_words(*what), contextlib.redirect_stdout(io.StringIO()):
+    """Import and return the package, without its messages about missing optional parts."""
+    requirement = ("environments of MuJoCo Playground", "mujoco_playground", "playground")
+    with missing_in_words(*requirement), contextlib.redirect_stdout(io.StringIO()):
         import mujoco_playground
     return mujoco_playground

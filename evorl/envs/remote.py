@@ -1,6 +1,6 @@
-"""Simulators that come over the network, seen from here: spaces that a config tells, and rows that nobody steps.
+"""Simulators that connect over the network: spaces from the config, and rows that cannot be stepped.
 
-A training server (``evorl serve``) collects from them as they come. Whoever wants to step them in turn is told so.
+A training server (``evorl serve``) collects from them as requests arrive. Stepping them raises an error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from evorl.config.nodes import plain
-from evorl.config.values import check_names, short_repr
+from evorl.config.values import check_names, plain, short_repr
 from evorl.envs.gymnasium_spaces import JAX_DTYPES
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete
@@ -20,37 +19,37 @@ from evorl.envs.space import Box, DictSpace, Discrete, Space
 
 ENV_NAMES = ("simulator",)
 
-_EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
-_MOST_OF_REASON = 300  # characters
+_EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or a dict of these"
+_MAX_REASON = 300  # characters
 _CHOICE_KEYS = ("n", "start")
 _BOX_KEYS = ("shape", "low", "high", "dtype")
 
 
 class RemoteSimulators(HostVectorEnv):
-    """Rows of what simulators elsewhere will show. They say themselves when an episode begins and ends.
+    """Placeholder rows for remote simulators, which report themselves when an episode begins and ends.
 
     Args:
         num_envs: rows of a batch, B.
-        obs_space: of one simulator.
-        action_space: of one simulator.
+        obs_space: observation space of one simulator.
+        action_space: action space of one simulator.
     """
 
     def __init__(self, num_envs: int, obs_space: Space, action_space: Space) -> None:
         self.num_envs, self.obs_space, self.action_space = num_envs, obs_space, action_space
 
     def reset(self, seeds: np.ndarray) -> Any:
-        """Blank observations: none has come yet."""
+        """Return zeros: no observation has arrived yet."""
         return self._blank(len(seeds))
 
     def step(self, actions: Any) -> NoReturn:
-        """Raises ``HostEnvError``: they are not stepped from here."""
+        """Raise ``HostEnvError``: remote simulators step themselves."""
         raise HostEnvError(
-            "simulators of env=remote come over the network and are not stepped from here: train by "
-            "evorl serve agent=... env=remote, and play with what was learned by evorl act run=..."
+            "simulators of env=remote connect over the network and cannot be stepped from here: train with "
+            "evorl serve agent=... env=remote, and run the trained policy with evorl act run=..."
         )
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Blank observations."""
+        """Return zeros."""
         return self._blank(len(mask))
 
     def _blank(self, num_rows: int) -> Any:
@@ -58,7 +57,7 @@ class RemoteSimulators(HostVectorEnv):
 
 
 def is_remote(env: Any) -> bool:
-    """Whether the simulators of a vector environment come over the network."""
+    """Return True if the simulators of a vector environment connect over the network."""
     simulators = getattr(env, "simulators", None)
     return simulators is not None and isinstance(simulators.usual, RemoteSimulators)
 
@@ -70,44 +69,45 @@ def make_remote_simulators(
     action_space: Any = None,
     max_episode_steps: int | None = None,
 ) -> RemoteSimulators:
-    """Rows for simulators with these spaces.
+    """Create placeholder rows for remote simulators with these spaces.
 
     Args:
-        name: ``simulator``: all are alike from here.
+        name: ``simulator``, the only name.
         num_envs: rows of a batch.
-        obs_space: what they show, see ``space_from_config``. An empty one, ``{shape: [0]}``, of a task without
-            observations, is seen as a constant 1.
-        action_space: what they are told.
-        max_episode_steps: refused: a simulator ends its own episodes.
+        obs_space: observation space, see ``space_from_config``. An empty one, ``{shape: [0]}``, of a task without
+            observations, becomes a constant 1.
+        action_space: action space, see ``space_from_config``.
+        max_episode_steps: must be ``None``: a simulator ends its own episodes.
 
     Raises:
-        ValueError: a space is missing or cannot be, or another name; in words.
+        ValueError: a space is missing or invalid, the name is unknown, or ``max_episode_steps`` is set.
     """
     check_names([name], ENV_NAMES, "remote environment")
     if max_episode_steps is not None:
         raise ValueError(
-            "env.max_episode_steps is not for env=remote: a simulator ends its episodes itself, and says truncated."
+            "env.max_episode_steps is not available for env=remote: a simulator ends its episodes itself, and reports "
+            "truncated."
         )
-    seen = space_from_config(obs_space, "env.obs_space")
-    if isinstance(seen, Box) and 0 in seen.shape:
-        seen = Box(1.0, 1.0, (1,))
-    return RemoteSimulators(num_envs, seen, space_from_config(action_space, "env.action_space"))
+    observed = space_from_config(obs_space, "env.obs_space")
+    if isinstance(observed, Box) and 0 in observed.shape:
+        observed = Box(1.0, 1.0, (1,))
+    return RemoteSimulators(num_envs, observed, space_from_config(action_space, "env.action_space"))
 
 
 def space_from_config(config: Any, name: str) -> Space:
     """Return the space that a config describes.
 
-    - ``{n: 3}``: a choice among 0, 1 and 2; ``{n: 3, start: -1}`` among -1, 0 and 1.
-    - ``{n: [2, 3]}``: several choices at once; with ``start``, a number or one for each.
-    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: numbers. An end that is missing, or null in a list of ends, is
-      infinite. ``dtype`` is float32 by default; 64 bits become 32.
-    - ``{a: {...}, b: {...}}``: several of these by name.
+    - ``{n: 3}``: one of 0, 1 and 2; ``{n: 3, start: -1}`` one of -1, 0 and 1.
+    - ``{n: [2, 3]}``: several choices at once; with ``start``, a number or one per choice.
+    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: an array. A bound that is missing, or null in a list of
+      bounds, is infinite. ``dtype`` is float32 by default; 64-bit types become 32-bit ones.
+    - ``{a: {...}, b: {...}}``: a dict of these.
 
     Raises:
-        ValueError: it is missing, or describes no space.
+        ValueError: the config is missing, or does not describe a space.
     """
     if config is None:
-        raise ValueError(f"{name} is missing: it is not known before a simulator connects. Give it, {_EXAMPLES}.")
+        raise ValueError(f"{name} is missing: it must be known before a simulator connects. Set it, {_EXAMPLES}.")
     config = plain(config) if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping) or not config:
         raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
@@ -122,12 +122,14 @@ def space_from_config(config: Any, name: str) -> Space:
         dtype = np.dtype(config.get("dtype", "float32"))
         return Box(low, high, config.get("shape"), JAX_DTYPES.get(dtype.name, dtype))
     except (TypeError, ValueError, OverflowError) as error:
-        reason = str(error)[:_MOST_OF_REASON]  # it may quote numbers of any length
-        raise ValueError(f"{name}={short_repr(dict(config))} is no space: {reason} Give it {_EXAMPLES}.") from error
+        reason = str(error)[:_MAX_REASON].rstrip(".")  # it may quote numbers of any length
+        raise ValueError(
+            f"{name}={short_repr(dict(config))} is not a valid space: {reason}. Set it, {_EXAMPLES}."
+        ) from error
 
 
 def _end(bound: Any, infinite: float) -> Any:
-    """Return a bound, a number or nested lists, with ``infinite`` for null."""
+    """Return a bound, a number or nested lists, with null replaced by ``infinite``."""
     if isinstance(bound, list | tuple):
         return [_end(part, infinite) for part in bound]
     return infinite if bound is None else bound

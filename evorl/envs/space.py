@@ -1,7 +1,7 @@
-"""Spaces: what an observation or an action may be, with exact shape, dtype and bounds.
+"""Spaces of observations and actions, with exact shape, dtype and bounds.
 
 A space is immutable, compared and hashed by value (it may be a static field of a jitted node), and describes one
-environment: batch axes are the caller's. ``sample`` is pure and is vmapped for a batch.
+environment without batch axes. ``sample`` is pure; vmap it for a batch.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from evorl.envs.box_bounds import filled_bound, known_bound, require_int32
 from evorl.envs.space_size import check_size
 from evorl.types import ByValue, PyTreeDict
 
-GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # of observations with goals
-ACTION_MASK = "action_mask"  # the entry of a dict observation that says which of the discrete actions are allowed
+GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
+ACTION_MASK = "action_mask"  # entry of a dict observation: true for the allowed discrete actions
 
 
 class Space(ByValue, abc.ABC):
-    """The set of values an observation or an action may take."""
+    """The set of valid values of an observation or an action."""
 
     @property
     @abc.abstractmethod
     def shape(self) -> Any:
-        """The shape of one element; for containers a container of shapes."""
+        """Shape of one element; for containers a container of shapes."""
 
     @property
     @abc.abstractmethod
     def dtype(self) -> Any:
-        """The numpy dtype of one element; for containers a container of dtypes."""
+        """NumPy dtype of one element; for containers a container of dtypes."""
 
     @property
     @abc.abstractmethod
@@ -42,14 +42,14 @@ class Space(ByValue, abc.ABC):
 
     @abc.abstractmethod
     def sample(self, key: jax.Array) -> Any:
-        """One random element. ``key`` is a scalar key, typed or legacy."""
+        """Return one random element. ``key`` is a scalar key, typed or legacy."""
 
     @abc.abstractmethod
     def contains(self, x: Any) -> jax.Array:
-        """Whether ``x`` is an element: bool, shape = the leading axes ``x`` has beyond those of one element."""
+        """Return bool, true where ``x`` is an element; its shape is that of the leading (batch) axes of ``x``."""
 
     def zeros(self, batch_shape: tuple[int, ...] = ()) -> Any:
-        """Zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""
+        """Return zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""
         return jax.tree.map(lambda s: jnp.zeros((*batch_shape, *s.shape), s.dtype), self.spec)
 
 
@@ -57,20 +57,20 @@ class Box(Space):
     """Arrays within ``[low, high]``, bounds included; a bound may be infinite.
 
     Args:
-        low: lower bound, a number or an array that broadcasts to ``shape``; kept as a NumPy array.
-        high: upper bound, likewise.
-        shape: shape of an element; by default that of the bounds together.
-        dtype: any real dtype; for integers an infinite bound means the end of the dtype's range.
+        low: lower bound, a number or an array that broadcasts to ``shape``; stored as a NumPy array.
+        high: upper bound, in the same form.
+        shape: shape of an element; by default the broadcast shape of the bounds.
+        dtype: any real dtype; for integers an infinite bound means the limit of the dtype.
 
     Raises:
-        ValueError: a lower bound above its upper bound, bounds that do not broadcast to ``shape``, or that are
-            values of a trace; a dtype that is none of real numbers.
+        ValueError: a lower bound exceeds its upper bound, a bound does not broadcast to ``shape`` or is a traced value,
+            or the dtype is not real.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
         self._dtype = np.dtype(dtype)
         if not any(jnp.issubdtype(self._dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-            raise ValueError(f"Box has real numbers, as of float32 or uint8; got dtype {str(dtype)[:40]!r}.")
+            raise ValueError(f"Box needs a real dtype, such as float32 or uint8; got {str(dtype)[:40]!r}.")
         low, high = known_bound(low, "low"), known_bound(high, "high")
         shape = check_size(np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape)))
         self.low = filled_bound(low, shape, self._dtype, "low")
@@ -86,7 +86,7 @@ class Box(Space):
 
     @property
     def dtype(self) -> np.dtype:
-        """Numpy dtype of one element."""
+        """NumPy dtype of one element."""
         return self._dtype
 
     @property
@@ -96,11 +96,11 @@ class Box(Space):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether every bound is finite."""
+        """True if every bound is finite."""
         return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Uniform where both bounds are finite, exponential beyond a single one, standard normal without any."""
+        """Sample uniformly between two finite bounds, exponentially beyond a single one, else standard normal."""
         if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
             return _sample_integers(key, self.low, self.high)
         return self._sample_floats(key).astype(self._dtype)
@@ -121,7 +121,7 @@ class Box(Space):
         return jnp.clip(value, self.low.astype(compute), self.high.astype(compute))
 
     def contains(self, x: Any) -> jax.Array:
-        """By value: integers are welcome in any box, floats in float boxes only. NaN is nowhere."""
+        """Compare by value: any box may contain integers, only float boxes contain floats. NaN is never an element."""
         x = jnp.asarray(x)
         batch_ndim = x.ndim - len(self.shape)
         wrong_kind = np.issubdtype(x.dtype, np.floating) and not np.issubdtype(self._dtype, np.floating)
@@ -173,12 +173,12 @@ class Discrete(Space):
         return jax.ShapeDtypeStruct((), self.dtype)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Uniform."""
+        """Sample uniformly."""
         drawn = jax.random.randint(key, (), 0, self.n, jnp.int32)
         return drawn + self.start if self.start else drawn
 
     def contains(self, x: Any) -> jax.Array:
-        """By value; floats are no elements."""
+        """Compare by value; floats are never elements."""
         x = jnp.asarray(x)
         if not np.issubdtype(x.dtype, np.integer):
             return jnp.zeros(x.shape, jnp.bool_)
@@ -192,33 +192,44 @@ class Discrete(Space):
 
 
 class DictSpace(Space):
-    """A dict of spaces; its elements are ``PyTreeDict`` with the same names. ``space[name]`` is a member."""
+    """A dict of spaces; its elements are ``PyTreeDict`` with the same keys. ``space[name]`` is a member.
+
+    Raises:
+        ValueError: a key is not a string, or is the name of a ``dict`` method such as ``items``.
+    """
 
     def __init__(self, spaces: Mapping[str, Space]) -> None:
+        for name in spaces:
+            if not isinstance(name, str) or hasattr(dict, name):
+                kind = "the name of a method of dict" if isinstance(name, str) else f"of type {type(name).__name__}"
+                raise ValueError(
+                    f"a dict of spaces has an entry {name!r}, {kind}: call it differently, as {str(name) + '_'!r}, in "
+                    "the environment or a wrapper of it."
+                )
         self.spaces = PyTreeDict(sorted(spaces.items()))
 
     @property
     def shape(self) -> PyTreeDict:
-        """Shapes by name."""
+        """Shapes by key."""
         return PyTreeDict({name: space.shape for name, space in self.spaces.items()})
 
     @property
     def dtype(self) -> PyTreeDict:
-        """Dtypes by name."""
+        """Dtypes by key."""
         return PyTreeDict({name: space.dtype for name, space in self.spaces.items()})
 
     @property
     def spec(self) -> PyTreeDict:
-        """Shapes and dtypes by name."""
+        """Shapes and dtypes by key."""
         return PyTreeDict({name: space.spec for name, space in self.spaces.items()})
 
     def sample(self, key: jax.Array) -> PyTreeDict:
-        """An independent sample of every member."""
+        """Sample every member independently."""
         keys = jax.random.split(key, len(self.spaces))
         return PyTreeDict({name: space.sample(keys[i]) for i, (name, space) in enumerate(self.spaces.items())})
 
     def contains(self, x: Any) -> jax.Array:
-        """Same names, and every entry in its space."""
+        """Return true if the keys are equal and every entry is in its space."""
         if not isinstance(x, Mapping) or set(x) != set(self.spaces):
             return jnp.asarray(False)
         return _all_of(space.contains(x[name]) for name, space in self.spaces.items())
@@ -255,12 +266,12 @@ class TupleSpace(Space):
         return tuple(space.spec for space in self.spaces)
 
     def sample(self, key: jax.Array) -> tuple:
-        """An independent sample of every member."""
+        """Sample every member independently."""
         keys = jax.random.split(key, len(self.spaces))
         return tuple(space.sample(keys[i]) for i, space in enumerate(self.spaces))
 
     def contains(self, x: Any) -> jax.Array:
-        """Same length, and every entry in its space."""
+        """Return true if the lengths are equal and every entry is in its space."""
         if not isinstance(x, tuple | list) or len(x) != len(self.spaces):
             return jnp.asarray(False)
         return _all_of(space.contains(item) for space, item in zip(self.spaces, x, strict=True))
@@ -301,7 +312,7 @@ def _all_of(conditions: Any) -> jax.Array:
 
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
-    """Uniform integers in ``[low, high]``, up to 32 bits wide; the span is unsigned so that it cannot overflow."""
+    """Sample integers of up to 32 bits uniformly in ``[low, high]``; the unsigned span cannot overflow."""
     low64, high64 = low.astype(np.int64), high.astype(np.int64)
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)

@@ -1,4 +1,4 @@
-"""Limits the size of spaces: shapes are checked before arrays of them are made."""
+"""Limits the size of spaces: shapes are checked before their arrays are allocated."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MOST_NUMBERS = 2**28  # of one observation or action: 1 GB of float32
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:
     """Return a shape; raise ``ValueError`` for a negative axis, or for more numbers than ``MOST_NUMBERS``."""
     if any(size < 0 for size in shape):
-        raise ValueError(f"a shape has axes of 0 or more, got {list(shape)}.")
+        raise ValueError(f"axes of a shape must be at least 0, got {list(shape)}.")
     if math.prod(shape) > MOST_NUMBERS:
         raise ValueError(
-            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, and at most {MOST_NUMBERS:,} are taken: give "
+            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, more than the limit of {MOST_NUMBERS:,}: use "
             "smaller axes."
         )
     return tuple(shape)

@@ -1,4 +1,4 @@
-"""The one place where wrappers are put together, the same way for every library."""
+"""Applies the standard stack of wrappers, in the same order for every library."""
 
 from __future__ import annotations
 
@@ -23,43 +23,45 @@ from evorl.envs.wrappers.skill import SkillWrapper
 
 
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
-    """A vector env of ``env``, a bare adapter.
+    """Wrap ``env``, a bare adapter, and return a vector env.
 
-    From the inside out: randomised physics, skills, action conversion (where agents do not act in the environment's own
-    space), action repeat, episode clock, channels last, one-hot encoding or flatten, select, frame stack, reward
-    transform, reward clip, sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the
-    environment paid, and ``info.steps`` counts decisions.
+    From inside to outside: physics randomization, skills, action conversion (unless agents act in the environment's own
+    space), action repeat, episode clock, channels last, one-hot encoding or flattening, selection, frame stack, reward
+    transform, reward clip, sparse reward, reward scale, vmap with autoreset. Hence ``info.episode_return`` is the
+    unmodified return of the environment, and ``info.steps`` counts actions.
 
     Args:
         env: a single environment.
         **options: the fields of ``EnvOptions``.
 
     Raises:
-        ValueError: there is no such option, or its value cannot work; or an environment of the user does not keep the
-            contract of ``Env``, in words.
+        ValueError: an option is unknown or its value is invalid; or a user's environment violates the contract of
+            ``Env``.
     """
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)
-    if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # ours are tested
+    if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # evorl's own environments have tests
         load("evorl.envs.env_check:check_env")(env)
     limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
     setter = chosen.goal_setter
-    if setter is not None:  # loaded where it is asked for
+    if setter is not None:  # imported only if used
         setter = load("evorl.envs.goals.setters:make_goal_setter")(setter)
-    if chosen.randomization is not None:  # likewise
+    if chosen.randomization is not None:  # imported only if used
         env = load("evorl.envs.wrappers.randomization:randomized")(env, chosen.randomization)
     if chosen.skills is not None:
         if chosen.observed is not None:
-            raise ValueError("env.observed and env.skills exclude one another: the skill would be selected, too.")
+            raise ValueError(
+                "env.observed and env.skills exclude each other: the selection would also apply to the skill."
+            )
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:
-        raise ValueError(f"env.skill={chosen.skill} chooses one of env.skills, which is not set: give their number.")
+        raise ValueError(f"env.skill={chosen.skill} needs env.skills, the number of skills, which is not set.")
     return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
-    """``env``, a bare adapter, in the wrappers that options ask for; ``limit`` is the clock's, in decisions."""
+    """Apply the wrappers that options request to ``env``, a bare adapter; ``limit`` is the time limit in actions."""
     if action_conversion(env.action_space) is not None:
         env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:

@@ -1,4 +1,4 @@
-"""Environments of the user: made by a function that a config names."""
+"""User-defined environments, created by a function that the config names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from evorl.envs.wrappers.wrapper import Wrapper
 
 
 class UserEnv(Wrapper):
-    """An environment that a function made; equal to every other one of the same function and options.
+    """An environment created by a user's function; equal to any other one with the same function and options.
 
     Args:
         env: the environment.
-        spec: what it was made of, hashable.
+        spec: function name and options, hashable.
     """
 
     def __init__(self, env: Env, spec: Any) -> None:
@@ -38,17 +38,18 @@ class UserEnv(Wrapper):
 
 
 def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
-    """A vector env of the environment that ``factory`` makes.
+    """Create a vector env of the environment that ``factory`` returns.
 
     Args:
-        factory: ``"package.module:function"``. The function returns one ``Env``, without a clock; or one
-            ``gymnasium.Env``. Or it has an argument ``num_envs`` and returns a ``HostVectorEnv`` of so many rows.
-        **options: the fields of ``EnvOptions``; every other one goes to the function, but ``host`` of those that are
-            no ``Env``.
+        factory: ``"package.module:function"``. The function returns one ``Env`` without a clock, or one
+            ``gymnasium.Env``; or it has an argument ``num_envs`` and returns a ``HostVectorEnv`` with this number of
+            rows.
+        **options: the fields of ``EnvOptions``; all others are passed to the function, except ``host``, an option of
+            environments that are not an ``Env``.
 
     Raises:
-        ValueError: there is no such module or function, it has no such option, or what it returns is none of these or
-            does not keep its contract; in words.
+        ValueError: the module, function or option does not exist, or the result has another type or violates its
+            contract.
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
@@ -63,10 +64,10 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
 
 
 def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
-    """Whether what it makes is a ``gymnasium.Env``, which is only known when it has made one."""
+    """Return True if the function returns a ``gymnasium.Env``, which is only known by calling it."""
     _, arguments = split_options({name: value for name, value in options.items() if name != "host"})
     if set(arguments) - parameter_names(function):
-        return False  # refused in words further on
+        return False  # the caller raises the error
     made = made_by(function, arguments)
     if isinstance(made, Env) or not hasattr(made, "observation_space"):
         return False
@@ -86,8 +87,8 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
     env = made_by(function, from_hashable(arguments))
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
-            f"env.factory={factory} must return a single evorl.envs.Env, got {type(env).__name__}: wrappers for the "
-            "clock and for several environments are put around it."
+            f"env.factory={factory} must return a single evorl.envs.Env, got {type(env).__name__}: evorl adds the "
+            "wrappers for the clock and for several environments."
         )
     check_env(env)
     return UserEnv(env, (factory, arguments))
@@ -102,19 +103,19 @@ def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """What the function returns.
+    """Return the result of the function.
 
     Raises:
-        EnvContractError: it makes a class of which a part is missing, in words.
+        EnvContractError: the function instantiates a class that lacks abstract methods; the message names them.
     """
     try:
         return _called(function, arguments)
     except TypeError as error:
-        lacking = re.search(r"Can't instantiate abstract class (\w+) .*abstract methods? (.*)$", str(error))
-        if lacking is None:
+        missing = re.search(r"Can't instantiate abstract class (\w+) .*abstract methods? (.*)$", str(error))
+        if missing is None:
             raise
-        names = lacking[2].replace("'", "").replace(", ", " and ")
+        names = missing[2].replace("'", "").replace(", ", " and ")
         raise EnvContractError(
-            f"{lacking[1]} has no {names}: an environment is a class with the methods reset and step, and with "
-            "obs_space and action_space as class attributes or properties."
+            f"{missing[1]} has no {names}: an environment class needs the methods reset and step, and obs_space and "
+            "action_space as class attributes or properties."
         ) from error

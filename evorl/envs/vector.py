@@ -1,14 +1,14 @@
-"""Vector environments: B environments stepped together, with four answers to the end of an episode.
+"""Vector environments: B environments stepped together, with four autoreset modes.
 
-The engine is one. It rests on this: the start of episode n of environment i is ``env.reset(fold_in(key_i, n))``, a pure
-function of (key_i, n), so it does not matter when, or together with which other environments, it is computed. Every
-environment carries one start, computed in advance; an episode that ends takes it. When some environment needs a
-second one, the starts of all are renewed at once. So episodes start from fresh resets, and the batch of resets is
-computed about once per episode, not once per step.
+All modes share one engine. The start of episode n of environment i is ``env.reset(fold_in(key_i, n))``, a pure function
+of (key_i, n): the result does not depend on when, or with which other environments, it is computed. Every
+environment carries one precomputed start, which the next episode consumes. When some environment needs a start and has
+no fresh one, the starts of all environments are recomputed in one batch. Episodes therefore start from fresh resets,
+while the batch of resets runs about once per episode, not once per step.
 
-The rows of a step know nothing of one another, nor how many they are: any block of rows may be stepped alone. Where
-several agents act in one copy of an environment, its rows are agent by agent those of a copy, and it is any block of
-copies: they start and end together, from the key of the copy's first row.
+The rows of a step are independent of one another and of their number: any block of rows may be stepped alone. With
+several agents per copy, the agents of a copy are consecutive rows. They start and end together, use the key of the
+copy's first row, and the smallest independent block is one copy.
 """
 
 from __future__ import annotations
@@ -32,44 +32,45 @@ _fold_rows = jax.vmap(jax.random.fold_in)
 
 
 class VectorEnv(EnvAround):
-    """B copies of one environment; spaces are those of one. Use one of the subclasses, one per ``AutoresetMode``.
+    """B copies of one environment, with the spaces of a single copy; one subclass per ``AutoresetMode``.
 
     Args:
         env: a single environment.
-        num_envs: B. On a device mesh, over all devices.
-        goal_setter: who chooses the goals of an environment with goals, a ``GoalSetter``; ``None`` for the environment.
+        num_envs: B. On a device mesh, the total over all devices.
+        goal_setter: a ``GoalSetter`` that chooses the goals; ``None`` keeps the goals of the environment.
 
     Raises:
-        TypeError: ``env`` is a vector env already, or never leaves its first episode where others are to follow.
-        ValueError: ``num_envs`` is not positive, or no multiple of the agents of a copy; or there are no goals to set.
+        TypeError: ``env`` is already a vector env, or never leaves its first episode although new ones should follow.
+        ValueError: ``num_envs`` is not positive or not a multiple of the agents per copy; or the environment has no
+            goals to set.
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
-    # Its library and name, as ``create_env`` knows them.
+    # Library and name, as in ``create_env``.
     title: str | None = None
-    # Whether its environments are simulators on the host, whose states mean something in one process and to one device.
+    # True for simulators on the host, whose states are valid only in one process and for one device.
     steps_on_host: ClassVar[bool] = False
 
     def __init__(self, env: Env, num_envs: int, goal_setter: Any = None) -> None:
         if not isinstance(env, Env) or isinstance(env, VectorEnv):
-            raise TypeError(f"{type(self).__name__} takes a single evorl Env, got {type(env).__name__}.")
+            raise TypeError(f"{type(self).__name__} needs a single evorl Env, got {type(env).__name__}.")
         if getattr(env, "is_outermost", False) and self.autoreset_mode is not AutoresetMode.DISABLED:
             raise TypeError(
-                f"{type(self).__name__} starts new episodes, and {type(env).__name__} would freeze them all: leave it "
-                "out, or take VmapWrapper for one episode each."
+                f"{type(self).__name__} starts new episodes, but {type(env).__name__} would freeze them all: remove "
+                f"{type(env).__name__}, or use VmapWrapper for one episode per environment."
             )
         self.env = env
         self.num_envs = positive(num_envs, "num_envs")
         self._num_agents = env.num_agents
         if self.num_envs % self._num_agents:
             raise ValueError(
-                f"{env.unwrapped} has {self._num_agents} agents, which are rows: take a multiple of {self._num_agents} "
-                f"environments, not {num_envs}."
+                f"{env.unwrapped} has {self._num_agents} agents, each of which is a row of the batch: num_envs must be "
+                f"a multiple of {self._num_agents}, got {num_envs}."
             )
         alone = self._num_agents == 1
         self._over_rows = jax.vmap if alone else functools.partial(over_agents, num_agents=self._num_agents)
         if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
-            raise ValueError("env.goal_setter does not know steps that only reset: take another autoreset_mode.")
+            raise ValueError("env.goal_setter does not support autoreset_mode=envpool: use another autoreset_mode.")
         self.goal_setter = goal_setter
         self._goals: Any = None
         if goal_setter is not None:
@@ -81,11 +82,11 @@ class VectorEnv(EnvAround):
 
     @compiled
     def reset(self, key: Key) -> EnvState:
-        """The starts of B episodes.
+        """Return the first states of B episodes.
 
         Args:
-            key: a scalar key, from which every environment folds its own by its number (on a mesh its global number);
-                or keys ``[B]``, one per environment, used as they are.
+            key: a scalar key, from which each environment folds its own by its index (on a mesh its global index); or
+                keys ``[B]``, one per environment, used unchanged.
         """
         key = as_typed_key(key)
         if key.ndim == 0:
@@ -97,33 +98,33 @@ class VectorEnv(EnvAround):
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
+        """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes."""
         self._check_action(env_state, action)
         stepped = self._over_rows(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
         return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
 
     def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
-        """The state after a step, of which the setter of goals says what it counts and what is next asked for."""
-        starts_anew = self.autoreset_mode is not AutoresetMode.DISABLED
-        is_running = jnp.ones_like(env_state.done) if starts_anew else ~env_state.done
+        """Return the state after a step in which the goal setter has replaced the reward and chosen the next goals."""
+        restarts = self.autoreset_mode is not AutoresetMode.DISABLED
+        is_running = jnp.ones_like(env_state.done) if restarts else ~env_state.done
         stepped, step, remembered = self._goals.steer(env_state, action, stepped, is_running)
-        starts = stepped.done if starts_anew else jnp.zeros_like(stepped.done)
+        starts = stepped.done if restarts else jnp.zeros_like(stepped.done)
         return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
 
     def close(self) -> None:
-        """Give back what the environments hold. JAX environments hold nothing."""
+        """Release the resources of the environments. JAX environments hold none."""
 
     def show_physics(self) -> None:
-        """Let states hold what ``physics`` tells, as those of JAX environments do anyway."""
+        """Include the output of ``physics`` in states; JAX environments always do."""
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay.
+        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others.
 
-        Where several agents act in one copy, one whose mask holds has its copy start anew.
+        With several agents per copy, a copy restarts if the mask of any of its agents is true.
 
         Raises:
-            ValueError: ``mask`` is not one bool for each environment.
+            ValueError: ``mask`` is not one bool per environment.
         """
         keys, mask = self._restart_keys(env_state, mask, key)
         fresh = self._start(keys, env_state._internal.env_id)
@@ -136,14 +137,14 @@ class VectorEnv(EnvAround):
     def _check_action(self, env_state: EnvState, action: Action) -> None:
         shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]
         if [x.shape for x in jax.tree.leaves(action)] != shapes:
-            raise ValueError(f"step takes actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
+            raise ValueError(f"step expects actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
 
     def _restart_keys(self, env_state: EnvState, mask: Any, key: Key) -> tuple[jax.Array, jax.Array]:
-        """The keys ``[B]`` of a partial reset, and its mask as an array. Raises ``ValueError`` for another mask."""
+        """Return keys ``[B]`` and mask of a partial reset, as arrays. Raises ``ValueError`` for an invalid mask."""
         env_id, mask = env_state._internal.env_id, jnp.asarray(mask)
         if mask.shape != env_id.shape or mask.dtype != jnp.bool_:
             raise ValueError(
-                f"partial_reset takes a mask bool{list(env_id.shape)}, true where an environment starts anew; got "
+                f"partial_reset expects a mask bool{list(env_id.shape)}, true where an environment restarts; got "
                 f"{mask.dtype}{list(mask.shape)}."
             )
         if self._num_agents > 1:
@@ -151,7 +152,7 @@ class VectorEnv(EnvAround):
         return jax.vmap(jax.random.fold_in, (None, 0))(as_typed_key(key), env_id), mask
 
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
-        """Episode 0 of every environment. ``keys`` and ``env_id`` are ``[B]``."""
+        """Return the start of episode 0 of every environment. ``keys`` and ``env_id`` are ``[B]``."""
         episode = jnp.zeros_like(env_id)
         inner = self._episode_start(keys, episode)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal)
@@ -161,24 +162,24 @@ class VectorEnv(EnvAround):
         return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
     def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-        """``_internal`` with what the mode needs to know of the first start: by default nothing."""
+        """Return ``internal`` with the parts of the first start that the mode needs later; by default unchanged."""
         del start
         return internal
 
     @abc.abstractmethod
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
-        """The state after a step from ``env_state``, whose raw outcome is ``stepped``."""
+        """Return the state after a step from ``env_state``, whose raw outcome is ``stepped``."""
 
     def _with_new_episodes(
         self, internal: PyTreeDict, stepped: EnvState, starts_now: jax.Array, next_start: PyTreeDict
     ) -> tuple[EnvState, PyTreeDict]:
-        """``stepped`` with the next episode started where ``starts_now`` ``[B]``, and what to remember of it."""
+        """Start the next episode where ``starts_now`` ``[B]`` is true; return the state and its new ``_internal``."""
         start = tree_where(starts_now, next_start, _start_of(stepped))
         internal = internal.replace(episode=internal.episode + starts_now, inner=start.inner)
         return stepped.replace(env_state=start.env_state, obs=start.obs), internal
 
     def _renew_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> PyTreeDict:
-        """``internal`` with a fresh ``next_start`` for every environment that needs one now."""
+        """Return ``internal`` with a fresh ``next_start`` for every environment that needs one now."""
         args = (starts_now, internal.next_start, internal.next_is_fresh, internal.key, internal.episode + 1)
         next_start, is_fresh = joined_under_vmap(self._renew_all_if_one_needs_it)(*jax.lax.stop_gradient(args))
         return internal.replace(next_start=next_start, next_is_fresh=is_fresh & ~starts_now)
@@ -192,8 +193,8 @@ class VectorEnv(EnvAround):
         def renew(carry: tuple) -> tuple:
             return _start_of(self._episode_start(keys, carry[2])), jnp.ones_like(carry[1]), carry[2] + 1
 
-        # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches. Each turn
-        # changes ``number``, or the compiler would move the reset out of the loop and run it at every step.
+        # A loop of at most one iteration replaces a ``cond``, which under vmap would run both branches. Each iteration
+        # changes ``number``; otherwise the compiler would hoist the reset out of the loop and run it at every step.
         return jax.lax.while_loop(is_missing, renew, (next_start, is_fresh, number))[:2]
 
 
@@ -209,7 +210,7 @@ class VmapWrapper(VectorEnv):
 
 
 class VmapAutoResetWrapper(VectorEnv):
-    """``AutoresetMode.NORMAL``: the step that ends an episode starts the next, from its own fresh random reset."""
+    """``AutoresetMode.NORMAL``: the step that ends an episode starts the next one, from a fresh random reset."""
 
     autoreset_mode = AutoresetMode.NORMAL
 
@@ -223,9 +224,9 @@ class VmapAutoResetWrapper(VectorEnv):
 
 
 class FastVmapAutoResetWrapper(VectorEnv):
-    """``AutoresetMode.FAST``: every episode of an environment starts from its first state.
+    """``AutoresetMode.FAST``: every episode of an environment starts from its first start state.
 
-    Random numbers of the steps still differ: keys in the state are folded with the number of the episode.
+    Random numbers of the steps still differ: keys in the state are folded with the episode number.
     """
 
     autoreset_mode = AutoresetMode.FAST
@@ -243,8 +244,8 @@ class FastVmapAutoResetWrapper(VectorEnv):
 class EnvPoolVmapAutoResetWrapper(VectorEnv):
     """``AutoresetMode.ENVPOOL``: the step after the end starts the next episode.
 
-    That step ignores its action, pays 0, is not ``done``, has ``info.is_reset_step`` set, and is no transition of the
-    environment: leave it out of what is learned from.
+    That step ignores its action, has reward 0, is not ``done``, and has ``info.is_reset_step`` set. It is not a
+    transition of the environment: exclude it from training data.
     """
 
     autoreset_mode = AutoresetMode.ENVPOOL
@@ -269,13 +270,13 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """The state of a vector env around ``inner``, ``[B, ...]``, with the entries of ``info`` that it alone has."""
+    """Return the state of a vector env around ``inner``, ``[B, ...]``, with its additional ``info`` entries."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 
 
 def env_title(env: VectorEnv) -> str:
-    """Return the title of an environment for messages, or the name of its class where it has no title."""
+    """Return the title of an environment for messages, or the name of its class if it has no title."""
     return getattr(env, "title", None) or type(env.unwrapped).__name__
 
 
@@ -284,12 +285,12 @@ def _start_of(state: EnvState) -> PyTreeDict:
 
 
 def _with_stale_start(internal: PyTreeDict, start: EnvState) -> PyTreeDict:
-    # Not fresh: whoever ends an episode first has the starts computed.
+    # Not fresh: the first environment to end an episode triggers the computation of the starts.
     return internal | {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
 
 
 def _fold_keys(x: jax.Array, episode: jax.Array) -> jax.Array:
-    """Keys ``[B]`` (typed, or legacy ``uint32[B, 2]``) folded with ``episode`` ``[B]``; other leaves as they are."""
+    """Fold keys ``[B]`` (typed, or legacy ``uint32[B, 2]``) with ``episode`` ``[B]``; return other leaves unchanged."""
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) and x.ndim == 1:
         return _fold_rows(x, episode)
     if x.dtype == jnp.uint32 and x.shape[1:] == (2,):

@@ -1,4 +1,4 @@
-"""What the wrappers of an environment do to observations and actions, without the environment."""
+"""Applies an environment's wrappers to observations and actions without stepping the environment."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
 
 
 class FrameMemory(PyTreeData):
-    """What frame stacking remembers of an episode; where one starts it is zeros.
+    """Frames of an episode that frame stacking remembers; all zeros at the start.
 
     Attributes:
-        started: whether there was an observation before.
-        earlier_frames: all frames of the last stack but the oldest.
+        started: true if an observation has been seen.
+        earlier_frames: all frames of the last stack except the oldest.
     """
 
     started: jax.Array
@@ -50,7 +50,7 @@ class FrameMemory(PyTreeData):
 
 
 class WrappedRow:
-    """The wrappers around one environment of ``env`` around nothing, see ``HostRow``.
+    """The wrappers of one environment of ``env``, applied to a ``HostRow`` in place of the environment.
 
     Only wrappers that change observations or actions are used: action conversion, encoding, flatten, select and frame
     stack.
@@ -59,10 +59,10 @@ class WrappedRow:
         env: a vector environment.
 
     Attributes:
-        inner: the environment itself, inside of all wrappers.
-        obs_space: what it observes.
-        action_space: how it is acted on: its own range.
-        action_repeat: how often the environment is stepped with each action.
+        inner: the environment inside of all wrappers.
+        obs_space: its observation space.
+        action_space: its action space, in its original range.
+        action_repeat: number of environment steps per action.
     """
 
     def __init__(self, env: VectorEnv) -> None:
@@ -81,14 +81,14 @@ class WrappedRow:
         self._has_frames = any(isinstance(layer, FrameStackWrapper) for layer in layers)
 
     def initial_memory(self) -> FrameMemory | None:
-        """The memory with which an episode starts: zeros; ``None`` where nothing is remembered."""
+        """Return the memory at the start of an episode, all zeros; ``None`` without frame stacking."""
         if not self._has_frames:
             return None
         frames = self._wrapped.reset(self.obs_space.zeros())._internal.earlier_frames
         return FrameMemory(started=jnp.asarray(False), earlier_frames=jax.tree.map(jnp.zeros_like, frames))
 
     def seen(self, obs: Observation, memory: FrameMemory | None) -> tuple[Observation, FrameMemory | None]:
-        """What an agent sees of an observation of the environment, and the memory after it."""
+        """Return the agent's view of an observation of the environment, and the updated memory."""
         start = self._wrapped.reset(obs)
         if memory is None:
             return start.obs, None
@@ -100,21 +100,21 @@ class WrappedRow:
 
     @property
     def changes_observations(self) -> bool:
-        """Return whether the wrappers change the environment's observations."""
+        """True if the wrappers change the environment's observations."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
 
     def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:
-        """Return what an agent sees of recorded steps, and of their successors.
+        """Return the agent's view of recorded steps, and of their successors.
 
         Args:
             obs: observations of the environment, step after step, leaves ``[N, ...]``.
-            next_obs: their successors, likewise.
-            starts: bool ``[N]``, the steps that are the first of an episode.
+            next_obs: the successor observations, in the same form.
+            starts: bool ``[N]``, true for the first step of an episode.
         """
         return _seen_steps(self, obs, next_obs, jnp.asarray(starts))
 
     def done(self, action: Action, obs: Observation) -> Any:
-        """The action as it reaches the environment, in its own range; ``obs`` is any of its observations."""
+        """Convert an agent's action to the environment's original range; ``obs`` is any of its observations."""
         start = self._wrapped.reset(obs)
         reached = self._wrapped.step(start.replace(env_state=self._row.blank_answer().replace(obs=obs)), action)
         spec = self.action_space.spec
@@ -136,7 +136,7 @@ def _seen_steps(row: WrappedRow, obs: Observation, next_obs: Observation, starts
 
 
 def _around(layer: Any, env: Env) -> Any:
-    """``layer`` around another environment with the same spaces."""
+    """Return a copy of ``layer`` that wraps another environment with the same spaces."""
     moved = copy.copy(layer)
     moved.env = env
     vars(moved).pop("_hash", None)

@@ -1,7 +1,7 @@
-"""The MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. The package is imported when one is made.
+"""Adapter of the MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. The package is imported on first use.
 
-Cells are seen one-hot: ``[V, V, 25]``, of which 13 stand for tiles and 12 for colours. In the library they are numbers
-of tiles and colours, which networks without an embedding would read as sizes.
+Cells are one-hot encoded: ``[V, V, 25]`` with 13 tiles and 12 colours. The library observes indices of tiles and
+colours, which a network without an embedding would treat as magnitudes.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ ENV_NAMES = (
 
 
 class XMiniGridAdapter(Env):
-    """An environment of XLand-MiniGrid as an ``Env``, without any autoreset.
+    """An environment of XLand-MiniGrid as an ``Env``, without autoreset.
 
-    The agent sees a square of cells in front of it. A goal that is reached in the last step of the time limit is a
+    The agent sees the square of cells ahead. Reaching the goal in the last step of the time limit is a
     termination.
 
     Args:
         grid_env: an instance of the library's ``Environment``, not wrapped.
-        params: its parameters; ``max_steps`` is its time limit, and stands in its rewards.
-        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
-            same ``grid_env`` and ``params``.
+        params: its parameters; ``max_steps`` is its time limit, on which its rewards depend.
+        spec: hashable description of its origin; adapters with equal ``spec`` are equal. Without it, adapters are equal
+            only if they share the same ``grid_env`` and ``params`` objects.
     """
 
     def __init__(self, grid_env: Any, params: Any, spec: Any = None) -> None:
@@ -74,7 +74,7 @@ class XMiniGridAdapter(Env):
         self._obs_space = Box(False, True, (width, height, self._num_tiles + self._num_colors), jnp.bool_)
         start = jax.eval_shape(lambda: grid_env.reset(params, jax.random.key(0)))
         step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
-        # After a step some numbers have other dtypes than after a reset.
+        # Some leaves have other dtypes after a step than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, step)
 
     @property
@@ -94,12 +94,10 @@ class XMiniGridAdapter(Env):
 
     @compiled
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return self._env_state(self.grid_env.reset(self.params, as_typed_key(key)))
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self._env_state(self.grid_env.step(self.params, env_state.env_state, action))
 
     def _env_state(self, timestep: Any) -> EnvState:
@@ -108,12 +106,12 @@ class XMiniGridAdapter(Env):
         termination = done & (timestep.discount == 0.0)
         info = PyTreeDict(termination=termination, truncation=done & ~termination, metrics=PyTreeDict())
         tiles, colors = timestep.observation[..., 0], timestep.observation[..., 1]
-        # Colours are numbered behind the tiles, so that the two never meet.
+        # Colour indices follow the tile indices, so that the two never overlap.
         kinds = jnp.arange(self._num_tiles + self._num_colors)
-        seen = (tiles[..., None] == kinds) | (colors[..., None] + self._num_tiles == kinds)
-        # The next step reads the state alone: what was seen is not carried along twice.
+        one_hot = (tiles[..., None] == kinds) | (colors[..., None] + self._num_tiles == kinds)
+        # The next step reads only the state: do not store the observation twice.
         timestep = timestep.replace(observation=())
-        return EnvState(timestep, seen, jnp.asarray(timestep.reward, jnp.float32), done, info)
+        return EnvState(timestep, one_hot, jnp.asarray(timestep.reward, jnp.float32), done, info)
 
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else (id(self.grid_env), id(self.params))
@@ -123,11 +121,11 @@ class XMiniGridAdapter(Env):
 
 
 def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
-    """A vector env of XLand-MiniGrid.
+    """Create a vector env of XLand-MiniGrid.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``; every other one is a parameter of the environment (``view_size`` ...).
+        **options: the fields of ``EnvOptions``; all others are parameters of the environment (``view_size`` ...).
 
     Raises:
         ValueError: unknown environment or option, or a value out of range.
@@ -135,7 +133,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
     """
     shared, arguments = split_options(options)
     limit = shared.pop("max_episode_steps", None)
-    if limit is not None:  # the environment's clock, which its rewards look at
+    if limit is not None:  # sets the environment's own clock, on which its rewards depend
         arguments["max_steps"] = positive(limit, "max_episode_steps")
     return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
@@ -144,8 +142,8 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
 def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
     if env_name.startswith("XLand-"):
         raise ValueError(
-            f"xminigrid {env_name} is not available here: its tasks are sets of rules, which are downloaded. "
-            f"There are: {', '.join(ENV_NAMES)}."
+            f"xminigrid {env_name} is not available here: its tasks are sets of rules, which must be downloaded. "
+            f"Available: {', '.join(ENV_NAMES)}."
         )
     if env_name not in ENV_NAMES:
         raise ValueError(no_such("environment of XLand-MiniGrid", env_name, ENV_NAMES))
@@ -159,15 +157,15 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
 
 @functools.cache
 def _xminigrid() -> Any:
-    """The package."""
+    """Import and return the package."""
     with missing_in_words("environments of XLand-MiniGrid", "xminigrid"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+        warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import xminigrid
     return xminigrid
 
 
 def _num_kinds() -> tuple[int, int]:
-    """How many tiles and colours there are."""
+    """Return the numbers of tiles and of colours."""
     from xminigrid.core import constants
 
     return constants.NUM_TILES, constants.NUM_COLORS

@@ -1,4 +1,4 @@
-"""Complete episodes, played side by side until all have ended: the one loop under every evaluation."""
+"""Complete episodes, run in parallel until all have ended: the loop that all evaluations share."""
 
 from __future__ import annotations
 
@@ -17,45 +17,50 @@ from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
 from evorl.rollout import ActionFn, env_step, with_recurrent_state
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Observation, PyTreeData, PyTreeDict
+from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
-_STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # loaded where episodes are kept
+NO_FAULT = 2**31 - 1  # value of the step without a fault
+_OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
+_STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # imported only if steps are recorded
 
 
 def longest_episode(env: VectorEnv) -> int:
-    """Return the most steps that an episode can have.
+    """Return the maximal number of steps of an episode.
 
     Raises:
-        ValueError: the environment has no time limit, so an evaluation would truncate episodes that training does not.
+        ValueError: the environment has no time limit, so evaluation would truncate episodes that training does not.
     """
     if env.max_episode_steps is None:
         raise ValueError(
-            f"episodes of {env_title(env)} have no time limit, so an evaluation might never end: set one in steps, as "
-            f"in env.max_episode_steps={DEFAULT_MAX_EPISODE_STEPS}."
+            f"episodes of {env_title(env)} have no time limit, so an evaluation might never end: set one in steps, for "
+            f"example env.max_episode_steps={DEFAULT_MAX_EPISODE_STEPS}."
         )
     return env.max_episode_steps
 
 
 def most_steps(env: VectorEnv) -> int:
-    """Return the time limit of an environment, or ``DEFAULT_MAX_EPISODE_STEPS`` without one."""
+    """Return the time limit of an environment, or ``DEFAULT_MAX_EPISODE_STEPS`` if it has no limit."""
     return env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
 
 
 class EpisodeOutcomes(PyTreeData):
-    """What came of B episodes.
+    """Outcomes of B episodes.
 
     Attributes:
         returns: float32 ``[B]``.
-        lengths: in steps, int32 ``[B]``.
+        lengths: number of steps, int32 ``[B]``.
         totals: sums over the episode of the named entries of ``info``, ``[B, ...]`` each.
-        last: their values at the episode's last step.
-        first: their values before its first.
-        observed: statistics ``[B]`` of the observations the agent acted on; ``None`` unless wanted.
-        transitions: every step, ``[B, T, ...]``, as a rollout gives them; past ``lengths`` they mean nothing, and an
-            episode that was cut is ``done`` at its last step. ``None`` unless wanted.
-        steps: an ``EpisodeSteps`` of the first so many of them; ``None`` unless wanted.
+        last: values of these entries at the last step.
+        first: values of these entries before the first step.
+        observed: statistics ``[B]`` of the observations on which the agent acted; ``None`` unless requested.
+        transitions: every step, ``[B, T, ...]``, as returned by a rollout. Entries past ``lengths`` are undefined; a
+            truncated episode is ``done`` at its last step. ``None`` unless recorded.
+        steps: an ``EpisodeSteps`` of the first n episodes; ``None`` unless recorded.
+        faults: first step, from 0, at which the environment returned non-finite values after finite actions only
+            (``NO_FAULT`` without one), and 0 for rewards, 1 for observations; int32 ``[B, 2]``. ``None`` unless
+            requested.
     """
 
     returns: jax.Array
@@ -66,10 +71,14 @@ class EpisodeOutcomes(PyTreeData):
     transitions: SampleBatch | None = None
     first: PyTreeDict | None = None
     steps: Any = None
+    faults: jax.Array | None = None
 
-    def with_step(self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation) -> Self:
-        """With one more step of the episodes that are alive, bool ``[B]``; every other argument is ``[B, ...]``."""
+    def with_step(
+        self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation, actions: Action
+    ) -> Self:
+        """Add one step to the episodes that are alive, bool ``[B]``; all other arguments are ``[B, ...]``."""
         return self.replace(
+            faults=None if self.faults is None else self._faults_after(alive, rewards, obs, actions),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
             lengths=self.lengths + alive,
             totals=jax.tree.map(lambda total, x: total + tree_where(alive, x, 0.0), self.totals, fields),
@@ -77,12 +86,21 @@ class EpisodeOutcomes(PyTreeData):
             observed=None if self.observed is None else jax.vmap(add_row)(self.observed, obs, alive),
         )
 
+    def _faults_after(self, alive: jax.Array, rewards: jax.Array, obs: Observation, actions: Action) -> jax.Array:
+        assert self.faults is not None, "asked for where there are faults"
+        step, kind = self.faults[:, 0], self.faults[:, 1]
+        seen_bad, acted_well, paid_bad = ~finite_rows(obs), finite_rows(actions), ~jnp.isfinite(rewards)
+        is_fault = alive & (step == NO_FAULT) & (seen_bad | (acted_well & paid_bad))
+        blames_policy = alive & (step == NO_FAULT) & ~is_fault & ~acted_well
+        step = jnp.where(is_fault, self.lengths, jnp.where(blames_policy, _OF_POLICY, step))
+        return jnp.stack([step, jnp.where(is_fault, seen_bad, kind)], axis=1)
+
 
 class _Progress(PyTreeData):
     env_state: EnvState
     outcomes: EpisodeOutcomes
     recorded: Packed[SampleBatch] | None  # [T, B, features]
-    kept: Any  # a StepRecord
+    step_record: Any  # a StepRecord
     ended: jax.Array  # [B]
     step: jax.Array
 
@@ -99,25 +117,27 @@ def play_episodes(
     observe: bool = False,
     record: Sequence[str] | None = None,
     num_kept: int = 0,
+    watch: bool = False,
 ) -> EpisodeOutcomes:
-    """Play one episode in each row until all wanted ones have ended, or ``max_episode_steps``.
+    """Play one episode per environment, until all requested episodes have ended or ``max_episode_steps`` is reached.
 
     Args:
-        env: a vector environment in any autoreset mode; an episode is the first one after a reset.
+        env: vectorised environment in any autoreset mode; only the first episode after a reset counts.
         action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``.
-        agent_state: of the agent.
-        keys: each episode's key of its reset ``[B]`` and of its actions ``[B]``.
-        wanted: bool ``[B]``; the others are not waited for, and their outcomes stay 0.
-        max_episode_steps: an episode still running then is counted as it stands.
-        discount: the weight of the reward at step t is ``discount ** t``.
-        env_fields: entries of ``info`` to add up, see ``info_entries``.
-        observe: whether to keep statistics of observations too.
-        record: the entries of ``info`` to keep with recorded transitions, under ``extras.env_extras``; ``None`` records
-            none.
-        num_kept: of the first so many every step is given as ``steps``.
+        agent_state: state of the agent.
+        keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
+        wanted: bool ``[B]``; environments for which it is false are not waited for, and their outcomes remain 0.
+        max_episode_steps: episodes are truncated after this many steps.
+        discount: the reward at step t is weighted by ``discount ** t``.
+        env_fields: entries of ``info`` to sum, see ``info_entries``.
+        observe: also compute statistics of the observations.
+        record: entries of ``info`` to store with recorded transitions, under ``extras.env_extras``; ``None`` disables
+            recording.
+        num_kept: number of episodes, the first ones, whose steps are returned as ``steps``.
+        watch: also look for ``faults`` of environments.
 
     Raises:
-        ValueError: ``info`` has no such entry; in words.
+        ValueError: ``info`` has no such entry.
     """
     reset_keys, action_keys = keys
     env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
@@ -136,38 +156,43 @@ def play_episodes(
         env_state, transition = one_step(progress.env_state, progress.step)
         rewards = jnp.asarray(discount, jnp.float32) ** progress.step * transition.rewards
         fields = info_entries(env_state.info, env_fields)
-        outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs)
+        outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs, transition.actions)
         recorded = progress.recorded
         if recorded is not None:
             row = pack(transition)
             recorded = jax.tree.map(lambda rows, row: rows.at[progress.step].set(row), recorded, row)
-        kept = progress.kept and progress.kept.with_step(env, progress.step, transition, env_state)
+        step_record = progress.step_record and progress.step_record.with_step(env, progress.step, transition, env_state)
         ended, step = progress.ended | transition.dones, progress.step + 1
-        return _Progress(env_state=env_state, outcomes=outcomes, recorded=recorded, kept=kept, ended=ended, step=step)
+        return _Progress(
+            env_state=env_state, outcomes=outcomes, recorded=recorded, step_record=step_record, ended=ended, step=step
+        )
 
     progress = _Progress(
         env_state=env_state,
-        outcomes=_no_outcomes(env_state, env_fields, observe),
-        recorded=None if record is None else _room(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
-        kept=load(_STEP_RECORD)(env, env_state, num_kept, max_episode_steps) if num_kept else None,
+        outcomes=_no_outcomes(env_state, env_fields, observe, watch),
+        recorded=None if record is None else _zeros_for(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
+        step_record=load(_STEP_RECORD)(env, env_state, num_kept, max_episode_steps) if num_kept else None,
         ended=~wanted,
         step=jnp.zeros((), jnp.int32),
     )
     first = jax.tree.map(lambda x: tree_where(wanted, x, 0.0), info_entries(env_state.info, env_fields))
-    return _told(jax.lax.while_loop(running, advance, progress), first)
+    return _outcomes_of(jax.lax.while_loop(running, advance, progress), first)
 
 
-def _told(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
-    """What came of episodes that have been played, with what was recorded of them."""
-    outcomes = progress.outcomes.replace(first=first, steps=progress.kept and progress.kept.by_episode())
+def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
+    """Return the outcomes of the played episodes, including recorded data."""
+    outcomes = progress.outcomes.replace(first=first, steps=progress.step_record and progress.step_record.by_episode())
+    if outcomes.faults is not None:
+        faults = jnp.where(outcomes.faults == _OF_POLICY, NO_FAULT, outcomes.faults)
+        outcomes = outcomes.replace(faults=faults)
     if progress.recorded is None:
         return outcomes
     transitions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded).unpack()
     return outcomes.replace(transitions=transitions)
 
 
-def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool) -> EpisodeOutcomes:
-    """What came of the episodes of these environments before their first step."""
+def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, watch: bool) -> EpisodeOutcomes:
+    """Return the outcomes of these environments' episodes before the first step."""
     rows = env_state.done.shape
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), info_entries(env_state.info, env_fields))
     return EpisodeOutcomes(
@@ -176,51 +201,52 @@ def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool) 
         totals=zeros,
         last=zeros,
         observed=jax.vmap(init_statistics)(env_state.obs) if observe else None,
+        faults=jnp.tile(jnp.array([NO_FAULT, 0], jnp.int32), (*rows, 1)) if watch else None,
     )
 
 
-def _room(row: Callable[[], Tree], num_steps: int) -> Tree:
-    """Zeros ``[T, ...]`` for as many rows like this one, which is not computed."""
+def _zeros_for(row: Callable[[], Tree], num_steps: int) -> Tree:
+    """Return zeros for ``num_steps`` rows like ``row()``, ``[T, ...]``, without computing it."""
     return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), jax.eval_shape(row))
 
 
 def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
-    """Recorded transitions as a replay ring of one environment takes them: episode after episode, step after step.
+    """Return recorded transitions in the format of a replay ring of one environment: by episode, then by step.
 
     Args:
-        outcomes: with transitions; leading axes of any number, M rows with all their steps.
+        outcomes: outcomes with transitions; any number of leading axes, M transitions in total.
 
     Returns:
-        The rows ``[M, 1, ...]``, and which of them are to be learned from, bool ``[M]``: the ``mask`` of ``add``. These
-        are the steps of episodes in which all numbers are finite.
+        The transitions ``[M, 1, ...]``, and a bool ``[M]``, the ``mask`` of ``add``: true for steps of episodes in
+        which all numbers are finite.
     """
     transitions, lengths = outcomes.transitions, outcomes.lengths
     if transitions is None:
-        raise ValueError("these episodes were played without recording their transitions: play them with record=...")
+        raise ValueError("transitions of these episodes were not recorded: pass record=... to play_episodes.")
     num_steps = transitions.dones.shape[lengths.ndim]
     is_step = jnp.arange(num_steps) < lengths[..., None]
     numbers = (transitions.obs, transitions.actions, transitions.rewards, transitions.next_obs)
-    # Not the step alone: rows that follow one another are taken for one episode.
+    # Excludes whole episodes, not single steps, because adjacent rows are treated as one episode.
     is_whole = (finite_rows(numbers, is_step.ndim) | ~is_step).all(axis=-1, keepdims=True)
     rows = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[lengths.ndim + 1 :]), transitions)
     return rows, (is_step & is_whole).reshape(-1)
 
 
 def episode_keys(key: Key, episode_ids: jax.Array) -> tuple[Key, Key]:
-    """The keys of resets ``[B]`` and of actions ``[B]`` of the episodes with these numbers."""
+    """Return the keys of the resets ``[B]`` and of the actions ``[B]`` of the episodes with these indices."""
     fold_rows = jax.vmap(jax.random.fold_in, (None, 0))
     reset_key, action_key = jax.random.split(key)
     return fold_rows(reset_key, episode_ids), fold_rows(action_key, episode_ids)
 
 
 def info_entries(info: PyTreeDict, names: Sequence[str]) -> PyTreeDict:
-    """Entries of the ``info`` of B environments by name, float32.
+    """Return entries of the ``info`` of B environments by name, as float32.
 
-    A dot goes one level down (``metrics.x_position``). At the end a number may stand, for one component of an entry
-    that is a vector: ``next_obs.0`` is the first number of the observation that a step led to.
+    A dot separates levels (``metrics.x_position``). A number at the end selects a component of a vector:
+    ``next_obs.0`` is the first component of the observation after the step.
 
     Raises:
-        ValueError: there is no such entry, with the nearest one that is there, or no such component.
+        ValueError: no such entry, with the closest name, or no such component.
     """
     entries: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(info):
@@ -239,5 +265,5 @@ def _entry(entries: dict[str, jax.Array], name: str) -> jax.Array:
         )
     values = entries[entry]
     if values.ndim != 2 or int(component) >= values.shape[1]:
-        raise ValueError(f"{name!r} is no component of {entry}, which is of shape {list(values.shape[1:])}.")
+        raise ValueError(f"{name!r} is not a component of {entry}, which has shape {list(values.shape[1:])}.")
     return values[:, int(component)]

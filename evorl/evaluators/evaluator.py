@@ -1,4 +1,4 @@
-"""The evaluator: the returns of exactly as many complete episodes as asked for."""
+"""Evaluator: returns of an exact number of complete episodes."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from evorl.rollout import ActionFn, block_size
 from evorl.types import Key, PyTreeDict, PyTreeNode, pytree_field
 
 _ACHIEVED = "next_obs.achieved_goal"
-# What is kept of goals, and the entry of ``info`` that tells it at the start or the end of an episode.
+# Recorded goals, and the entry of ``info`` with their value at the start or the end of an episode.
 GOAL_FIELDS = {"start": _ACHIEVED, "achieved": _ACHIEVED, "desired": "next_obs.desired_goal"}
 
 
 class Evaluator(PyTreeNode):
     """Plays complete episodes and reports their returns.
 
-    An episode is the first one of its environment after a reset, counted once whatever the autoreset mode. Stepping
-    stops when all wanted episodes have ended, or after ``max_episode_steps``.
+    Only the first episode of an environment after a reset counts, in any autoreset mode. Stepping stops when all
+    requested episodes have ended, or after ``max_episode_steps``.
 
     Attributes:
-        env: a vector environment; more episodes than it has rows are played in several rounds.
-        agent_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; ``action_fn`` is its other name.
-        max_episode_steps: an episode still running then is counted as it stands.
-        discount: the weight of the reward at step t is ``discount ** t``.
-        env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
-        keep_goals: whether to keep the goals of episodes, in an environment that observes them.
-        keep_steps: of so many episodes, the first ones, to keep every step.
+        env: vectorised environment; if there are more episodes than environments, they are played in several rounds.
+        agent_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; ``action_fn`` is an alias.
+        max_episode_steps: episodes are truncated after this many steps.
+        discount: the reward at step t is weighted by ``discount ** t``.
+        env_chunk: number of environments stepped together, see ``evorl.rollout.rollout``.
+        keep_goals: record the goals of episodes, if the environment observes them.
+        keep_steps: record every step of this many episodes, the first ones.
 
     Raises:
-        ValueError: neither or both of ``agent_fn`` and ``action_fn`` are given; ``num_episodes`` is not positive.
+        ValueError: not exactly one of ``agent_fn`` and ``action_fn`` is passed, or ``num_episodes`` is not positive.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -53,12 +53,12 @@ class Evaluator(PyTreeNode):
 
     def __post_init__(self) -> None:
         if (self.agent_fn is None) == (self.action_fn is None):
-            raise ValueError("Evaluator takes one of agent_fn and action_fn (two names of the same argument).")
+            raise ValueError("Evaluator needs exactly one of agent_fn and action_fn (aliases of the same argument).")
         if not hasattr(self.env, "num_envs"):
-            raise ValueError("Evaluator takes a vector environment: wrap yours, as in VmapWrapper(env, num_envs).")
+            raise ValueError("Evaluator needs a vectorised environment: wrap yours, as in VmapWrapper(env, num_envs).")
 
     def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
-        """The results of exactly ``num_episodes`` episodes, as a pure function of ``agent_state`` and ``key``."""
+        """Return the results of exactly ``num_episodes`` episodes, a pure function of ``agent_state`` and ``key``."""
         if num_episodes < 1:
             raise ValueError(f"num_episodes must be at least 1, got {num_episodes}.")
         return _evaluate(self, agent_state, as_typed_key(key), num_episodes)
@@ -80,7 +80,7 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
         results = jax.lax.map(one_round, first_episodes)
     results = collectives.gather_rows(results, axis=min(num_rounds, 2) - 1)
     results = results if num_rounds == 1 else flatten_leading_axes(results)
-    # Of each block the first episodes have their steps, so the first of all come first.
+    # Each chunk records its first episodes, so the first of all episodes come first.
     steps = jax.tree.map(lambda x: x[: evaluator.keep_steps], results.steps)
     return jax.tree.map(lambda x: x[:num_episodes], results.replace(steps=None)).replace(steps=steps)
 
@@ -98,9 +98,9 @@ def _play_blocks(
 def _play(
     evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
 ) -> EvaluationMetrics:
-    """Results ``[B]`` of the episodes with these numbers; those past ``num_episodes`` are not waited for.
+    """Return results ``[B]`` of the episodes with these indices; does not wait for those past ``num_episodes``.
 
-    Everything an episode draws comes from ``key`` and its own number, so neither rounds, blocks nor devices show.
+    The random numbers of an episode depend only on ``key`` and its index, not on rounds, chunks or devices.
     """
     action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
     has_goals = evaluator.env.goal_task is not None
@@ -127,7 +127,7 @@ def _play(
 
 
 def observes_goals(env: VectorEnv) -> bool:
-    """Whether the goals of an environment can be told from what it observes: none is flattened or joined."""
+    """Return True if observations contain the goals, neither flattened nor concatenated."""
     spaces = getattr(env.obs_space, "spaces", None)
     if env.goal_task is None or not isinstance(spaces, dict):
         return False
@@ -136,5 +136,5 @@ def observes_goals(env: VectorEnv) -> bool:
 
 
 def _goals(outcomes: EpisodeOutcomes) -> PyTreeDict:
-    at = {"start": outcomes.first, "achieved": outcomes.last, "desired": outcomes.last}
-    return PyTreeDict({name: (at[name] or {})[field] for name, field in GOAL_FIELDS.items()})
+    entries = {"start": outcomes.first, "achieved": outcomes.last, "desired": outcomes.last}
+    return PyTreeDict({name: (entries[name] or {})[field] for name, field in GOAL_FIELDS.items()})

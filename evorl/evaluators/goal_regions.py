@@ -1,4 +1,4 @@
-"""Which goals are reached and which are not: success and return of episodes by the region that their goal lies in."""
+"""Success rates and returns of episodes, grouped by the region of their goal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from evorl.envs.space import Box
 
-FEW_GOALS = 12  # so many different ones are told one by one
-MOST_DIMENSIONS = 2  # goals of more numbers are told by how far they are
+FEW_GOALS = 12  # up to this number, each distinct goal is a region
+MOST_DIMENSIONS = 2  # goals of more dimensions are grouped by distance
 NUM_DISTANCES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class GoalRegion:
-    """What came of the episodes whose goals lie in one region.
+    """Results of the episodes whose goals are in one region.
 
     Attributes:
-        name: which goals these are.
-        num_episodes: how many, at least one.
-        success: share of them that ended at their goal.
-        success_ever: share that was there at any time.
-        episode_return: their mean return.
+        name: description of the region.
+        num_episodes: number of episodes, at least one.
+        success: fraction of episodes that ended at their goal.
+        success_ever: fraction of episodes that reached their goal at any time.
+        episode_return: mean return.
     """
 
     name: str
@@ -35,15 +35,16 @@ class GoalRegion:
 
 
 def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) -> list[GoalRegion]:
-    """The regions in which there are goals of these episodes.
+    """Group episodes by regions of their goals; regions without episodes are omitted.
 
-    Few different goals are a region each. Goals of one or two numbers are told by equal cells of their space; others by
-    how far they are from where the episode started, in quarters of the episodes.
+    If there are few distinct goals, each is a region. Goals of one or two dimensions are grouped by the cells of an
+    even grid over their space; others by their distance from the start of the episode, at its quartiles.
 
     Args:
-        table: of N episodes ``desired`` and ``start`` ``[N, G]``, ``success``, ``success_ever`` and ``return`` ``[N]``.
-        goal_space: where goals lie.
-        cells: along each number of a goal.
+        table: columns of N episodes: ``desired`` and ``start`` ``[N, G]``; ``success``, ``success_ever`` and ``return``
+            ``[N]``.
+        goal_space: space of goals.
+        cells: number of cells per dimension of a goal.
     """
     names, region = _regions(np.asarray(table["desired"]), np.asarray(table["start"]), goal_space, cells)
     regions = []
@@ -56,7 +57,7 @@ def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) ->
 
 
 def as_lines(regions: Sequence[GoalRegion]) -> list[str]:
-    """A table for the screen."""
+    """Format the regions as the lines of a table."""
     width = max([len("goal"), *(len(region.name) for region in regions)])
     lines = [f"{'goal':{width}s}  episodes  success  ever  return"]
     for region in regions:
@@ -66,10 +67,10 @@ def as_lines(regions: Sequence[GoalRegion]) -> list[str]:
 
 
 def _regions(desired: np.ndarray, start: np.ndarray, space: Box, cells: int) -> tuple[list[str], np.ndarray]:
-    """Names of regions, and the number of that in which each goal lies, ``[N]``."""
-    goals, which = np.unique(desired, axis=0, return_inverse=True)
+    """Return the names of the regions, and the index of each goal's region, ``[N]``."""
+    goals, goal_index = np.unique(desired, axis=0, return_inverse=True)
     if len(goals) <= FEW_GOALS and 2 * len(goals) <= len(desired):
-        return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], which.reshape(-1)
+        return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], goal_index.reshape(-1)
     if desired.shape[1] <= MOST_DIMENSIONS:
         return _cells(desired, space, cells)
     return _distances(np.linalg.norm(desired - start, axis=1))

@@ -1,4 +1,4 @@
-"""What is kept of an evaluation's episodes besides their returns: the part ``evaluation`` of a run's config."""
+"""Fits the recording options of evaluations to an environment."""
 
 from __future__ import annotations
 
@@ -8,78 +8,31 @@ from typing import Any
 
 import jax
 
-from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_mapping, checked_value, field_types
+from evorl.config.evaluation_records import EvaluationRecords
+from evorl.config.values import check_names, checked_mapping
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
-PLOTS_OF = ("goal", "observation")
-MOST_BYTES = 8 * 10**9  # of observations that are recorded step by step
+MOST_BYTES = 8 * 10**9  # limit for observations recorded step by step
 
 
-@dataclasses.dataclass(frozen=True)
-class Keeping:
-    """What is kept. ``configs/config.yaml`` lists the same with the defaults of a run.
-
-    Attributes:
-        goals: whether the goals of all episodes are kept, where the environment observes them.
-        goal_cells: into how many parts each number of a goal is divided, to tell which goals are reached.
-        save_episodes: of so many episodes, the first ones, every step is saved; ``None`` for none.
-        plot_episodes: so many are drawn; ``None`` for none.
-        plot_of: what is drawn of them, ``"goal"`` or ``"observation"``; ``None`` for goals where there are any.
-        plot_dimensions: which one or two of its numbers; ``None`` for the first two.
-
-    Raises:
-        ValueError: a value is of another type or out of range.
-    """
-
-    goals: bool = False
-    goal_cells: int = 3
-    save_episodes: int | None = None
-    plot_episodes: int | None = None
-    plot_of: str | None = None
-    plot_dimensions: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        hints = field_types(Keeping)
-        for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
-            object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
-        if self.plot_of is not None and self.plot_of not in PLOTS_OF:
-            raise ValueError(no_such("value of evaluation.plot_of", self.plot_of, PLOTS_OF))
-        chosen = self.plot_dimensions
-        is_list = chosen is None or (isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2)
-        if not is_list or not all(type(i) is int and i >= 0 for i in chosen or ()):
-            raise ValueError(
-                f"evaluation.plot_dimensions must be one or two numbers from 0, as in [0, 1]; got {chosen!r}."
-            )
-
-    @property
-    def num_steps(self) -> int:
-        """Of how many episodes every step is kept."""
-        return max(self.save_episodes or 0, self.plot_episodes or 0)
-
-    def for_evaluator(self) -> dict[str, Any]:
-        """The fields of an ``Evaluator`` that concern it."""
-        return {"keep_goals": self.goals, "keep_steps": self.num_steps}
-
-
-def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> Keeping | None:
-    """What the part ``evaluation`` of a config asks for; ``None`` if that is nothing.
+def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> EvaluationRecords | None:
+    """Build recording options from the part ``evaluation`` of a config; ``None`` if nothing is recorded.
 
     Args:
-        config: of that part.
-        env: the environments of the evaluation, which from then on show what is to be saved.
-        num_episodes: of one evaluation.
-        plays_as_all: whether the workflow evaluates as workflows do, and not in a way of its own.
+        config: that part of the config.
+        env: evaluation environments; they expose their physics from now on if steps are saved.
+        num_episodes: number of episodes per evaluation.
+        plays_as_all: true if the workflow uses the standard evaluation.
 
     Raises:
-        ValueError: a setting is unknown, or cannot work here; in words.
+        ValueError: a setting is unknown or invalid; the message explains it.
     """
     config = checked_mapping(config, "evaluation")
-    check_names(config, [field.name for field in dataclasses.fields(Keeping)], "key of evaluation")
-    keeping = Keeping(**config)
+    check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
+    keeping = EvaluationRecords(**config)
     for name in ("save_episodes", "plot_episodes"):
         number = getattr(keeping, name)
         if number is not None and number > num_episodes:
@@ -89,13 +42,13 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
             )
         if number is not None and not plays_as_all:
             raise ValueError(
-                f"evaluation.{name}={number}: this algorithm evaluates in a way of its own, in which no episodes are "
-                f"kept. Set evaluation.{name}=null."
+                f"evaluation.{name}={number}: this algorithm has a custom evaluation that does not record episodes. "
+                f"Set evaluation.{name}=null."
             )
     _refuse_many_steps(keeping.num_steps, env)
     keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
-    drawn = _drawn(keeping, env) if keeping.plot_episodes else (None, None)
-    keeping = dataclasses.replace(keeping, plot_of=drawn[0], plot_dimensions=drawn[1])
+    plotted = _plotted(keeping, env) if keeping.plot_episodes else (None, None)
+    keeping = dataclasses.replace(keeping, plot_of=plotted[0], plot_dimensions=plotted[1])
     if keeping.save_episodes:
         env.show_physics()
     return keeping if keeping.goals or keeping.num_steps else None
@@ -104,32 +57,32 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
     """Raise ``ValueError`` if the observations of this many whole episodes exceed ``MOST_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
-    length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # simulators that connect may have no limit
+    length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step
     if num_bytes > MOST_BYTES:
         name = "evaluation.save_episodes or evaluation.plot_episodes"
         raise ValueError(
-            f"{name} of {num_episodes:,} episodes of up to {length:,} steps take {num_bytes / 1e9:,.1f} GB, and at "
-            f"most {MOST_BYTES / 1e9:.0f} GB are kept: choose {MOST_BYTES // (length * bytes_of_step):,} or fewer."
+            f"{name} of {num_episodes:,} episodes of up to {length:,} steps needs {num_bytes / 1e9:,.1f} GB, but at "
+            f"most {MOST_BYTES / 1e9:.0f} GB are recorded: choose {MOST_BYTES // (length * bytes_of_step):,} or fewer."
         )
 
 
-def _drawn(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
-    """What is drawn, also where that was left open, and which of its numbers."""
-    of = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
-    if of == "goal" and not observes_goals(env):
-        raise ValueError("evaluation.plot_of=goal is for environments that observe goals: take observation.")
-    space = env.goal_task.goal_space if of == "goal" else env.obs_space
-    if of == "observation" and isinstance(space, DictSpace):
+def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
+    """Return the plotted quantity and its dimensions, with defaults filled in."""
+    quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
+    if quantity == "goal" and not observes_goals(env):
+        raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: use plot_of=observation.")
+    space = env.goal_task.goal_space if quantity == "goal" else env.obs_space
+    if quantity == "observation" and isinstance(space, DictSpace):
         space = space.spaces.get("observation", space)
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"evaluation.plot_episodes draws numbers of a vector, and observations are {space}.")
+        raise ValueError(f"evaluation.plot_episodes plots components of a vector, but observations are {space}.")
     (size,) = space.shape
     chosen = keeping.plot_dimensions
     if chosen is None:
         chosen = tuple(range(min(2, size)))
     if max(chosen) >= size:
         raise ValueError(
-            f"evaluation.plot_dimensions must be one or two numbers from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
+            f"evaluation.plot_dimensions must be one or two indices from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
         )
-    return of, tuple(chosen)
+    return quantity, tuple(chosen)

@@ -1,4 +1,4 @@
-"""Evaluation of populations: individuals x episodes as one axis around ``env.step``."""
+"""Evaluation of populations: individuals x episodes are one batch axis of ``env.step``."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, PyTreeNod
 class PopulationEvaluator(PyTreeNode):
     """Plays complete episodes with every individual of a population of policies.
 
-    Individuals are asked for in parts, so that a population need not be in memory at once; the devices of a mesh share
-    them out. Neither parts nor devices show in the results.
+    Individuals are generated in chunks, so that only a chunk must fit in memory; the devices of a mesh share the
+    individuals. Results depend neither on chunks nor on devices.
 
     Attributes:
-        env: a vector environment; how many rows it says it has does not matter.
-        num_episodes: episodes E of each individual.
-        max_episode_steps: an episode still running then is counted as it stands.
-        discount: the weight of the reward at step t is ``discount ** t``.
-        chunk: so many individuals at a time; ``None`` for all.
-        common_random_numbers: episode e starts and goes on with the same random numbers for every individual, so that
-            differences are those of the individuals.
-        env_fields: entries of ``info`` to add up, see ``play_episodes``.
-        observe: whether to add up the observations.
-        record: whether to record transitions, and with which entries of ``info``, see ``play_episodes``.
+        env: vectorised environment; its ``num_envs`` is ignored.
+        num_episodes: number of episodes E per individual.
+        max_episode_steps: episodes are truncated after this many steps.
+        discount: the reward at step t is weighted by ``discount ** t``.
+        chunk: number of individuals evaluated at a time; ``None`` for all.
+        common_random_numbers: episode e uses the same random numbers for every individual, so that differences are
+            due to the individuals.
+        env_fields: entries of ``info`` to sum, see ``play_episodes``.
+        observe: also compute statistics of the observations.
+        record: record transitions with these entries of ``info``, see ``play_episodes``; ``None`` disables it.
+        watch: also look for faults of environments, see ``play_episodes``.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -46,6 +47,7 @@ class PopulationEvaluator(PyTreeNode):
     env_fields: tuple[str, ...] = ()
     observe: bool = False
     record: tuple[str, ...] | None = None
+    watch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_episodes", "chunk"):
@@ -62,15 +64,15 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Outcomes with leading axes ``[P, E]``, on every device; ``observed`` stays each device's own, ``[rows]``.
+        """Return outcomes ``[P, E]``, the same on every device; ``observed`` is that of the device, ``[rows]``.
 
         Args:
-            agent: how policies act.
-            agent_state: all but the policies: it is the same for every individual.
-            ask: ``ask(first, count)`` gives policies ``[count, ...]``, as ``EvoOptimizer.ask`` does.
+            agent: agent that acts with the policies.
+            agent_state: state shared by all individuals, except the policies.
+            ask: ``ask(first, count)`` returns policies ``[count, ...]``, like ``EvoOptimizer.ask``.
             pop_size: number of individuals P.
-            key: of all episodes.
-            group_size: how many individuals are best asked for together.
+            key: key of all episodes.
+            group_size: number of individuals that are best generated together.
         """
         first, count = collectives.share_of(pop_size, group_size)
         chunk = min(count, -(-(self.chunk or count) // group_size) * group_size)
@@ -81,19 +83,20 @@ class PopulationEvaluator(PyTreeNode):
             start = first + number * chunk
             individual = jnp.repeat(start + jnp.arange(chunk), self.num_episodes)  # [chunk * E]
             episode = jnp.tile(jnp.arange(self.num_episodes), chunk)
-            inside = (individual < pop_size) & (individual < first + count)
-            number_of_draws = episode if self.common_random_numbers else individual * self.num_episodes + episode
+            is_valid = (individual < pop_size) & (individual < first + count)
+            episode_ids = episode if self.common_random_numbers else individual * self.num_episodes + episode
             return play_episodes(
                 self.env,
                 population_action_fn(agent.evaluate_actions, ask(start, chunk), self.num_episodes),
                 agent_state,
-                episode_keys(key, number_of_draws),
-                inside,
+                episode_keys(key, episode_ids),
+                is_valid,
                 self.max_episode_steps,
                 self.discount,
                 self.env_fields,
                 self.observe,
                 self.record,
+                watch=self.watch,
             )
 
         if num_chunks == 1:
@@ -107,9 +110,9 @@ class PopulationEvaluator(PyTreeNode):
 
 
 def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -> ActionFn:
-    """An action function in which policy p of ``policies`` ``[P, ...]`` acts for the p-th ``num_rows`` rows of a batch.
+    """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts on the p-th ``num_rows`` rows.
 
-    ``action_fn`` is that of an agent whose policy is ``agent_state.params.policy``.
+    ``action_fn`` belongs to an agent whose policy is ``agent_state.params.policy``.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
@@ -123,9 +126,9 @@ def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -
 
 
 def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> ActionFn:
-    """An action function in which the first ``num_first`` rows of a batch act by one, the others by another one.
+    """Return an action function that uses ``first_fn`` for the first ``num_first`` rows and ``second_fn`` for the rest.
 
-    Of the policies' extras only their recurrent state is kept.
+    Of the policies' extras, only the recurrent state is returned.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
@@ -143,5 +146,5 @@ def join_action_fns(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> 
 
 
 def with_policy(agent_state: AgentState, policy: Params) -> AgentState:
-    """The state of an agent that acts by another policy."""
+    """Return the agent state with another policy."""
     return agent_state.replace(params=agent_state.params.replace(policy=policy))

@@ -1,11 +1,11 @@
-"""Observations of an environment to measure networks by, before anything is learned."""
+"""Reference batch: observations collected before training, to normalise or compare networks."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import episode_keys, most_steps
@@ -22,15 +22,15 @@ class _Walk(PyTreeData):
 
 
 def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Observation:
-    """One observation of each of N episodes of uniformly random actions, of any of its steps alike: ``[N, ...]``.
+    """Return one observation of each of N episodes of uniformly random actions, ``[N, ...]``.
 
-    A step's observation takes the place of that chosen before with probability ``1 / (t + 1)`` (reservoir sampling), so
-    an episode's length need not be known, nor its steps kept.
+    Every step of an episode is selected with equal probability: the observation at step t replaces the previous one
+    with probability ``1 / (t + 1)`` (reservoir sampling), so the length is not required in advance.
 
     Args:
-        env: a vector environment in any autoreset mode; how many rows it says it has does not matter.
-        num_episodes: N.
-        key: of all episodes.
+        env: vectorised environment in any autoreset mode; its ``num_envs`` is ignored.
+        num_episodes: number of episodes N.
+        key: key of all episodes.
     """
     reset_keys, action_keys = episode_keys(as_typed_key(key), jnp.arange(num_episodes))
     env_state = env.reset(reset_keys)
@@ -51,6 +51,6 @@ def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Obser
             step=walk.step + 1,
         )
 
-    nobody = jnp.zeros(num_episodes, jnp.bool_)
-    walk = _Walk(env_state=env_state, chosen=env_state.obs, ended=nobody, step=jnp.zeros((), jnp.int32))
+    ended = jnp.zeros(num_episodes, jnp.bool_)
+    walk = _Walk(env_state=env_state, chosen=env_state.obs, ended=ended, step=jnp.zeros((), jnp.int32))
     return jax.lax.while_loop(running, advance, walk).chosen

@@ -1,4 +1,4 @@
-"""Every step of a few of the episodes that are played side by side, written down inside of the compiled program."""
+"""Step-by-step records of some of the parallel episodes, written inside the compiled program."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
 
 class EpisodeSteps(PyTreeData):
-    """Every step of n episodes. What is past an episode's length means nothing; T is the longest there can be.
+    """Every step of n episodes. Entries past an episode's length are undefined; T is the maximal length.
 
     Attributes:
-        obs: what was observed before each step and after the last, ``[n, T + 1, ...]``.
-        physics: at the same moments, ``[n, T + 1, ...]`` by name, see ``Env.physics``.
-        actions: of the agent, ``[n, T, ...]``.
+        obs: observations before each step and after the last, ``[n, T + 1, ...]``.
+        physics: physical state at the same times, ``[n, T + 1, ...]`` by name, see ``Env.physics``.
+        actions: actions of the agent, ``[n, T, ...]``.
         rewards: float32 ``[n, T]``.
-        terminations: whether a step ended the task, rather than time the episode; bool ``[n, T]``.
-        is_success: whether a step is at its goal, bool ``[n, T]``; ``None`` without goals.
+        terminations: true if the step ended the task, not a time limit; bool ``[n, T]``.
+        is_success: true if the step is at the goal, bool ``[n, T]``; ``None`` without goals.
     """
 
     obs: Observation
@@ -35,27 +35,27 @@ class EpisodeSteps(PyTreeData):
 
 
 class StepRecord(PyTreeData):
-    """The steps so far of n episodes, packed.
+    """Packed record of the first steps of n episodes.
 
     Attributes:
         moments: observations and physics, ``[T + 1, n, features]``.
-        steps: all else, ``[T, n, features]``.
+        steps: all other data, ``[T, n, features]``.
     """
 
     moments: Packed[tuple]
     steps: Packed[tuple]
 
     def with_step(self, env: VectorEnv, step: jax.Array, transition: SampleBatch, env_state: EnvState) -> Self:
-        """With one step more, the ``step``-th, which led to ``env_state``; both of B environments."""
+        """Add step number ``step``, which led to ``env_state``; both arguments are of B environments."""
         num_rows = jax.tree.leaves(self.steps)[0].shape[1]
         moment = (transition.next_obs, env.physics(env_state))
         return self.replace(
             moments=_written(self.moments, step + 1, _first(moment, num_rows)),
-            steps=_written(self.steps, step, _first(_told(transition, env_state), num_rows)),
+            steps=_written(self.steps, step, _first(_step_data(transition, env_state), num_rows)),
         )
 
     def by_episode(self) -> EpisodeSteps:
-        """Episode by episode."""
+        """Return the record with episodes as the first axis."""
         moments, steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (self.moments, self.steps))
         obs, physics = moments.unpack()
         actions, rewards, terminations, is_success = steps.unpack()
@@ -70,18 +70,18 @@ class StepRecord(PyTreeData):
 
 
 def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_steps: int) -> StepRecord:
-    """The record of the first n environments, with their first moment.
+    """Return the record of the first n environments with their initial observations.
 
     Args:
-        env: a vector environment that stands still when an episode has ended.
-        env_state: after a reset.
-        num_rows: n, at most as many as there are.
+        env: vectorised environment that does not step ended episodes.
+        env_state: state after a reset.
+        num_rows: n, at most the number of environments.
         num_steps: T.
     """
     num_rows = min(num_rows, env_state.done.shape[0])
     moment = pack(_first((env_state.obs, env.physics(env_state)), num_rows))
     actions = env.action_space.zeros(env_state.done.shape)
-    blank = pack(_first(_told(SampleBatch(actions=actions, rewards=env_state.reward), env_state), num_rows))
+    blank = pack(_first(_step_data(SampleBatch(actions=actions, rewards=env_state.reward), env_state), num_rows))
     moments, steps = (
         jax.tree.map(lambda x, length=length: jnp.zeros((length, *x.shape), x.dtype), row)
         for row, length in ((moment, num_steps + 1), (blank, num_steps))
@@ -89,7 +89,7 @@ def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_step
     return StepRecord(moments=jax.tree.map(lambda rows, row: rows.at[0].set(row), moments, moment), steps=steps)
 
 
-def _told(transition: SampleBatch, env_state: EnvState) -> tuple:
+def _step_data(transition: SampleBatch, env_state: EnvState) -> tuple:
     info = env_state.info
     return transition.actions, transition.rewards, info.termination, info.get("is_success")
 
@@ -98,5 +98,5 @@ def _first(tree: Any, num_rows: int) -> Any:
     return jax.tree.map(lambda x: x[:num_rows], tree)
 
 
-def _written(packed: Packed, place: jax.Array, row: Any) -> Packed:
-    return jax.tree.map(lambda rows, row: rows.at[place].set(row), packed, pack(row))
+def _written(packed: Packed, index: jax.Array, row: Any) -> Packed:
+    return jax.tree.map(lambda rows, row: rows.at[index].set(row), packed, pack(row))

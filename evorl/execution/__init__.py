@@ -1,1 +1,1 @@
-"""Compiled programs around pure steps, over seeds and devices, and the loop that runs a training on the host."""
+"""Compiled programs around pure steps, over seeds and devices, and the training loop on the host."""

@@ -1,4 +1,4 @@
-"""How long a call took, and how much of it went into tracing and compiling."""
+"""Clock that separates the tracing and compilation time of a call from its total time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _start_listening() -> None:
 
 
 class CompileClock:
-    """Reads, from its making on, the seconds passed and those spent by JAX on tracing and compiling."""
+    """Measures wall-clock time, and JAX's tracing and compilation time, since its creation."""
 
     def __init__(self) -> None:
         _start_listening()
@@ -35,31 +35,31 @@ class CompileClock:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the clock was made."""
+        """Seconds since the creation of the clock."""
         return time.perf_counter() - self._start
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds in XLA, or in fetching its result from the compilation cache."""
+        """Seconds spent compiling in XLA, or fetching programs from the compilation cache."""
         return _totals["compile"] - self._before["compile"]
 
     @property
     def trace_seconds(self) -> float:
-        """Seconds in tracing and lowering; inner functions that are traced on their own count once more."""
+        """Seconds spent tracing and lowering; separately traced inner functions count twice."""
         return _totals["trace"] - self._before["trace"]
 
     @property
     def num_programs(self) -> int:
-        """Programs compiled, or fetched from the cache."""
+        """Number of programs compiled or fetched from the cache."""
         return int(_totals["programs"] - self._before["programs"])
 
     @property
     def seconds_of_the_rest(self) -> float:
-        """Seconds neither traced nor compiled; programs that are compiled side by side leave less than that."""
+        """Seconds neither traced nor compiled; an underestimate if programs are compiled in parallel."""
         return max(0.0, self.seconds - self.trace_seconds - self.compile_seconds)
 
     def report(self) -> str:
-        """The times in words."""
+        """Return a summary of the times."""
         programs = f"{self.num_programs} program{'s' * (self.num_programs != 1)}"
         return (
             f"{self.seconds:.1f} s (trace {self.trace_seconds:.1f} s, compile {self.compile_seconds:.1f} s, {programs})"

@@ -1,9 +1,9 @@
-"""Predicts from its settings when a training first updates its policy, and refuses a training that would learn nothing.
+"""Predicts when a training run first updates its policy, and rejects runs that would never update it.
 
 The prediction reads attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
-it learns from stored steps, ``updates_per_policy_update`` if the policy is updated less often than the critics,
+it learns from a replay buffer, ``updates_per_policy_update`` if the policy is updated less often than the critics,
 ``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardised, and ``inner`` or ``learner`` for
-a part that learns. Other workflows may declare ``idle_reasons()``, which yields sentences.
+a nested workflow. Other workflows may define ``idle_reasons()``, which yields sentences.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _EXPLAINED = "Nothing would be learned"
 
 
 def refuse_idle_training(workflow: Any) -> None:
-    """Refuse a training whose settings allow no update of the policy.
+    """Raise an error if the settings of a training run allow no update of the policy.
 
     Raises:
-        ValueError: no update would be made; the message has the settings that prevent it and values that work.
+        ValueError: no update would happen; the message states the settings that prevent it, and values that work.
     """
     for reason in idle_reasons(workflow):
         raise ValueError(f"{_EXPLAINED}: {reason}")
@@ -31,39 +31,39 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
     """Yield a sentence for each setting that prevents every update of the policy.
 
     Args:
-        workflow: of the training, or of a part of it.
-        total: environment steps of the part; ``None`` for the workflow's own ``total_timesteps``.
-        above: the part's name in the config, as in ``learner.``.
+        workflow: workflow of the run, or of a part of the run.
+        total: environment steps of the part; ``None`` for ``workflow.total_timesteps``.
+        above: prefix of the part in the config, for example ``learner.``.
     """
     total = float(workflow.total_timesteps) if total is None else total
     if hasattr(workflow, "idle_reasons"):
         yield from workflow.idle_reasons()
     if hasattr(workflow, "generation_interval"):
-        yield from _of_population(workflow)
+        yield from _population_reasons(workflow)
     elif hasattr(workflow, "learner"):
-        yield from _of_guided_evolution(workflow.learner, total)
+        yield from _guided_evolution_reasons(workflow.learner, total)
     elif hasattr(workflow, "learning_starts"):
-        yield from _of_replay(workflow, total, above)
+        yield from _replay_reasons(workflow, total, above)
     elif getattr(workflow.agent, "normalize_advantages", False):
-        yield from _of_one_sample(workflow, above)
+        yield from _one_sample_reasons(workflow, above)
 
 
 def weak_spots(workflow: Any) -> Iterator[str]:
-    """Yield a sentence for each setting whose effect is probably not intended."""
+    """Yield a sentence for each setting whose effect is probably unintended."""
     total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
     if 0 < total < workflow.eval_interval:
         yield (
             f"There is no evaluation after the start: eval_interval={workflow.eval_interval:,.0f} is more than "
-            f"total_timesteps={total:,.0f}. Choose a smaller one."
+            f"total_timesteps={total:,.0f}. Choose a smaller eval_interval."
         )
     rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
     if rates and all(_is_zero(rate) for rate in rates.values()):
-        yield f"All step sizes are 0, so that nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
+        yield f"All learning rates are 0, so nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
     if getattr(workflow, "exploit", False) and steps and total < 2 * steps:
         yield (
             f"There is one generation, so that no member trains after a selection: generation_interval="
             f"{workflow.generation_interval:,} of {workflow.pop_size} members takes {steps:,} of "
-            f"total_timesteps={total:,.0f}. Choose a smaller one."
+            f"total_timesteps={total:,.0f}. Choose a smaller generation_interval."
         )
 
 
@@ -80,37 +80,37 @@ def num_updates(workflow: Any, total: float) -> int:
     return math.floor(iterations * rate + 1e-6) - math.floor(first * rate + 1e-6)
 
 
-def _of_replay(workflow: Any, total: float, above: str) -> Iterator[str]:
+def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     steps = workflow.timesteps_per_iteration
     total = max(1, int(total) // steps) * steps
     starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)
     count, delay = num_updates(workflow, total), getattr(workflow, "updates_per_policy_update", 1)
-    of_total = f"the training of {total:,.0f} steps"
+    training = f"the training of {total:,.0f} steps"
     if not workflow.offline and starts >= total:
         yield (
-            f"{above}learning_starts={starts:,.0f} is not less than {of_total}. Choose a smaller one, such as "
+            f"{above}learning_starts={starts:,.0f} is not less than {training}. Choose a smaller one, such as "
             f"{above}learning_starts={total // 10:,.0f}, or a larger total_timesteps."
         )
     elif count == 0 and length * workflow.env.num_envs > total:
         yield (
-            f"sequences of {length} steps of each of {workflow.env.num_envs} environments are longer than {of_total}. "
+            f"sequences of {length} steps of each of {workflow.env.num_envs} environments are longer than {training}. "
             f"Choose a smaller {above}sequence_length or {above}burn_in, or a larger total_timesteps."
         )
     elif count == 0:
         rate = workflow.updates_per_iteration
         yield (
-            f"{above}updates_per_iteration={rate:g} makes no update in {of_total}, of {steps:,} each iteration. Choose "
+            f"{above}updates_per_iteration={rate:g} makes no update in {training}, of {steps:,} each iteration. Choose "
             "a larger one, or a larger total_timesteps."
         )
     elif count < delay:
         yield (
-            f"{above}policy_delay={delay} updates of the critics come before the first of the policy, and {of_total} "
+            f"{above}policy_delay={delay} updates of the critics come before the first of the policy, and {training} "
             f"has {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
         )
 
 
-def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
-    """Yield the reason if minibatches have one sample: its standardised advantage, and the gradient, are 0."""
+def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
+    """Yield a reason if minibatches have a single sample: its standardised advantage, and the gradient, are 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
@@ -121,8 +121,8 @@ def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
         )
 
 
-def _of_population(workflow: Any) -> Iterator[str]:
-    """Yield the reasons of the members, each with its share of the steps; searched settings are not examined."""
+def _population_reasons(workflow: Any) -> Iterator[str]:
+    """Yield the reasons of the members, each with its share of the steps; searched settings are not checked."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return
@@ -132,7 +132,7 @@ def _of_population(workflow: Any) -> Iterator[str]:
         yield from idle_reasons(workflow.inner, generations * steps / workflow.pop_size, "inner.")
 
 
-def _of_guided_evolution(learner: Any, total: float) -> Iterator[str]:
+def _guided_evolution_reasons(learner: Any, total: float) -> Iterator[str]:
     starts = float(learner.learning_starts)
     if starts >= total:
         yield (

@@ -1,4 +1,4 @@
-"""Failures of simulators that a compiled program calls, told as what they are."""
+"""Error translation: failures of simulators called from compiled programs are raised as ``HostEnvError``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from evorl.envs.host.simulators import failures
 
 @contextlib.contextmanager
 def host_errors_in_words() -> Iterator[None]:
-    """Within: if a compiled program ends because simulators failed, the error is theirs, not the program's.
+    """Context in which a compiled program that ends because simulators failed raises their error.
 
     Raises:
-        HostEnvError: that error.
+        HostEnvError: the error of the simulators.
     """
     failures.clear()
-    logger = logging.getLogger("jax._src.callback")  # it would log the traceback of what is told in a sentence
-    is_no_failure = functools.partial(_is_no_failure)  # one for each that is within another
+    logger = logging.getLogger("jax._src.callback")  # would log the traceback of the error
+    is_no_failure = functools.partial(_is_no_failure)  # a separate filter for each nested context
     logger.addFilter(is_no_failure)
     try:
         yield

@@ -1,7 +1,7 @@
-"""When rows of metrics, evaluations and checkpoints are due: at iterations that follow from the training alone.
+"""Intervals of metrics, evaluations and checkpoints: due at iterations that depend only on the training run.
 
-Intervals are environment steps. Iterations that all take as many are counted; where they differ, due is what comes with
-the iteration that completes another interval.
+Intervals are environment steps. If all iterations have the same number of steps, iterations are counted; otherwise an
+event is due with the iteration that completes another interval.
 """
 
 from __future__ import annotations
@@ -14,70 +14,71 @@ import numpy as np
 
 
 class Interval(Protocol):
-    """From one time that something is due to the next."""
+    """Interval between two occurrences of a periodic event."""
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """After which of N iterations, bool ``[N]``.
+        """Return after which of N iterations the event is due, bool ``[N]``.
 
         Args:
-            iterations: how many there had been before the first of them and after each, ``[N + 1]``.
-            timesteps: the environment steps by then.
+            iterations: number of iterations before the first of them and after each, ``[N + 1]``.
+            timesteps: environment steps at these times, ``[N + 1]``.
         """
         ...
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
-        """So many iterations, 1 or more, of which none but the last can be followed by what is due.
+        """Return a number of iterations, at least 1, such that the event cannot be due before the last of them.
 
         Args:
-            iterations: how many there have been.
-            timesteps: environment steps by now.
-            most: environment steps of an iteration, at most.
+            iterations: number of iterations so far.
+            timesteps: environment steps so far.
+            most: largest number of environment steps per iteration.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class EveryIterations:
-    """Due after each multiple of a number of iterations."""
+    """Due whenever the number of iterations since ``offset`` is a multiple of ``number``."""
 
     number: int
+    offset: int = 0
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """See ``Interval.is_due``."""
-        return iterations[1:] % self.number == 0
+        """Return after which iterations the event is due, bool ``[N]``."""
+        return (iterations[1:] - self.offset) % self.number == 0
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
-        """See ``Interval.until_due``: the very number."""
-        return self.number - iterations % self.number
+        """Return the number of iterations until the event is due."""
+        return self.number - (iterations - self.offset) % self.number
 
 
 @dataclasses.dataclass(frozen=True)
 class EverySteps:
-    """Due after each iteration in which a multiple of a number of environment steps is reached."""
+    """Due after each iteration in which the environment steps reach a multiple of ``number``."""
 
     number: int
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """See ``Interval.is_due``."""
+        """Return after which iterations the event is due, bool ``[N]``."""
         reached = timesteps // self.number
         return reached[1:] > reached[:-1]
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
-        """See ``Interval.until_due``."""
+        """Return the smallest number of iterations after which the event may be due."""
         return math.ceil((self.number - timesteps % self.number) / most)
 
 
 def every(
     timesteps: float, steps_per_iteration: int, num_seeds: int = 1, rows: Interval | None = None
 ) -> Interval | None:
-    """An interval as a workflow's settings say it; ``None`` for never.
+    """Return the interval for a setting in environment steps; ``None`` for never.
 
     Args:
-        timesteps: environment steps of each seed; 0 for never.
-        steps_per_iteration: of each seed; 0 where iterations differ.
-        num_seeds: whose steps are counted together.
-        rows: those of metrics. Where iterations are counted, a longer interval is a multiple of it, so that evaluations
-            and checkpoints fall on rows.
+        timesteps: environment steps per seed; 0 for never.
+        steps_per_iteration: environment steps of an iteration per seed; 0 if iterations differ.
+        num_seeds: number of seeds whose steps are counted together.
+        rows: interval of metrics. If iterations are counted, a longer interval is rounded to a multiple of ``rows``, so
+            that evaluations and checkpoints coincide with rows.
     """
     if timesteps <= 0:
         return None

@@ -1,8 +1,8 @@
-"""How much memory a traced program needs beside its arguments, estimated before it is compiled.
+"""Estimate of a traced program's memory, in addition to its arguments, before compilation.
 
-A walk over the program's equations, which notes what is alive at each. What a compiler computes in one go with its
-consumers (elementwise operations, changes of shape) takes nothing, and what is written in place (the carry of a loop,
-an update of a buffer that is not needed any more) takes no second copy.
+Walks the program's equations and tracks live arrays. Results that a compiler fuses with their consumers (elementwise
+operations, changes of shape) need no memory, and results written in place (the carry of a loop, an update of a buffer
+that is not needed any more) need no second copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-# Computed together with what reads them.
+# Fused with the operations that read them.
 _FUSED = frozenset(
     "abs acos add and asin atan atan2 bitcast_convert_type broadcast_in_dim cbrt ceil clamp convert_element_type copy "
     "cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota is_finite le log log1p "
@@ -23,53 +23,54 @@ _FUSED = frozenset(
     "shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice split sqrt square squeeze stop_gradient "
     "sub tan tanh transpose xor".split()
 )
-# Written into their first operand where nothing else reads it.
+# Written into their first operand if nothing else reads it.
 _IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter_mul", "scatter_max"})
 _LOOPS = frozenset({"scan", "while"})
 
 
 def temporary_bytes(jaxpr: Any) -> int:
-    """Bytes that a program needs at most beside its arguments, its results included; of one device.
+    """Return the largest number of bytes that a program needs in addition to its arguments, on one device.
+
 
     Args:
-        jaxpr: a (closed) program; its arguments are counted by the caller.
+        jaxpr: (closed) program.
     """
     return _walk(jaxpr, {})[0]
 
 
 def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, list[int]]:
-    """The most bytes that are alive in a program beside its arguments, and how many each result takes anew."""
+    """Return the peak bytes of a program in addition to its arguments, and the newly allocated bytes of each result."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     if id(jaxpr) in known:
         return known[id(jaxpr)]
     last = {var: i for i, eqn in enumerate(jaxpr.eqns) for var in eqn.invars if _is_var(var)}
     last |= {var: len(jaxpr.eqns) for var in jaxpr.outvars if _is_var(var)}
-    held: dict[Any, int] = {}
-    anew = dict.fromkeys(jaxpr.invars, 0)
+    live: dict[Any, int] = {}
+    allocated = dict.fromkeys(jaxpr.invars, 0)
     alive = peak = 0
     for i, eqn in enumerate(jaxpr.eqns):
         inside = [_walk(program, known) for program in _programs_in(eqn)]
-        inner = max((most for most, _ in inside), default=0)
+        inner = max((inner_peak for inner_peak, _ in inside), default=0)
         results = _result_bytes(eqn, last, i, [outs for _, outs in inside])
-        # What a called program returns is alive within it already; a loop's results stand beside those of its body.
+        # Results of a called program are alive within it already; results of a loop exist in addition to its body's.
         together = sum(results) + inner if eqn.primitive.name in _LOOPS else max(sum(results), inner)
         peak = max(peak, alive + together)
         for var, size in zip(eqn.outvars, results, strict=True):
-            # What is returned is stored, whatever computes it.
-            anew[var] = aval_bytes(var.aval) if eqn.primitive.name in _FUSED else size
+            # Returned values are stored, even if fused.
+            allocated[var] = aval_bytes(var.aval) if eqn.primitive.name in _FUSED else size
             if last.get(var, -1) > i:
-                held[var] = size
+                live[var] = size
                 alive += size
         for var in {var for var in eqn.invars if _is_var(var)}:
             if last[var] == i:
-                alive -= held.pop(var, 0)
-    returned = [anew.get(var, 0) if _is_var(var) else 0 for var in jaxpr.outvars]
+                alive -= live.pop(var, 0)
+    returned = [allocated.get(var, 0) if _is_var(var) else 0 for var in jaxpr.outvars]
     known[id(jaxpr)] = max(peak, sum(returned)), returned
     return known[id(jaxpr)]
 
 
 def num_equations(jaxpr: Any) -> int:
-    """The equations of a program and of those in it, each program counted once."""
+    """Return the number of equations of a program and its inner programs, each program counted once."""
     seen: set[int] = set()
 
     def count(jaxpr: Any) -> int:
@@ -83,17 +84,17 @@ def num_equations(jaxpr: Any) -> int:
 
 
 def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]]) -> list[int]:
-    """Bytes that each result takes anew; ``inside`` are those of the results of the programs in it."""
+    """Return the newly allocated bytes of each result; ``inside`` has the same for each inner program."""
     name = eqn.primitive.name
     if name in _FUSED:
         return [0] * len(eqn.outvars)
     if name not in _LOOPS and inside and all(len(outs) == len(eqn.outvars) for outs in inside):
-        return [max(sizes) for sizes in zip(*inside, strict=True)]  # a call, or one of several branches
+        return [max(sizes) for sizes in zip(*inside, strict=True)]  # a call or a conditional
     sizes = [aval_bytes(var.aval) for var in eqn.outvars]
-    over = list(range(len(sizes))) if name == "while" else list(range(eqn.params.get("num_carry", 0)))
+    carried = list(range(len(sizes))) if name == "while" else list(range(eqn.params.get("num_carry", 0)))
     if name in _LOOPS:
         first = len(eqn.invars) - len(sizes) if name == "while" else eqn.params["num_consts"]
-        operands = {out: eqn.invars[first + out] for out in over}
+        operands = {out: eqn.invars[first + out] for out in carried}
     else:
         operands = {0: eqn.invars[0]} if name in _IN_PLACE else {}
     for out, operand in operands.items():
@@ -114,7 +115,7 @@ def _is_var(var: Any) -> bool:
 
 
 def aval_bytes(aval: Any) -> int:
-    """Bytes of an array of this shape and dtype; a key has 8."""
+    """Return the bytes of an array with this shape and dtype; a key has 8."""
     if not hasattr(aval, "shape"):
         return 0
     item = 8 if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else aval.dtype.itemsize

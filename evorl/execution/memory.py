@@ -1,7 +1,7 @@
-"""Whether a run fits the memory of the machine: from the shapes of its state, before anything is computed.
+"""Memory check of a run, from the shapes of its state, before anything is computed.
 
-What is counted is the least that a run can do with: the state, and beside it once more what a step replaces. So a run
-that is refused could not have worked; one that is not may still need more than there is.
+It counts the least that a run needs: the state, and a copy of everything that a step replaces. A rejected run therefore
+could not have worked; an accepted run may still need more memory than available.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from evorl.ops.collectives import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import PyTreeNode, State
 
-MEMORY_SHARE = 0.8  # that a run may take: the rest is for what cannot be told beforehand, and for others
-_PROCESS_BYTES = 700_000_000  # what a process takes without a state, at least: Python, JAX, compiled programs
-# Whole numbers that are the length of no array of the state, and may be equal to one by chance.
+MEMORY_SHARE = 0.8  # fraction of the memory for a run: the rest is for unpredictable needs and other processes
+_PROCESS_BYTES = 700_000_000  # least memory of a process without state: Python, JAX, compiled programs
+# Settings that are not the length of any array of the state; a length may equal them by coincidence.
 _OF_UPDATES = ("batch_size", "num_minibatches", "num_epochs", "num_value_epochs", "eval_episodes", "n_step")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -36,10 +36,10 @@ class _Array:
     """An array of the state.
 
     Attributes:
-        name: where it stands.
-        shape: over all devices.
-        num_bytes: that it takes of one memory, with its copies.
-        is_ring: whether it belongs to a ring of transitions, ``[.., R, B, ...]``.
+        name: path in the state.
+        shape: shape over all devices.
+        num_bytes: size in one memory, with its copies.
+        is_ring: true if it belongs to a ring of transitions, ``[.., R, B, ...]``.
     """
 
     name: str
@@ -49,67 +49,66 @@ class _Array:
 
 
 def check_memory(workflow: Any, state: State, specs: State, available: int | None = None) -> None:
-    """Refuse a run that the memory of the machine cannot hold.
+    """Raise an error if the run's state does not fit in the memory of the machine.
 
     Args:
-        workflow: whose settings are named in the message.
-        state: shapes of its first state, over all seeds and devices.
-        specs: how each of them is laid out, a ``PartitionSpec``.
-        available: bytes of memory; by default those of this machine. Where they are not known, nothing is refused.
+        workflow: workflow whose settings the message refers to.
+        state: shapes of the initial state, over all seeds and devices.
+        specs: ``PartitionSpec`` of each of them.
+        available: bytes of memory; defaults to that of this machine. If unknown, no error is raised.
 
     Raises:
-        ValueError: it does not fit; with the largest value that does of the setting that asks for most.
+        ValueError: the state does not fit; the message states the largest value that does, of the dominant setting.
     """
     arrays = _arrays(state, specs, workflow.execution)
     needed = least_bytes(state, specs, workflow.execution)
-    available, there = _for_a_run(available)
+    available, described = _memory_for_run(available)
     if available is None or needed <= available:
         return
-    said = f"This run needs at least {shown_bytes(needed)} of memory, and {there}: "
+    summary = f"This run needs at least {shown_bytes(needed)} of memory, but {described}: "
     for name, value, part in _scaling_settings(workflow, arrays):
         fits = int(value * (available - (needed - part)) / part)
         if 1 <= fits < value:
-            raise ValueError(f"{said}{name}={value:,} is too large. The largest that may fit is {rounded(fits):,}.")
+            raise ValueError(f"{summary}{name}={value:,} is too large. The largest that may fit is {rounded(fits):,}.")
     largest = max(arrays, key=lambda array: array.num_bytes)
     side = largest.shape[-1] if len(largest.shape) >= 2 and largest.shape[-1] == largest.shape[-2] else 0
     squares = sum(array.num_bytes for array in arrays if array.shape[-2:] == (side, side))
     fits = int(side * math.sqrt(max(0, available - (needed - squares)) / squares)) if squares else 0
-    advice = f" A side of at most {rounded(fits):,} may fit: a network of so many parameters." if fits else ""
+    advice = f" A side of at most {rounded(fits):,} may fit: a network with that many parameters." if fits else ""
     raise ValueError(
-        f"{said}most of it is the state's {largest.name} of shape {largest.shape}, {shown_bytes(largest.num_bytes)} "
+        f"{summary}most of it is the state's {largest.name} of shape {largest.shape}, {shown_bytes(largest.num_bytes)} "
         f"with the copy that a step makes.{advice}"
     )
 
 
 def least_bytes(state: State, specs: State, execution: Execution) -> int:
-    """Memory that a run cannot do without; see ``check_memory`` for the arguments."""
+    """Return the least memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
     return sum(array.num_bytes for array in _arrays(state, specs, execution))
 
 
 def check_program_memory(compiled: Any, num_devices: int, available: int | None = None) -> None:
-    """Refuse to run a compiled program that needs more memory than there is.
+    """Raise an error if a compiled program needs more memory than available.
 
     Args:
-        compiled: what ``lower(...).compile()`` returned. Not every backend tells what a program needs: then none is
-            refused.
-        num_devices: that run it at once.
+        compiled: result of ``lower(...).compile()``. If its backend does not report memory needs, no error is raised.
+        num_devices: number of devices that run it at the same time.
         available: as for ``check_memory``.
 
     Raises:
-        ValueError: it needs more, in words.
+        ValueError: it needs more memory.
     """
     total = program_bytes(compiled, num_devices)
-    available, there = _for_a_run(available)
+    available, described = _memory_for_run(available)
     if total is None or available is None or total <= available:
         return
     raise ValueError(
-        f"One iteration of this run needs {shown_bytes(total)} of memory, and {there}: choose a "
+        f"One iteration of this run needs {shown_bytes(total)} of memory, but {described}: choose a "
         "shorter rollout_length, or fewer environments, members or transitions in a batch."
     )
 
 
 def program_bytes(compiled: Any, num_devices: int) -> int | None:
-    """Memory that a compiled program needs on this machine, its state included; ``None`` where nothing tells."""
+    """Return the bytes that a compiled program needs on this machine, with its state; ``None`` if not reported."""
     needs = compiled.memory_analysis()
     if needs is None:
         return None
@@ -118,32 +117,32 @@ def program_bytes(compiled: Any, num_devices: int) -> int | None:
     return memories * (state + needs.temp_size_in_bytes)
 
 
-def _for_a_run(available: int | None) -> tuple[int | None, str]:
-    """How many bytes a run's state may take, by default of this machine's memory; and how that is said."""
+def _memory_for_run(available: int | None) -> tuple[int | None, str]:
+    """Return the bytes available for a run's state, by default from this machine's memory, and a description."""
     if available is not None:
-        return available, f"{shown_bytes(available)} are there"
+        return available, f"{shown_bytes(available)} are available"
     machine = available_bytes()
     if machine is None:
         return None, ""
     share = int(MEMORY_SHARE * machine) - (_PROCESS_BYTES if on_cpu() else 0)
-    return max(0, share), f"{shown_bytes(machine)} are there, of which it may take {shown_bytes(max(0, share))}"
+    return max(0, share), f"the machine has {shown_bytes(machine)}, and a run may use {shown_bytes(max(0, share))}"
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
-    """Bytes that a part of a state takes of one memory, with the copies that devices of a CPU have of it.
+    """Return the bytes that a part of a state needs in one memory, with the copies that devices of a CPU have.
 
     Args:
         state: arrays or their shapes.
-        specs: how each is laid out.
-        execution: the plan.
+        specs: ``PartitionSpec`` of each.
+        execution: execution plan.
     """
     return sum(array.num_bytes // (1 if array.is_ring else 2) for array in _arrays(state, specs, execution))
 
 
 def available_bytes() -> int | None:
-    """Memory for a run: of a CPU's machine, or of the control group this process is in; of one accelerator.
+    """Return the memory of this machine or of its control group, for a CPU; or of one accelerator, in bytes.
 
-    ``None`` where nothing says how much that is.
+    ``None`` if unknown.
     """
     statistics = jax.local_devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
@@ -157,7 +156,7 @@ def available_bytes() -> int | None:
 
 
 def _control_group_limits(root: Path = _CONTROL_GROUPS, groups: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
-    """Limits of the memory of this process's group and of those above it; of both versions of control groups."""
+    """Yield the memory limits of this process's control group and its parents, for both versions of control groups."""
     try:
         lines = groups.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):
@@ -172,12 +171,12 @@ def _control_group_limits(root: Path = _CONTROL_GROUPS, groups: Path = Path("/pr
             continue
         group = PurePosixPath(path.lstrip("/"))
         for level in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            with contextlib.suppress(OSError, ValueError):  # "max" is not a number
                 yield int((folder / level / file).read_text(encoding="ascii"))
 
 
 def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
-    """The arrays of a state: a ring of transitions is written in place, of all else a step makes a new one."""
+    """Return the arrays of a state: rings of transitions are updated in place, all others are replaced by each step."""
     in_place = jax.tree.map(
         lambda node: jax.tree.map(lambda _: isinstance(node, ReplayState), node),
         state,
@@ -187,11 +186,11 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
     leaves = jax.tree_util.tree_leaves_with_path(state)
     layouts = jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, jax.sharding.PartitionSpec))
     for (path, leaf), is_ring, spec in zip(leaves, jax.tree.leaves(in_place), layouts, strict=True):
-        shared_out = any(axis is not None for axis in spec)
-        # The devices of a CPU have one memory, in which each keeps its own of what is not shared out.
+        is_sharded = any(axis is not None for axis in spec)
+        # The devices of a CPU share one memory, which holds a copy of replicated arrays for each device.
         devices = execution.num_devices
         local = devices / jax.process_count()
-        copies = (local / devices if shared_out else local) if on_cpu() else (1 / devices if shared_out else 1)
+        copies = (local / devices if is_sharded else local) if on_cpu() else (1 / devices if is_sharded else 1)
         num_bytes = math.prod(leaf.shape) * _item_size(leaf) * copies * (1 if is_ring else 2)
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         arrays.append(_Array(name, leaf.shape, int(num_bytes), is_ring))
@@ -203,8 +202,8 @@ def _item_size(leaf: Any) -> int:
 
 
 def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, int, int]]:
-    """Return settings whose values multiply bytes: name, value and these bytes, the setting with most of them first."""
-    # Of equals that of the whole run; but an agent that a part of the run has too is described there.
+    """Return the settings that scale bytes of the state, most bytes first: name, value and these bytes."""
+    # Ties: prefer settings of the whole run, but those of an agent where the config has them, inner. or learner.
     sizes = sorted(_sizes(workflow), key=lambda size: (size[0].startswith("agent."), size[0].count(".")))
     parts = dict.fromkeys(sizes, 0)
     for array in arrays:
@@ -216,7 +215,7 @@ def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, in
 
 
 def _lengths(array: _Array, values: list[int]) -> set[int]:
-    """How long an array is along its axes; a ring along two of them: rows by environments, rounded up to a value."""
+    """Return the lengths of an array's axes; for a ring, rows times environments are one, rounded to a capacity."""
     shape = array.shape
     if array.is_ring:
         for i, (rows, num_envs) in enumerate(itertools.pairwise(shape)):
@@ -227,7 +226,7 @@ def _lengths(array: _Array, values: list[int]) -> set[int]:
 
 
 def _sizes(workflow: Any) -> Iterator[tuple[str, int]]:
-    """Settings that are whole numbers, by the names they have in a config."""
+    """Yield integer settings by their names in a config."""
     if workflow.execution.num_seeds is not None:
         yield "num_seeds", workflow.execution.num_seeds
     yield from _sizes_of_node(workflow, "")
@@ -247,12 +246,12 @@ def _sizes_of_node(node: PyTreeNode, above: str) -> Iterator[tuple[str, int]]:
         elif isinstance(value, PyTreeNode):
             yield from _sizes_of_node(value, f"{above}{field.name}.")
     env = getattr(node, "env", None)
-    if env is not None and env.num_envs > 1:  # last: where they are as many as individuals, these are the setting
+    if env is not None and env.num_envs > 1:  # last: if equal to the number of individuals, that setting is preferred
         yield f"{above}num_envs", env.num_envs
 
 
 def _sizes_of_network(network: nn.Module, settings: set[str], above: str) -> Iterator[tuple[str, int]]:
-    """Yield whole numbers of a network and its parts that are settings of the agent, such as ``num_critics``."""
+    """Yield integer fields of a network and its submodules that are settings of the agent, such as ``num_critics``."""
     for name, value in vars(network).items():
         if name in settings and isinstance(value, int) and not isinstance(value, bool) and value > 1:
             yield f"{above}{name}", value
@@ -261,13 +260,13 @@ def _sizes_of_network(network: nn.Module, settings: set[str], above: str) -> Ite
 
 
 def rounded(number: int) -> int:
-    """Down to two digits: what fits is known no better."""
+    """Round down to two digits, because the largest fitting size is only an estimate."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return number // unit * unit
 
 
 def shown_bytes(num_bytes: float) -> str:
-    """Bytes in words, with a sensible unit: ``19 GB``."""
+    """Format bytes with a suitable unit: ``19 GB``."""
     for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
         if num_bytes < 1000 or unit == "PB":
             return f"{num_bytes:,.3g} {unit}" if num_bytes < 1000 else f"{num_bytes:,.0f} {unit}"

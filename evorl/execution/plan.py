@@ -1,4 +1,4 @@
-"""How a workflow is laid out on this machine: how many devices share what, and how many environments step at a time."""
+"""Layout of a workflow on this machine: devices, their shares, and the number of environments stepped together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
 from evorl.ops.processes import number_of_first
 
-# The states of a block of environments take this share of a core's second-level cache; the vector environment keeps as
-# much again, and the rest is for what a step computes. See ``benchmarks/speed/env_chunk.py``.
+# Fraction of a core's second-level cache for the states of a chunk of environments; the vectorised environment keeps a
+# copy, and the rest is for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
 CACHE_SHARE = 0.3
-LEAST_BLOCK = 16  # environments: fewer are too few for the vector units of a core
-USUAL_CACHE = 1 << 20  # bytes, where the system does not tell
+LEAST_BLOCK = 16  # environments: fewer do not fill the vector units of a core
+USUAL_CACHE = 1 << 20  # bytes, if the system does not report the size
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-# Below these states per device the exchange between devices costs more than a second core gives (4 CartPoles: 0.25 kB).
+# Below this state size per device, communication costs more than a second core gains (4 CartPoles: 0.25 kB).
 MIN_BYTES_PER_DEVICE = 1 << 13
 
 
@@ -36,22 +36,23 @@ def plan_execution(
     evenly: bool = True,
     small_updates: bool = False,
 ) -> tuple[Execution, int | None]:
-    """How to run a workflow on this machine, and how many environments to step at a time.
+    """Plan the execution of a workflow on this machine; also return the number of environments stepped together.
 
     Args:
-        env: the vector environment of the training.
-        devices: ``"auto"`` takes all devices if the work is worth it, and some of every process if there are several;
-            a number takes that many, as many of each process. One device is for the parts of a workflow.
-        num_seeds: seeds to run side by side.
-        env_chunk: ``"auto"`` steps as many environments at a time as fit the cache of a CPU; a number or ``None``
-            (all together) decides.
-        min_bytes: on a CPU, environments' states per device from which ``"auto"`` takes several.
-        num_members: of a population, which are shared out instead of the environments of each; ``None`` without one.
-        evenly: whether every device has to have as many environments.
-        small_updates: whether updates are small operations too where the states of the environments are small.
+        env: vectorised training environment.
+        devices: ``"auto"`` uses all devices if worthwhile, and with several processes, some of each; an integer is the
+            number of devices, the same for each process. Nested workflows use one device.
+        num_seeds: number of seeds to run in parallel.
+        env_chunk: ``"auto"`` chooses a number of environments that fits the cache of a CPU; otherwise an integer, or
+            ``None`` for all.
+        min_bytes: on a CPU, size of environment states per device from which ``"auto"`` uses several devices.
+        num_members: number of population members, which are sharded instead of environments; ``None`` without a
+            population.
+        evenly: require the same number of environments on every device.
+        small_updates: true if updates are also small operations when the environment states are small.
 
     Raises:
-        ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
+        ValueError: there are fewer devices than requested, or the environments cannot be split evenly.
     """
     processes = jax.process_count()
     available = processes * min(len(jax.local_devices(process_index=i)) for i in range(processes))
@@ -62,13 +63,13 @@ def plan_execution(
     env_chunk = env_chunk if env_chunk in ("auto", None) else positive(env_chunk, "env_chunk")
     if env.steps_on_host:
         return _beside_simulators(devices, seeds), None
-    # Several agents that act in one copy of an environment are rows that stay together.
+    # Agents that act in the same copy of an environment are rows that must stay together.
     copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
     bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
     if env.num_agents > 1:
         env_chunk = _without_blocks(env_chunk, env.num_agents)
     elif env_chunk == "auto":
-        cache = number_of_first(core_cache_bytes())  # one program, whatever the machines of the processes are
+        cache = number_of_first(core_cache_bytes())  # all processes must compile the same program
         env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
     copies = env.num_envs // env.num_agents
     axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
@@ -87,11 +88,11 @@ def plan_execution(
 
 
 def _beside_simulators(devices: str | int, seeds: int | None) -> Execution:
-    """Simulators on the host serve one device, and are stepped all together."""
+    """Return the plan for simulators on the host: one device, and no chunks."""
     if devices not in ("auto", 1):
         raise ValueError(
-            f"devices={devices!r} was asked for, and simulators on the host serve one device: leave it out, or take "
-            "several processes by actors.count."
+            f"devices={devices!r} is not supported by simulators on the host, which serve one device: remove it, or "
+            "use several processes with actors.count."
         )
     return Execution(num_seeds=seeds)
 
@@ -109,23 +110,23 @@ def _worthwhile_devices(
 
 def _checked_devices(devices: str | int, available: int, processes: int) -> int:
     if isinstance(devices, str):
-        raise ValueError(f"devices is 'auto' or a positive number, got {devices!r}.")
+        raise ValueError(f"devices must be 'auto' or a positive integer, got {devices!r}.")
     devices = positive(devices, "devices")
     if devices > available:
-        raise ValueError(f"devices={devices} was asked for, and JAX sees {available}: ask for at most {available}.")
+        raise ValueError(f"devices={devices} is more than the {available} that JAX sees: use at most {available}.")
     if devices > 1 and devices % processes:
-        raise ValueError(f"devices={devices} is no multiple of the {processes} processes, which have as many each.")
+        raise ValueError(f"devices={devices} must be a multiple of the number of processes, {processes}.")
     return devices
 
 
 def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num_agents: int) -> None:
     if num_rows % devices and (seeds is None or seeds % devices):
-        what, name, multiple = "members", "pop_size", devices
+        noun, name, multiple = "members", "pop_size", devices
         if axis == DATA_AXIS:
-            what = "environments" if num_agents == 1 else f"copies of {num_agents} agents"
+            noun = "environments" if num_agents == 1 else f"copies of {num_agents} agents"
             name, multiple = "num_envs", devices * num_agents
         raise ValueError(
-            f"{num_rows} {what} cannot be shared evenly by {devices} devices: choose {name} as a multiple of "
+            f"{num_rows} {noun} cannot be shared evenly by {devices} devices: choose {name} as a multiple of "
             f"{multiple} (or num_seeds as one of {devices}), or another number of devices."
         )
 
@@ -133,16 +134,16 @@ def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num
 def _without_blocks(env_chunk: str | int | None, num_agents: int) -> None:
     if env_chunk not in ("auto", None):
         raise ValueError(
-            f"env_chunk={env_chunk!r} was asked for, and blocks of environments might part the {num_agents} agents of "
-            "a copy, which are stepped together: leave it out."
+            f"env_chunk={env_chunk!r} is not supported with {num_agents} agents per copy, which must be stepped "
+            "together: remove it."
         )
 
 
 def core_cache_bytes(caches: Path = _CACHES) -> int:
-    """Bytes of second-level cache that a core has to itself; ``USUAL_CACHE`` where the system does not tell.
+    """Return the second-level cache per core in bytes; ``USUAL_CACHE`` if the system does not report it.
 
     Args:
-        caches: a folder for each cache of the first core, as Linux shows them.
+        caches: folder with a subfolder for each cache of the first core, as in Linux.
     """
     with contextlib.suppress(OSError, ValueError, KeyError):
         for cache in sorted(caches.glob("index*")):
@@ -156,13 +157,13 @@ def core_cache_bytes(caches: Path = _CACHES) -> int:
 
 
 def _num_listed(cores: str) -> int:
-    """How many numbers a list such as ``0-3,8`` has."""
+    """Return the number of integers in a list such as ``0-3,8``."""
     ends = [[int(end) for end in part.split("-")] for part in cores.split(",")]
     return sum(part[-1] - part[0] + 1 for part in ends)
 
 
 def state_bytes(shapes: Any) -> int:
-    """Bytes of a pytree of arrays, or of their shapes."""
+    """Return the bytes of a pytree of arrays, or of their shapes."""
     return sum(int(np.prod(x.shape)) * _item_size(x) for x in jax.tree.leaves(shapes))
 
 
@@ -171,6 +172,6 @@ def _item_size(x: Any) -> int:
 
 
 def describe_devices() -> str:
-    """What computes here, in words: ``2 x cpu``, ``1 x NVIDIA H100 80GB HBM3``."""
+    """Return a description of the devices: ``2 x cpu``, ``1 x NVIDIA H100 80GB HBM3``."""
     kinds = [device.device_kind for device in jax.devices()]
     return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))

@@ -1,4 +1,4 @@
-"""What a run will need, told from shapes before anything is built: parameters, memory, iterations."""
+"""Resource estimates of a run from shapes, before anything is built: parameters, memory, iterations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, sh
 from evorl.ops.collectives import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 
-# Fitted to measured runs on a CPU, see docs/guide/preflight.md: what a compiler holds of a program for each of its
-# equations, and what every run takes once it trains: the compiler itself, recorders, what writes checkpoints.
+# Fitted to measured runs on a CPU, see docs/guide/preflight.md: compiler memory per equation of a program, and memory
+# of every training run for the compiler, recorders and checkpoint writer.
 COMPILING_BYTES = 42_000
 RUNNING_BYTES = 500_000_000
-# Entries of the state by what a person calls them.
+# Labels of the state's entries.
 _LABELS = {
     "env_state": "environments",
     "replay_state": "replay",
@@ -36,18 +36,18 @@ _LABELS = {
 
 @dataclasses.dataclass(frozen=True)
 class Preflight:
-    """What is known of a run beforehand.
+    """Resource estimates of a run.
 
     Attributes:
-        parameters: how many numbers each part of an agent has, by its name; of one seed and one member.
-        entries: bytes of the state on each device, by what they are for.
-        num_devices: that share it.
-        state_bytes: of the whole state in this machine's memory; of one accelerator.
-        step_bytes: what an iteration holds besides, estimated.
-        process_bytes: what the process takes without them, with its compiler; 0 of an accelerator's memory.
-        available: bytes of memory; ``None`` where nothing tells.
-        num_iterations: of the training; ``None`` where iterations differ in length.
-        steps_per_iteration: environment steps of each seed; at most.
+        parameters: number of parameters of each part of an agent, by name; for one seed and one member.
+        entries: bytes of the state per device, by label.
+        num_devices: number of devices that share the state.
+        state_bytes: size of the whole state in this machine's memory, or of one accelerator's share.
+        step_bytes: estimated memory of an iteration in addition to the state.
+        process_bytes: memory of the process without them, with its compiler; 0 for an accelerator.
+        available: bytes of memory; ``None`` if unknown.
+        num_iterations: number of training iterations; ``None`` if iterations differ in length.
+        steps_per_iteration: largest number of environment steps of an iteration, per seed.
     """
 
     parameters: dict[str, int]
@@ -62,29 +62,29 @@ class Preflight:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that the run is expected to take."""
+        """Expected peak memory of the run, in bytes."""
         return self.process_bytes + self.state_bytes + self.step_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether it takes no more than its share of the memory."""
+        """True if the peak is within ``MEMORY_SHARE`` of the memory."""
         return self.available is None or self.peak_bytes <= MEMORY_SHARE * self.available
 
     def lines(self) -> list[str]:
-        """In words, a line each."""
+        """Return the estimates as lines of text."""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items())
         where = f"each of {self.num_devices} devices" if self.num_devices > 1 else "the device"
         lines = [f"parameters    {sum(self.parameters.values()):,} ({parts})" if parts else "parameters    none"]
         lines += [f"{label:13s} {shown_bytes(size)} on {where}" for label, size in self.entries.items() if size]
         lines.append(
-            f"an iteration  {self.steps_per_iteration:,} steps, {shown_bytes(self.step_bytes)} besides the state"
+            f"an iteration  {self.steps_per_iteration:,} steps, {shown_bytes(self.step_bytes)} in addition to the state"
         )
         if self.num_iterations is None:
-            lines.append("iterations    they differ in length")
+            lines.append("iterations    of different lengths")
         else:
             lines.append(f"iterations    {self.num_iterations:,}")
-        there = "" if self.available is None else f" of {shown_bytes(self.available)}"
-        lines.append(f"memory        about {shown_bytes(self.peak_bytes)} at most{there}: {self._sum()}")
+        available = "" if self.available is None else f" of {shown_bytes(self.available)}"
+        lines.append(f"memory        about {shown_bytes(self.peak_bytes)} at most{available}: {self._sum()}")
         return lines
 
     def _sum(self) -> str:
@@ -93,17 +93,17 @@ class Preflight:
 
 
 def preflight(workflow: Any) -> Preflight:
-    """What a workflow's training will need. The training is traced for it, and nothing is allocated or compiled.
+    """Estimate the resources of a workflow's training. The program is traced, but nothing is allocated or compiled.
 
     Raises:
-        ValueError: its state alone is more than the memory can hold; with the largest setting that could.
+        ValueError: the state alone exceeds the memory; the message states the largest setting that fits.
     """
     key = jax.random.key(0)
     state = programs.state_shapes(workflow, key)
     execution = workflow.execution
     specs = programs.state_specs(execution, workflow.sharded_axes, state)
     traced = programs.training_program(execution.in_order).trace(workflow, programs.laid_out(workflow, state), 1)
-    on_one = temporary_bytes(traced.jaxpr)
+    bytes_per_device = temporary_bytes(traced.jaxpr)
     devices = max(1, execution.num_devices // jax.process_count()) if on_cpu() else 1
     sizes = {name: held_bytes(state[name], specs[name], execution) for name in state}
     entries: dict[str, int] = {}
@@ -116,7 +116,7 @@ def preflight(workflow: Any) -> Preflight:
         entries=entries,
         num_devices=execution.num_devices,
         state_bytes=sum(sizes.values()),
-        step_bytes=on_one * devices,
+        step_bytes=bytes_per_device * devices,
         process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
@@ -125,7 +125,7 @@ def preflight(workflow: Any) -> Preflight:
 
 
 def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
-    """Numbers of each part of the agent; of a population's first member."""
+    """Return the number of parameters of each part of the agent; for a population, of its first member."""
     nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AgentState | ReplayState))
     agent = next((node for node in nodes if isinstance(node, AgentState)), None)
     if agent is None:
@@ -136,7 +136,7 @@ def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
 
 
 def _process_bytes_with(num_equations: int) -> int:
-    """What the process will take: the most that it has taken so far, and what a program of this size has it take."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    so_far = most if sys.platform == "darwin" else most * 1024
-    return so_far + RUNNING_BYTES + COMPILING_BYTES * num_equations
+    """Return the predicted memory of the process: its peak so far, plus the needs of a program of this size."""
+    max_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = max_rss if sys.platform == "darwin" else max_rss * 1024
+    return peak + RUNNING_BYTES + COMPILING_BYTES * num_equations

@@ -1,4 +1,4 @@
-"""Execution: compiled programs around pure steps, over seeds and devices. The only place that names devices."""
+"""Compiled programs around pure steps, over seeds and devices. No other module refers to devices."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from evorl.ops.collectives import on_cpu
 from evorl.ops.random import keys_of_seeds
 from evorl.types import Key, PyTreeDict, State
 
-MAX_FOLD = 1024  # iterations in one call of the chunk program, and rows of its metrics
+MAX_FOLD = 1024  # maximal number of iterations, and rows of metrics, per call of the training program
 
 
 def state_specs(execution: Execution, sharded_axes: Mapping[str, int], state: State) -> State:
-    """A ``PartitionSpec`` for every leaf of a state: which of its axes the mesh shares out.
+    """Return a ``PartitionSpec`` for every leaf of a state: the axis that the mesh shards.
 
     Args:
-        execution: the plan.
-        sharded_axes: for the state's entries that hold one row per environment (or member of a population), the axis
-            of those rows.
-        state: the state, or its shapes.
+        execution: execution plan.
+        sharded_axes: for the entries of the state with one row per environment (or population member), the axis of
+            these rows.
+        state: state or its shapes.
     """
     seed_axes = 0 if execution.num_seeds is None else 1
 
@@ -55,15 +55,15 @@ def side_by_side(
     returns_state: bool = False,
     axis_name: str | None = None,
 ) -> Any:
-    """``fn(state)`` for every seed, or every member of a population.
+    """Map ``fn(state)`` over all seeds, or all members of a population.
 
     Args:
-        fn: of one of them; returns anything, or anything and the state.
-        state: entries ``[N, ...]``, but for those that all share.
-        shared: names of the latter; ``iterations`` is always one, so that loops over it stay scalar. What ``fn`` makes
-            of them must be equal for all.
-        returns_state: whether ``fn`` returns the state, with the same entries.
-        axis_name: of the axis, for collectives between members.
+        fn: function of one seed or member; returns any results, or results and the state.
+        state: entries ``[N, ...]``, except shared entries.
+        shared: names of shared entries; ``iterations`` is always shared, so that loops over it are scalar. ``fn`` must
+            return equal values of them for all.
+        returns_state: true if ``fn`` returns the state, with the same entries.
+        axis_name: name of the axis, for collectives between members.
     """
     axes = State({name: None if name == "iterations" or name in shared else 0 for name in state})
     out_axes = (0, axes) if returns_state else 0
@@ -71,15 +71,15 @@ def side_by_side(
 
 
 def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, returns_state: bool = False) -> Any:
-    """``fn(state)``, of every seed if there are several: results have a leading axis S then."""
+    """Return ``fn(state)``; with several seeds, mapped over them: results then have a leading axis S."""
     return fn(state) if execution.num_seeds is None else side_by_side(fn, state, returns_state=returns_state)
 
 
 def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) -> Callable[..., Any]:
-    """``fn(workflow, state, *args)`` on every device of the mesh, each with its part of the state.
+    """Run ``fn(workflow, state, *args)`` on every device of the mesh, each with its shard of the state.
 
-    ``fn`` returns metrics, or metrics and a state if ``returns_state``. Metrics are equal on all devices, but with a
-    mesh of seeds, where they have the seed axis first (second behind the axis of folded iterations).
+    ``fn`` returns metrics, or metrics and a state if ``returns_state``. Metrics are the same on all devices, except
+    with a mesh of seeds: there, the seed axis is first (second after an axis of folded iterations).
     """
     execution = workflow.execution
     if execution.axis is None:
@@ -104,13 +104,13 @@ def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) ->
 
 
 def initial_state(workflow: Trainable, key: Key) -> State:
-    """Set-up as one program: parameters, first resets and buffers, each device making its part.
+    """Set up the state in one program: parameters, first resets and buffers; each device creates its shard.
 
-    ``key`` is one key, from which those of all seeds are made, or one for each seed. It composes with ``jit`` and
-    ``vmap`` around it.
+    ``key`` is one key, from which the keys of all seeds are derived, or one key per seed. Composes with ``jit`` and
+    ``vmap``.
 
     Raises:
-        ValueError: the memory of the machine cannot hold it.
+        ValueError: the state does not fit in memory.
     """
     if _inside_trace():
         return _initial_state(workflow, workflow.starts(key))
@@ -119,10 +119,10 @@ def initial_state(workflow: Trainable, key: Key) -> State:
 
 
 def state_shapes(workflow: Trainable, key: Key) -> State:
-    """The shapes of the first state, which the memory can hold. The trace is that of the set-up, and is made once.
+    """Return the shapes of the initial state, after a memory check. The set-up is traced only once.
 
     Raises:
-        ValueError: the memory cannot hold it.
+        ValueError: the state does not fit in memory.
     """
     state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
     check_memory(workflow, state, state_specs(workflow.execution, workflow.sharded_axes, state))
@@ -135,8 +135,8 @@ def _inside_trace() -> bool:
 
 @functools.cache
 def _init_program() -> Callable[[Trainable, Any], State]:
-    # It runs once, so on a CPU, where that is the longer part, it is compiled without optimization: in a third of the
-    # time. (A context of a megabyte is held for every kernel while the newer emitters compile a program.)
+    # The program runs once, so on a CPU, where compilation dominates, it is compiled without optimization, in a third
+    # of the time. (The newer emitters keep a context of a megabyte for every kernel during compilation.)
     if not on_cpu():
         return jax.jit(_initial_state)
     options = {"xla_backend_optimization_level": 0, **_known_option("xla_cpu_use_fusion_emitters", False)}
@@ -144,7 +144,7 @@ def _init_program() -> Callable[[Trainable, Any], State]:
 
 
 def _known_option(name: str, value: Any) -> dict[str, Any]:
-    """A compiler option, or none if this version of XLA does not have it: some are taken away without notice."""
+    """Return a compiler option, or nothing if this version of XLA does not support it, as options may be removed."""
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
     except jax.errors.JaxRuntimeError:
@@ -153,7 +153,7 @@ def _known_option(name: str, value: Any) -> dict[str, Any]:
 
 
 class CompileThread(threading.Thread):
-    """Compiles a program in the background. A failure is left to the program's first call to report."""
+    """Compiles a program in the background. A failure is reported by the first call of the program."""
 
     def __init__(self, lowered: Any, num_devices: int) -> None:
         super().__init__(name="compile-training", daemon=True)
@@ -161,7 +161,7 @@ class CompileThread(threading.Thread):
         self._compiled: Any = None
 
     def run(self) -> None:
-        """Compile."""
+        """Compile the program."""
         with contextlib.suppress(Exception):
             self._compiled = self._lowered.compile()
 
@@ -169,7 +169,7 @@ class CompileThread(threading.Thread):
         """Wait for the program.
 
         Raises:
-            ValueError: the memory of the machine is not enough to run it.
+            ValueError: the program does not fit in memory.
         """
         super().join(timeout)
         if self._compiled is not None:
@@ -177,12 +177,12 @@ class CompileThread(threading.Thread):
 
 
 def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
-    """Begin to compile the training program beside the set-up, from the shapes of the state. Join before the training.
+    """Start compiling the training program during the set-up, from the shapes of the state; join before training.
 
-    Tracing and lowering are done on return: as Python code they would only take turns with the set-up's.
+    Tracing and lowering are finished on return: as Python code, they cannot run in parallel with the set-up.
 
     Raises:
-        ValueError: the memory of the machine cannot hold the state.
+        ValueError: the state does not fit in memory.
     """
     thread = CompileThread(lowered_training(workflow, key), workflow.execution.num_devices)
     thread.start()
@@ -190,13 +190,13 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
-    """The training program, lowered; its first call finds it once it is compiled. Raises as ``compile_ahead``."""
+    """Return the lowered training program, which its first call finds compiled. Raises as ``compile_ahead``."""
     state = laid_out(workflow, state_shapes(workflow, key))
     return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 
 
 def laid_out(workflow: Trainable, shapes: State) -> State:
-    """Shapes of a state, or of some of its entries, with the shardings that a mesh gives them."""
+    """Add the shardings of the mesh to the shapes of a state, or of some of its entries."""
     execution = workflow.execution
     if execution.axis is None:
         return shapes
@@ -211,8 +211,8 @@ def _initial_state(workflow: Trainable, starts: Any) -> State:
     execution = workflow.execution
     if execution.axis is None:
         return _set_up(workflow, starts)
-    # The state's structure is known once it is traced, its specs are wanted before: so its leaves are returned in one
-    # list for each way of laying them out, and put together outside.
+    # The structure of the state is known only after tracing, but specs are needed before. So its leaves are returned in
+    # one list per layout, and reassembled outside.
     layouts = (PartitionSpec(), PartitionSpec(execution.axis), PartitionSpec(None, execution.axis))
     layouts += (PartitionSpec(None, None, execution.axis),)
     layout: dict[str, Any] = {}
@@ -223,9 +223,9 @@ def _initial_state(workflow: Trainable, starts: Any) -> State:
         specs = jax.tree.leaves(
             state_specs(execution, workflow.sharded_axes, state), is_leaf=lambda x: isinstance(x, PartitionSpec)
         )
-        layout["places"] = [layouts.index(spec) for spec in specs]
+        layout["groups"] = [layouts.index(spec) for spec in specs]
         return tuple(
-            [leaf for leaf, place in zip(leaves, layout["places"], strict=True) if place == i]
+            [leaf for leaf, group in zip(leaves, layout["groups"], strict=True) if group == i]
             for i in range(len(layouts))
         )
 
@@ -233,12 +233,12 @@ def _initial_state(workflow: Trainable, starts: Any) -> State:
     groups = jax.shard_map(
         set_up_share, mesh=execution.mesh, in_specs=(PartitionSpec(), key_spec), out_specs=layouts, check_vma=False
     )(workflow, starts)
-    members = [iter(group) for group in groups]
-    return jax.tree.unflatten(layout["treedef"], [next(members[place]) for place in layout["places"]])
+    iterators = [iter(group) for group in groups]
+    return jax.tree.unflatten(layout["treedef"], [next(iterators[group]) for group in layout["groups"]])
 
 
 def _set_up(workflow: Trainable, starts: Any) -> State:
-    """The state of every seed, from what it starts from."""
+    """Return the initial state of every seed."""
     if workflow.execution.num_seeds is None:
         return workflow.setup(starts)
     state = jax.vmap(workflow.setup)(starts)
@@ -249,7 +249,7 @@ def _step(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
     return over_seeds(workflow.execution, workflow.pure_step, state, returns_state=True)
 
 
-@jax.jit  # one trace serves the shapes of the metrics and the body of the loop
+@jax.jit  # the shapes of the metrics and the body of the loop share one trace
 def _traced_once(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
     return over_seeds(workflow.execution, lambda state: watched_step(workflow, state), state, returns_state=True)
 
@@ -271,18 +271,18 @@ def _iterate_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Arra
 
 
 def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
-    """``(metrics [MAX_FOLD, ...], state)`` after so many iterations in one call; the state is donated.
+    """Run ``num_iterations`` in one call; return ``(metrics [MAX_FOLD, ...], state)``. The state is donated.
 
-    The number is traced: chunks of any length are one program.
+    The number is traced: chunks of any length share one program.
     """
     return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
 
 
 @functools.cache
 def training_program(in_order: bool) -> Any:
-    """Return the jitted function that ``iterate_program`` calls; ``in_order``: see ``Execution``.
+    """Return the jitted function that ``iterate_program`` calls; see ``Execution`` for ``in_order``.
 
-    In order, PPO on CartPole takes 1.1 times the steps per second (AMD EPYC, two threads); physics 0.88 to 1.0.
+    With ``in_order``, PPO on CartPole runs 1.1 times the steps per second (AMD EPYC, two threads); physics 0.88 to 1.0.
     """
     options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
     return jax.jit(_iterate_on_mesh, donate_argnames="state", compiler_options=options)
@@ -290,7 +290,7 @@ def training_program(in_order: bool) -> Any:
 
 @jax.jit
 def step_program(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
-    """One iteration; the state is not donated, so it may be used again."""
+    """Run one iteration; the state is not donated and may be reused."""
     metrics, state = on_mesh(workflow, _one_row, returns_state=True)(workflow, state)
     return jax.tree.map(lambda x: x[0], metrics), state
 
@@ -302,7 +302,7 @@ def _one_row(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
 
 @jax.jit
 def evaluate_program(workflow: Trainable, state: State) -> Any:
-    """Evaluation of every seed; the state is only read."""
+    """Evaluate every seed; the state is not donated."""
 
     def evaluate(workflow: Trainable, state: State) -> Any:
         return over_seeds(workflow.execution, workflow.evaluation, state)
@@ -323,10 +323,10 @@ def _on_devices(x: Any, sharding: NamedSharding) -> jax.Array:
     if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        # What was read as it is laid out stays: a program for each array would take longer than the reading.
-        there = x.sharding.is_equivalent_to(sharding, x.ndim)
-        return x if there else jax.jit(lambda x: x, out_shardings=sharding)(x)
-    # Every process has the whole array, and gives its part.
+        # Arrays with the right layout are returned unchanged: a program per array would take longer than reading them.
+        is_in_place = x.sharding.is_equivalent_to(sharding, x.ndim)
+        return x if is_in_place else jax.jit(lambda x: x, out_shardings=sharding)(x)
+    # Every process has the whole array, and contributes its shard.
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(_on_devices(jax.random.key_data(x), sharding), impl=jax.random.key_impl(x))
     whole = np.asarray(x)
@@ -334,16 +334,16 @@ def _on_devices(x: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def _on_first_device(x: Any) -> jax.Array:
-    # Not bound to that device unless it must move: bound arrays would run another program than those of ``init``.
+    # Committed to that device only if it must move: committed arrays would run another program than the initial state.
     first = jax.devices()[0]
     elsewhere = isinstance(x, jax.Array) and x.devices() != {first}
     return jax.device_put(x, first) if elsewhere else jax.device_put(x)
 
 
 def seed_keys(execution: Execution, key: Key) -> Key:
-    """The key of every seed ``[S]``, or the key itself: seed i of a run with seed s is the solo run with seed s + i.
+    """Return the key of every seed ``[S]``, or the key itself; seed i of a run with seed s equals a run of seed s + i.
 
-    ``key`` must come from ``jax.random.key(seed)``, whose last word is the seed.
+    ``key`` must be created by ``jax.random.key(seed)``, whose last word is the seed.
     """
     if execution.num_seeds is None or key.ndim == 1:
         return key

@@ -1,4 +1,4 @@
-"""A saved state on the devices of a workflow."""
+"""Restoring of saved states on the devices of a workflow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from evorl.types import State
 def restore(
     workflow: Trainable, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
 ) -> tuple[State, dict[str, Any]]:
-    """A saved state on this workflow's devices, and what the checkpoint says of the run.
+    """Restore a saved state on this workflow's devices; also return the progress stored in the checkpoint.
 
     Args:
-        workflow: as it was when the state was saved, but for numbers and devices.
-        checkpointer: of the run.
-        seed: any: it shapes nothing.
+        workflow: workflow as at the time of saving, except for numbers and devices.
+        checkpointer: checkpointer of the run.
+        seed: any seed: it does not affect shapes.
         which: ``latest``, ``best``, or an iteration.
-        entries: of the state, to read these only; ``workflow.evaluation_entries`` leave the replay buffer alone.
+        entries: entries of the state to read; ``workflow.evaluation_entries`` excludes the replay buffer.
     """
     template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
     if entries is not None:
@@ -34,7 +34,7 @@ def restore(
 
 
 def _entries_of(state: State, names: Iterable[str]) -> State:
-    """Some entries of a state; with a dot, an entry of an entry."""
+    """Return some entries of a state; a dot selects an entry of an entry."""
     chosen = State()
     for name in names:
         entry, _, within = name.partition(".")

@@ -1,4 +1,4 @@
-"""Rows of metrics: means over the iterations between two of them, and what an evaluation says and is worth."""
+"""Rows of metrics: means over the iterations between two rows, and columns and scores of evaluations."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from evorl.types import PyTreeDict
 
 
 class RunningMeans:
-    """Means of metrics between two rows, summed one value after another so that the chunks' lengths do not show.
+    """Means of metrics between two rows, summed in sequence so that they do not depend on the length of chunks.
 
-    Metrics are averaged over iterations (and seeds), but for ``episodes``, whose sums become means over the episodes
-    that ended.
+    Metrics are averaged over iterations (and seeds), except ``episodes``, whose sums become means over finished
+    episodes.
     """
 
     def __init__(self, sums: Mapping[str, Any]) -> None:
         self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
 
     def add(self, rows: PyTreeDict) -> None:
-        """Take in metrics ``[iterations]`` or ``[iterations, S]``."""
-        # What is said of a server is no metric of the training.
+        """Add metrics ``[iterations]`` or ``[iterations, S]``."""
+        # Statistics of a server are not training metrics.
         named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
         flat = {name: values for name, values in named.items() if name != "train/episodes"}
         if "episodes" in rows:
@@ -37,12 +37,12 @@ class RunningMeans:
             values = np.asarray(values, np.float64)
             per_iteration = values.reshape(len(values), -1)
             per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
-            # cumsum adds one after another, so a sum taken up again after a pause is the same to the last bit.
+            # cumsum adds in sequence, so a sum that is resumed from a checkpoint is bit-identical.
             self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
         self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
 
     def take(self) -> dict[str, float | int]:
-        """The means since the last row, and start anew."""
+        """Return the means since the last row, and reset them."""
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
         row: dict[str, float | int] = {
@@ -56,39 +56,39 @@ class RunningMeans:
         return row
 
     def to_json(self) -> dict[str, float]:
-        """What has been summed since the last row."""
+        """Return the sums since the last row."""
         return dict(self.sums)
 
 
 class SlidingScore:
-    """The score by which a checkpoint is the best: the mean over the last few evaluations, by their episodes.
+    """Score for selecting the best checkpoint: the mean over the last evaluations, weighted by their episodes.
 
-    One lucky evaluation then makes no checkpoint the best.
+    A single lucky evaluation then does not make a checkpoint the best.
 
     Args:
-        over: how many evaluations; 1 for each by itself.
+        over: number of evaluations; 1 uses the last one only.
         before: pairs of mean and weight from before a resume, oldest first.
     """
 
     def __init__(self, over: int = 1, before: Iterable[Sequence[float]] = ()) -> None:
         if over < 1:
-            raise ValueError(f"a score is over at least 1 evaluation, got {over}.")
+            raise ValueError(f"a score needs at least 1 evaluation, got {over}.")
         self._last: deque[tuple[float, float]] = deque(((mean, weight) for mean, weight in before), maxlen=over)
 
     def push(self, mean: float, weight: float) -> float:
-        """The score after one more evaluation: ``sum(mean weight) / sum(weight)``; one that is not finite has none."""
+        """Add an evaluation; return the score ``sum(mean weight) / sum(weight)``, or ``mean`` itself if not finite."""
         if self._last.maxlen == 1 or not math.isfinite(mean):
             return mean
         self._last.append((mean, weight))
         return sum(mean * weight for mean, weight in self._last) / sum(weight for _, weight in self._last)
 
     def to_json(self) -> dict[str, list[list[float]]]:
-        """What a checkpoint notes to go on from: ``scores``; nothing where each counts by itself."""
+        """Return ``scores`` for the checkpoint, to resume from; empty if only the last evaluation counts."""
         return {"scores": [list(pair) for pair in self._last]} if self._last else {}
 
 
 def describe_evaluation(metrics: PyTreeDict) -> dict[str, float | int]:
-    """``eval/*`` columns: means over seeds, and with several seeds the return of each and their spread."""
+    """Return ``eval/*`` columns: means over seeds, and with several seeds each return and the standard deviation."""
     row: dict[str, float | int] = {
         f"eval/{name}": float(np.mean(value, dtype=np.float64)) for name, value in metrics.items()
     }

@@ -1,13 +1,12 @@
-"""What the execution of a training needs of a workflow: its pure functions, and how they are laid out over devices.
+"""Interface of workflows for execution: their pure functions, and the layout over devices.
 
-``evorl.workflows.workflow.Workflow`` is such a one.
+``evorl.workflows.workflow.Workflow`` implements it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -24,15 +23,14 @@ SEED_AXIS = "seeds"
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How a workflow's step is run; a static, comparable description.
+    """Execution plan of a workflow's step; static and comparable.
 
     Attributes:
-        num_seeds: how many seeds run side by side in one program; ``None`` for one seed without an axis for it.
+        num_seeds: number of seeds that run in parallel in one program; ``None`` for one seed without a seed axis.
         num_devices: size of the device mesh.
-        axis: what the mesh shares out: ``SEED_AXIS``, or ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
+        axis: axis that the mesh shards: ``SEED_AXIS``, ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
             ``None`` on one device.
-        in_order: whether a CPU does an iteration's operations one after another, because they are too small to be worth
-            handing to other threads.
+        in_order: run an iteration's operations sequentially on a CPU, because they are too small for other threads.
     """
 
     num_seeds: int | None = None
@@ -42,7 +40,7 @@ class Execution:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """The mesh of the first ``num_devices`` devices, of several processes as many of each."""
+        """Mesh of the first ``num_devices`` devices, with the same number from each process."""
         return _mesh(self.num_devices, self.axis or DATA_AXIS)
 
 
@@ -54,7 +52,7 @@ def _mesh(num_devices: int, axis: str) -> Mesh:
 
 
 class Trainable(Protocol):
-    """Pure ``setup``, ``pure_step`` and ``evaluation``, and the plan of a run. See ``Workflow`` for what they mean."""
+    """Pure ``setup``, ``pure_step`` and ``evaluation``, and the plan of a run. See ``Workflow`` for their semantics."""
 
     sharded_axes: ClassVar[Mapping[str, int]]
     optional_metrics: ClassVar[tuple[str, ...]]
@@ -62,22 +60,22 @@ class Trainable(Protocol):
 
     @property
     def env(self) -> VectorEnv:
-        """The training environments."""
+        """Training environments."""
         ...
 
     @property
     def execution(self) -> Execution:
-        """Seeds and devices."""
+        """Execution plan: seeds and devices."""
         ...
 
     @property
     def eval_episodes(self) -> int:
-        """Complete episodes in one evaluation."""
+        """Number of complete episodes per evaluation."""
         ...
 
     @property
     def total_timesteps(self) -> float:
-        """Environment steps of the whole training, for each seed."""
+        """Environment steps of the whole training run, per seed."""
         ...
 
     @property
@@ -87,67 +85,59 @@ class Trainable(Protocol):
 
     @property
     def eval_interval(self) -> float:
-        """Environment steps between evaluations; 0 for none."""
+        """Environment steps between evaluations; 0 disables them."""
         ...
 
     @property
     def checkpoint_interval(self) -> float:
-        """Environment steps between checkpoints; 0 for the last one only."""
+        """Environment steps between checkpoints; 0 saves only the last state."""
         ...
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Environment steps of an iteration; 0 where they differ."""
+        """Environment steps per iteration; 0 if iterations differ."""
         ...
 
     @property
     def most_timesteps_per_iteration(self) -> int:
-        """What they are at most."""
+        """Largest number of environment steps per iteration."""
         ...
 
     def starts(self, key: Key) -> Any:
-        """What the set-up of every seed starts from."""
+        """Return the argument of ``setup`` for every seed."""
         ...
 
     def setup(self, key: Key) -> State:
-        """The first state of one seed; pure."""
+        """Return the initial state of one seed; pure."""
         ...
 
     def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
-        """One iteration of one seed; pure."""
+        """Run one iteration of one seed; pure."""
         ...
 
     def evaluation(self, state: State) -> PyTreeDict:
-        """The evaluation of one seed; pure."""
+        """Evaluate one seed; pure."""
         ...
 
     def charts(self, state: State) -> Mapping[str, Chart]:
-        """What describes the end of a run."""
+        """Return charts that describe the end of a run."""
         ...
 
     def init(self, key: Key | int = 0) -> State:
-        """The first state, compiled."""
+        """Return the initial state, from a compiled program."""
         ...
 
     def evaluate(self, state: State) -> PyTreeDict:
-        """The evaluation, compiled."""
+        """Evaluate, with a compiled program."""
         ...
 
     @property
-    def is_one_program(self) -> bool:
-        """Whether an iteration is a single compiled program."""
+    def collector(self) -> Any:
+        """Steps the environments, see ``evorl.execution.collector.Collector``."""
         ...
 
     def iterate(
-        self, state: State, num_iterations: int, message: Callable[[str], None]
+        self, state: State, num_iterations: int, message: Callable[..., None]
     ) -> tuple[PyTreeDict | None, State]:
-        """So many iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
-        ...
-
-    def with_new_episodes(self, state: State) -> State:
-        """The state itself, or with new episodes if its simulators are elsewhere."""
-        ...
-
-    def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
-        """Compile the training in the background."""
+        """Run iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
         ...

@@ -1,3 +1,3 @@
-"""Policies taken away from a run: as ONNX, StableHLO, plain NumPy or a page, and as a function of observations."""
+"""Export of a run's policy: as ONNX, StableHLO, plain NumPy or HTML, and as a Python function of observations."""
 
-FORMATS = {"onnx": "onnx", "jax": "stablehlo", "numpy": "py", "html": "html"}  # of files, and the ends of their names
+FORMATS = {"onnx": "onnx", "jax": "stablehlo", "numpy": "py", "html": "html"}  # format: file suffix

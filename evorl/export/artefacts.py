@@ -1,4 +1,4 @@
-"""The files of a policy: written, and run as their users would to see that they compute the same."""
+"""Writes the exported files of a policy and checks each file's outputs against the policy."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from evorl.runs.files import make_folder, open_to_write, writing_to
 
 
 class Written(NamedTuple):
-    """A file of a policy.
+    """An exported file.
 
     Attributes:
-        path: where it is.
-        parity: how far it is from the policy; ``None`` where nothing here can run it.
+        path: path of the file.
+        parity: difference between the file and the policy; ``None`` if nothing on this machine can run the file.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 
 def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
-    """Write a policy in some formats, and check the files; see ``export_from_arguments`` for the errors."""
+    """Write a policy in the given formats and check each file; see ``export_from_arguments`` for the errors."""
     folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
     if to is not None and len(formats) == 1 and Path(to).suffix:
         folder, names = Path(to).parent, {formats[0]: Path(to).name}
@@ -61,10 +61,10 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
 
 
 def policy_graph(policy: PortablePolicy) -> Graph:
-    """The operations of a policy on any number of rows.
+    """Return the operations of a policy, for any batch size.
 
     Raises:
-        NoRule: one of them has no portable form; in words.
+        NoRule: an operation has no portable form; the message names it.
     """
     (rows,) = export.symbolic_shape("rows")
     specs = [jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs]
@@ -78,7 +78,7 @@ def policy_graph(policy: PortablePolicy) -> Graph:
 
 
 def about(stored: StoredPolicy) -> dict[str, Any]:
-    """What every file says of its policy: inputs, outputs, spaces, where it comes from, versions."""
+    """Return the metadata stored in every file: inputs, outputs, spaces, origin and package versions."""
     versions = {"evorl": installed_version()} | {name: metadata.version(name) for name in ("jax", "numpy")}
     return {
         "format": 1,
@@ -128,7 +128,7 @@ def _title(stored: StoredPolicy) -> str:
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """How far the file is from the policy, run as its users would."""
+    """Run the file with its users' runtime and return its difference from the policy; ``None`` without that runtime."""
     if name == "onnx":
         from evorl.export.onnx_file import OnnxSession
 

@@ -1,4 +1,4 @@
-"""Policies read back from the files of ``evorl export``: ONNX and StableHLO, which are data and run no Python."""
+"""Loads policies from the files of ``evorl export``: ONNX and StableHLO, which are data and run no Python."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
 
-MOST_BYTES = 2**30  # of a file
-# What programs of ours call besides their own operations; others could reach into this process.
+MOST_BYTES = 2**30  # size limit of a file
+# Custom calls in the programs that evorl exports; others could reach into this process.
 KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
 _CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportedPolicy:
-    """The policy of a file.
+    """The policy of an exported file.
 
     Attributes:
         policy: the policy; its ``runnable`` is the file's program.
-        path: of the file.
-        title: of the environment.
-        algorithm: that it was trained by.
-        timesteps: of that training.
-        checkpoint: nothing that could change.
+        path: path of the file.
+        title: name of the environment.
+        algorithm: name of the algorithm that trained the policy.
+        timesteps: timesteps trained.
+        checkpoint: always ``None``: a file has no checkpoint that could change.
     """
 
     policy: PortablePolicy
@@ -48,28 +48,28 @@ class ExportedPolicy:
     checkpoint: None = None
 
     def in_words(self) -> str:
-        """Which policy it is, in a line."""
+        """Return a one-line description of the policy."""
         return f"{self.algorithm} in {self.title} after {self.timesteps:,} steps, {self.path}"
 
 
 class ProgramPolicy(PortablePolicy):
-    """A policy whose program is given whole, for any number of rows; ``row`` is one of them."""
+    """A policy given as one program for any batch size; ``row`` is that program."""
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        """The program."""
+        """Return the program."""
         return lambda inputs: dict(zip((port.name for port in self.outputs), self.row(inputs), strict=True))
 
 
 def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
-    """The policy of a file that ``evorl export`` wrote with ``format=onnx`` or ``format=jax``.
+    """Load the policy from a file that ``evorl export`` wrote with ``format=onnx`` or ``format=jax``.
 
     Args:
-        path: of the file; beside one of StableHLO lies its description, of the same name with ``.json``.
-        trust: whether a StableHLO program may call what is not its own.
+        path: the file; a StableHLO file needs its description, of the same name with ``.json``, in the same folder.
+        trust: whether a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
-        RunFolderError: there is no such file, or it is none of these, is damaged or is not to be trusted; in words.
-        ImportError: onnxruntime is not installed, with the line that does it.
+        RunFolderError: the file is missing, in another format, damaged or not trusted; the message names the reason.
+        ImportError: onnxruntime is not installed; the message gives the install command.
     """
     path = user_path(path)
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
@@ -92,14 +92,14 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
-    del trust  # its operators are a closed set
+    del trust  # unused: ONNX operators are a closed set
     from evorl.export.onnx_file import OnnxSession
 
     try:
         session = OnnxSession(path)
     except ImportError:
         raise
-    except Exception as error:  # of onnxruntime's own kinds
+    except Exception as error:  # onnxruntime has its own exception types
         raise RunFolderError(f"{path} is no ONNX model: {str(error)[:200]}") from error
     return _said(path, session.about), session
 
@@ -114,7 +114,7 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
     try:
         exported = jax.export.deserialize(bytearray(content))
         calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
-    except Exception as error:  # of flatbuffers, MLIR and jax
+    except Exception as error:  # raised by flatbuffers, MLIR or jax
         raise RunFolderError(f"{path} is no program of jax.export: {str(error)[:200]}") from error
     if calls and not trust:
         raise RunFolderError(
@@ -162,7 +162,7 @@ def _port(described: Mapping[str, Any]) -> Port:
 
 
 def space_of(described: Mapping[str, Any]) -> Space:
-    """The space that ``described_space`` tells as plain data. Raises ``ValueError`` where it tells none."""
+    """Build the space from its ``described_space``. Raises ``ValueError`` if the description names no known kind."""
     kind = described["kind"]
     if kind == "dict":
         return DictSpace({name: space_of(part) for name, part in described["spaces"].items()})
@@ -180,4 +180,4 @@ def space_of(described: Mapping[str, Any]) -> Space:
 
 def _bound(described: Any, infinite: float) -> np.ndarray:
     numbers = np.asarray(described, object)
-    return np.where(numbers == None, infinite, numbers).astype(np.float64)  # noqa: E711 - each of an array
+    return np.where(numbers == None, infinite, numbers).astype(np.float64)  # noqa: E711 - elementwise comparison

@@ -1,4 +1,4 @@
-"""``evorl export``: the policy of a run as a file, checked against the policy it was written of."""
+"""The command ``evorl export``: writes the policy of a run to a file and checks the file against the policy."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ OPTIONS = {
 
 
 def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
-    """Write the policy of a run, check the files, and say where they are and how far they are from the policy.
+    """Write the policy of a run, check the files, and print their paths and their differences from the policy.
 
     Args:
         arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other ``OPTIONS``.
 
     Raises:
-        ValueError: an option is unknown or cannot be, or the policy has something that the format has not; in words.
-        NotTheSame: a file computes something else; it is left for inspection.
-        RunFolderError: there is no such run.
+        ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
+        NotTheSame: a file computes other outputs than the policy; the file is kept for inspection.
+        RunFolderError: the run does not exist.
         ImportError: the format needs a package that is not installed.
     """
     settings, _ = read_options(arguments, OPTIONS, "evorl export")
@@ -50,11 +50,11 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
 
 def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
-    """The policy that ``POLICY_OPTIONS`` name; where it comes from is said.
+    """Load the policy that ``POLICY_OPTIONS`` select, and print its origin.
 
     Raises:
-        ValueError: no run is named, or an option cannot be.
-        RunFolderError: there is no such run.
+        ValueError: no run is given, or an option is invalid.
+        RunFolderError: the run does not exist.
     """
     if not settings["run"]:
         raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")

@@ -1,6 +1,6 @@
-"""A function of arrays as a list of few, plain operations, from which files of other languages are written.
+"""A function of arrays as a list of a few plain operations (``OPS``), from which the export formats are written.
 
-The operations are those of ``OPS``; everything that depends on constants alone is computed beforehand.
+Everything that depends on constants alone is computed in advance.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-Shape: TypeAlias = tuple[Any, ...]  # whole numbers; None is the number of rows, known when the function is called
+Shape: TypeAlias = tuple[Any, ...]  # integers; None is the batch size, known when the function is called
 
 UNARY = tuple("neg sign floor ceil round exp log log1p expm1 tanh sin cos sqrt rsqrt abs logistic erf not".split())
 UNARY += ("is_finite", "square")
 BINARY = tuple("add sub mul div rem pow max min and or xor eq ne lt le gt ge".split())
 REDUCTIONS = {f"reduce_{name}": name for name in ("sum", "max", "min", "prod", "and", "or")}
-# Beside these: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``, ``concat(axis)``,
+# Further operations: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``, ``concat(axis)``,
 # ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(indices, axis)``, ``matmul``,
 # ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
 OPS = (
@@ -40,11 +40,11 @@ OPS += ("reduce", "argmax", "argmin", "cumsum")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """An array that is known when the function is called.
+    """An array that is known only when the function is called.
 
     Attributes:
-        shape: ``None`` stands for the number of rows.
-        dtype: of NumPy.
+        shape: sizes of the axes; ``None`` for the batch size.
+        dtype: NumPy dtype.
     """
 
     shape: Shape
@@ -58,8 +58,8 @@ class Node:
     Attributes:
         op: one of ``OPS``.
         inputs: values, or constants as NumPy arrays.
-        output: what it gives.
-        params: see ``OPS``.
+        output: the result.
+        params: parameters of the operation, see ``OPS``.
     """
 
     op: str
@@ -69,11 +69,11 @@ class Node:
 
 
 class NoRule(ValueError):
-    """A function has an operation that has no form here; the message names it."""
+    """Raised for an operation that has no rule in this package; the message names it."""
 
 
 class Graph:
-    """Operations in order.
+    """Operations in execution order.
 
     Attributes:
         nodes: the operations.
@@ -87,19 +87,19 @@ class Graph:
         self.outputs: list[Any] = []
 
     def add(self, op: str, inputs: Sequence[Any], shape: Shape, dtype: Any, **params: Any) -> Value:
-        """One more operation, and what it gives."""
+        """Append an operation and return its result."""
         output = Value(tuple(shape), np.dtype(dtype))
         self.nodes.append(Node(op, tuple(inputs), output, params))
         return output
 
     def reshape(self, x: Any, shape: Shape) -> Any:
-        """``x`` itself where it has the shape."""
+        """Reshape ``x``; returns ``x`` itself if it already has the shape."""
         if isinstance(x, np.ndarray):
             return x.reshape(shape)
         return x if x.shape == tuple(shape) else self.add("reshape", [x], shape, x.dtype)
 
     def transpose(self, x: Any, permutation: Sequence[int]) -> Any:
-        """``x`` itself where nothing changes."""
+        """Permute the axes of ``x``; returns ``x`` itself for the identity permutation."""
         if isinstance(x, np.ndarray):
             return x.transpose(permutation)
         if tuple(permutation) == tuple(range(len(permutation))):
@@ -108,7 +108,7 @@ class Graph:
         return self.add("transpose", [x], shape, x.dtype, permutation=tuple(permutation))
 
     def slice(self, x: Any, starts: Sequence[int], stops: Sequence[Any], steps: Sequence[int] | None = None) -> Any:
-        """``x[start:stop:step, ...]``; a stop of ``None`` is the end."""
+        """Return ``x[start:stop:step, ...]``; a stop of ``None`` is the end of the axis."""
         steps = [1] * len(x.shape) if steps is None else list(steps)
         stops = [size if stop is None else stop for stop, size in zip(stops, x.shape, strict=True)]
         shape = tuple(
@@ -120,7 +120,7 @@ class Graph:
         return self.add("slice", [x], shape, x.dtype, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
     def concat(self, parts: Sequence[Any], axis: int) -> Any:
-        """``parts`` joined along an axis of known length."""
+        """Concatenate ``parts`` along an axis of known length."""
         if len(parts) == 1:
             return parts[0]
         shape = list(parts[0].shape)
@@ -128,7 +128,7 @@ class Graph:
         return self.add("concat", parts, tuple(shape), parts[0].dtype, axis=axis)
 
     def prune(self) -> None:
-        """Leave out what no output depends on."""
+        """Remove the operations that no output depends on."""
         needed, kept = {id(x) for x in self.outputs}, []
         for node in reversed(self.nodes):
             if id(node.output) in needed:
@@ -137,16 +137,16 @@ class Graph:
         self.nodes = kept[::-1]
 
 
-Dims: TypeAlias = Callable[[Any], Shape]  # from a shape in JAX
+Dims: TypeAlias = Callable[[Any], Shape]  # converts a shape of JAX
 Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]
 
 
 def as_operand(x: Any) -> Any:
-    """A value as it is, a constant as a NumPy array."""
+    """Return a ``Value`` unchanged, and a constant as a NumPy array."""
     return x if isinstance(x, Value) else np.asarray(x)
 
 
 def output_of(eqn: JaxprEqn, dims: Dims) -> tuple[Shape, np.dtype]:
-    """Shape and dtype of what an operation gives."""
+    """Return the shape and dtype of an operation's first output."""
     aval: Any = eqn.outvars[0].aval
     return dims(aval.shape), np.dtype(aval.dtype)

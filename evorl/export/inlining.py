@@ -1,4 +1,4 @@
-"""A traced function operation by operation, with what it calls in line, so that single operations can be replaced."""
+"""Evaluates a traced function operation by operation, with calls inlined, so that single operations can be replaced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 Apply = Callable[[JaxprEqn, list[Any]], Sequence[Any] | None]
-# Operations that call a function, by the parameter that holds it.
+# Operations that call a function: name of the parameter that holds the function.
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -22,7 +22,7 @@ CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vmap_call": "call",
 }
-# Operations through which a choice stays the same choice.
+# Operations that pass the result of an argmax on unchanged.
 _PASS_ON = {"squeeze", "reshape", "convert_element_type", "copy", "slice", "dynamic_slice", "broadcast_in_dim"}
 UNIFORM, NORMAL = "uniform", "normal"
 _DRAWS = {"_uniform": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
@@ -33,8 +33,8 @@ class Draw(NamedTuple):
 
     Attributes:
         kind: ``uniform`` in [0, 1), or ``normal`` of mean 0 and variance 1.
-        shape: of the draw.
-        dtype: likewise.
+        shape: shape of the drawn array.
+        dtype: dtype of the drawn array.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Draw(NamedTuple):
 
 
 def called_by(eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """The function that an operation calls, ``None`` where it calls none."""
+    """Return the function that an operation calls; ``None`` if it calls none."""
     inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
     if inner is None or isinstance(inner, ClosedJaxpr):
         return inner
@@ -51,13 +51,16 @@ def called_by(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
 
 def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply) -> list[Any]:
-    """The outputs of a traced function, whose operations are done by ``apply``, but for those that nothing needs.
+    """Evaluate a traced function with ``apply`` and return its outputs; operations that no output needs are skipped.
 
     Args:
         jaxpr: the function.
         consts: its constants.
-        args: its arguments, of any kind that ``apply`` understands.
-        apply: ``apply(eqn, inputs)`` gives the outputs of an operation, or ``None`` where it is a call to be followed.
+        args: its arguments, of any type that ``apply`` accepts.
+        apply: ``apply(eqn, inputs)`` returns the outputs of an operation, or ``None`` for a call to be inlined.
+
+    Raises:
+        TypeError: ``apply`` returns ``None`` for an operation that calls no function.
     """
     values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
@@ -79,7 +82,7 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
 
 
 def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
-    """The operations that outputs depend on, in order."""
+    """Return the operations that outputs depend on, in order."""
     needed = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
     kept = []
     for eqn in reversed(jaxpr.eqns):
@@ -90,20 +93,20 @@ def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
 
 
 def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
-    """The outputs of an operation on arrays; it is no call of ``CALLS``."""
+    """Return the outputs of an operation on arrays; the operation must not be one of ``CALLS``."""
     outputs = eqn.primitive.bind(*inputs, **eqn.params)
     return outputs if eqn.primitive.multiple_results else [outputs]
 
 
 class Opened:
-    """A function of arrays whose random draws are arguments, and whose choices tell what they chose from.
+    """A function of arrays that takes its random draws as arguments and reports the operand of each argmax result.
 
     Args:
-        fn: of arrays (a flat list of arguments) to a flat list of arrays.
+        fn: function of arrays (a flat list of arguments) that returns a flat list of arrays.
         specs: shapes and dtypes of the arguments.
 
     Attributes:
-        draws: what it draws, in order.
+        draws: random draws of the function, in order.
     """
 
     def __init__(self, fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.ShapeDtypeStruct]) -> None:
@@ -112,7 +115,7 @@ class Opened:
         jax.eval_shape(lambda *args: self._run(args, None)[0], *specs)
 
     def origins(self) -> list[frozenset[int]]:
-        """For each result the numbers of the arguments that it depends on."""
+        """Return, for each result, the indices of the arguments that it depends on."""
 
         def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
             if called_by(eqn) is not None:
@@ -125,12 +128,12 @@ class Opened:
         return [x if isinstance(x, frozenset) else frozenset() for x in results]
 
     def __call__(self, args: Sequence[Any], draws: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The results, and for each the numbers of which it is the index of the greatest, ``None`` where it is none."""
+        """Return the results, and for each the operand of the argmax that gave it, ``None`` for other results."""
         return self._run(args, list(draws))
 
     def _run(self, args: Sequence[Any], draws: list[Any] | None) -> tuple[list[Any], list[Any]]:
         chosen_from: dict[int, Any] = {}
-        alive: list[Any] = []  # so that no id is used twice
+        alive: list[Any] = []  # keeps outputs alive, so that no id is reused
 
         def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
             kind = _DRAWS.get(str(eqn.params.get("name"))) if eqn.primitive.name in CALLS else None
@@ -158,5 +161,5 @@ class Opened:
         numbers = draws.pop(0)
         if kind == NORMAL:
             return numbers
-        low, high = jnp.minimum(*inputs[1:3]), jnp.maximum(*inputs[1:3])  # in which order they come is JAX's affair
+        low, high = jnp.minimum(*inputs[1:3]), jnp.maximum(*inputs[1:3])  # JAX may pass the bounds in either order
         return jnp.maximum(low, numbers * (high - low) + low)

@@ -1,4 +1,4 @@
-"""Graphs of single rows as functions in JavaScript, which need nothing but ``RUNTIME``."""
+"""Writes graphs of single observations as JavaScript functions that need only ``RUNTIME``."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encod
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """``const <name> = ...``: a function from an object of flat arrays to one of flat arrays.
+    """Return ``const <name> = ...``: a function from an object of flat arrays to an object of flat arrays.
 
     Args:
-        name: of the function.
-        graph: of single rows: all its shapes are numbers.
+        name: name of the function.
+        graph: graph of a single observation: no shape has a batch axis.
         inputs: names of the graph's inputs.
         outputs: names of its outputs.
 
     Raises:
-        NoRule: the graph has an operation that is not said in JavaScript.
+        NoRule: an operation of the graph has no JavaScript form.
     """
     writer = _Writer()
     for number, value in enumerate(graph.inputs):
@@ -55,7 +55,7 @@ def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Seque
 
 
 class _Writer:
-    """Names of values, and what is computed once."""
+    """Names of the values, and the constants, which are computed once."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -63,7 +63,7 @@ class _Writer:
         self._kept: dict[int, str] = {}
 
     def read(self, x: Any) -> str:
-        """How a value or a constant is written."""
+        """Return the JavaScript expression of a value or a constant."""
         if isinstance(x, Value):
             return self.names[id(x)]
         if id(x) not in self._kept:
@@ -76,7 +76,7 @@ class _Writer:
         return name
 
     def line(self, node: Node) -> str:
-        """The line that computes an operation."""
+        """Return the line that computes an operation."""
         given = [self.read(x) for x in node.inputs]
         if node.op in (*_INFIX, *_CALLS, "div", "where"):
             given = [self._alike(name, x.shape, node.output.shape) for name, x in zip(given, node.inputs, strict=True)]
@@ -145,14 +145,14 @@ class _Writer:
         raise NoRule(f"the policy computes {op}, which format=html has no rule for: give format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> str:
-        """An operand of the wanted shape, where it is not a single number."""
+        """Broadcast an operand to the shape ``wanted``, unless it is a single number."""
         if _size(shape) in (1, _size(wanted)):
             return name
         steps = _strides(shape)
         return self._view(name, shape, wanted, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
 
     def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
-        """``x``, of the shape ``of``, read in another order."""
+        """Read ``x``, of shape ``of``, as an array of shape ``shape`` by ``strides`` and ``offset``."""
         if tuple(strides) == _strides(shape) and _size(of) == _size(shape):
             return x
         return f"{self._constant(f'view(order({list(shape)}, {list(strides)}, {offset}))')}({x})"

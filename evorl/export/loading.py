@@ -1,8 +1,9 @@
-"""The policy of a stored run: as a portable one, and as a function of observations in Python."""
+"""Loads the policy of a stored run: as a portable policy, and as a Python function of observations."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
+from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
 from evorl.reports.seed_choice import SeedChoice, choose_seed
+from evorl.runs.best_run import find_run
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.stored import stored_spec
 from evorl.types import State
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 
 
@@ -27,16 +34,16 @@ class StoredPolicy:
 
     Attributes:
         policy: the policy.
-        folder: of the run.
-        env: the environments of its evaluations, closed where they are simulators.
-        env_config: as the run's config describes them.
-        title: of the environment, such as ``gymnax/CartPole-v1``.
-        algorithm: the name of the workflow.
-        timesteps: of the training, when the checkpoint was saved.
+        folder: the run folder.
+        env: the evaluation environments, already closed if they are simulators.
+        env_config: config of the environments, from the run's config.
+        title: name of the environment, such as ``gymnax/CartPole-v1``.
+        algorithm: name of the workflow.
+        timesteps: timesteps trained when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
-        is_sample: whether actions are drawn.
-        seed: the one of several seeds whose policy it is, and the reason.
-        notices: what there is to say of the checkpoints.
+        is_sample: whether actions are sampled.
+        seed: the chosen seed of a run with several seeds, and the reason for the choice.
+        notices: messages about the checkpoints, for the user.
     """
 
     policy: PortablePolicy
@@ -52,7 +59,7 @@ class StoredPolicy:
     notices: tuple[str, ...]
 
     def in_words(self) -> str:
-        """Which policy it is, in a line."""
+        """Return a one-line description of the policy."""
         which = (
             f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
         )
@@ -71,43 +78,37 @@ def stored_policy(
     seed_number: int | str = BEST,
     trust: bool = False,
 ) -> StoredPolicy:
-    """The policy of a run, as its evaluations act.
+    """Load the policy of a run, as its evaluations use it.
 
     Args:
         run: the run's folder, its name below ``runs_folder``, or ``latest``.
-        runs_folder: where runs are.
-        checkpoint: ``best`` (where none was scored the latest), ``latest``, or an iteration.
-        sample: whether actions are drawn as in training, at its end, instead of the most confident ones.
-        seed_number: of a run with several seeds, the number of one, from 0, or ``best``, the best by evaluation.
+        runs_folder: folder of the runs.
+        checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
+        sample: whether actions are sampled as at the end of training; otherwise they are greedy.
+        seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
         trust: whether the run's config may name code from outside this package.
 
     Raises:
-        RunFolderError: there is no such run, or its config is not to be trusted.
-        CheckpointError: there is no such checkpoint.
-        ValueError: an argument cannot be, in words.
+        RunFolderError: the run does not exist, or its config is not trusted.
+        CheckpointError: the checkpoint does not exist.
+        ValueError: an argument is invalid.
     """
-    from omegaconf import OmegaConf
-
-    from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
-    from evorl.execution.restoring import restore
-    from evorl.runs.best_run import find_run
-    from evorl.runs.checkpointer import RunCheckpointer
-
     folder = find_run(run, runs_folder)
-    settings, _ = stored_config(folder, trust, ["devices=1"], ("devices",), can_be_given=False)
-    prepare_for(settings)
-    workflow = build_workflow(settings)
+    spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
         which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
         entries = workflow.evaluation_entries
-        state, progress = restore(workflow, checkpointer, settings.seed, which, entries)
+        state, progress = restore(workflow, checkpointer, spec.seed, which, entries)
         requested = seed_choice(seed_number)
         seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)
         agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
-        env: Any = OmegaConf.to_container(settings.env) if OmegaConf.is_config(settings.env) else {"name": settings.env}
+        env = spec.workflow["env"]
+        env = dict(env) if isinstance(env, Mapping) else {"name": env}
         return StoredPolicy(
             policy=portable_policy(agent, agent_state, workflow.eval_env, sample),
             folder=folder.path,
@@ -126,15 +127,15 @@ def stored_policy(
 
 
 def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tuple[Agent, AgentState]:
-    """Who acts in a workflow's evaluations: the agent, of a population that of the best member, and what it learned.
+    """Return the agent that acts in a workflow's evaluations and its state; in a population, the best member's.
 
     Args:
         workflow: the workflow.
-        state: its state, or what of it an evaluation reads.
-        seed_number: which seed, where several were trained side by side.
+        state: the workflow's state, or the part of the state that an evaluation reads.
+        seed_number: number of the seed, if several were trained side by side.
 
     Raises:
-        ValueError: there are not so many seeds.
+        ValueError: the workflow has no seed of this number.
     """
     from evorl.ops.selection import best_member
 
@@ -150,16 +151,16 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
 
 
 class LoadedPolicy:
-    """Actions of observations, by NumPy arrays; what the policy remembers of an episode is kept here.
+    """A stateful function from observations to actions, both NumPy arrays; it keeps the policy's memory of the episode.
 
     Args:
         policy: the policy.
-        seed: of random numbers, of a policy that draws its actions.
+        seed: seed of the sampled actions.
 
     Attributes:
-        obs_space: what it observes, of the environment itself.
-        action_space: the environment's own range of actions.
-        action_repeat: how often the environment is stepped with each action.
+        obs_space: observation space of the environment without wrappers.
+        action_space: action space of the environment without wrappers.
+        action_repeat: number of environment steps per action.
     """
 
     def __init__(self, policy: PortablePolicy, seed: int = 0) -> None:
@@ -172,10 +173,10 @@ class LoadedPolicy:
         self.action_repeat = policy.action_repeat
 
     def reset(self, ended: Any = None) -> None:
-        """Forget what was seen: an episode starts.
+        """Reset the memory at the start of an episode.
 
         Args:
-            ended: bool ``[B]``, the rows where an episode starts; ``None`` for all.
+            ended: bool ``[B]``, the environments where an episode starts; ``None`` for all.
         """
         if ended is None or self._memory is None:
             self._memory = None
@@ -185,10 +186,10 @@ class LoadedPolicy:
             self._memory[name] = np.where(fresh.reshape(-1, *(1,) * (x.ndim - 1)), np.zeros_like(x), x)
 
     def __call__(self, obs: Any) -> Any:
-        """The action for an observation as the environment gives it, or actions for a batch of them ``[B, ...]``.
+        """Return the action for one observation of the environment, or the actions for a batch of them ``[B, ...]``.
 
         Raises:
-            ValueError: the observation is of another shape, or there are other rows than before.
+            ValueError: the observation has another shape than the policy expects, or the batch size has changed.
         """
         given = self._policy.arrays_of(obs)
         arrays = {port.name: np.asarray(given[port.name]).astype(port.dtype) for port in self._policy.observations}
@@ -225,24 +226,24 @@ def load_policy(
     seed: int = 0,
     trust: bool = False,
 ) -> LoadedPolicy:
-    """The policy of a stored run as a function: ``policy = evorl.load_policy(run)``, ``action = policy(obs)``.
+    """Load the policy of a stored run as a function: ``policy = evorl.load_policy(run)``, ``action = policy(obs)``.
 
-    Observations are those of the environment itself, without wrappers, and actions in its own range. Where an episode
-    starts, call ``policy.reset()``.
+    Observations and actions are in the spaces of the environment without wrappers. Call ``policy.reset()`` at the
+    start of each episode.
 
     Args:
         run: the run's folder, its name below ``runs_folder``, or ``latest``.
-        runs_folder: where runs are.
-        checkpoint: ``best`` (where none was scored the latest), ``latest``, or an iteration.
-        sample: whether actions are drawn as in training instead of the most confident ones.
-        seed_number: of a run with several seeds, the number of one, from 0, or ``best``, the best by evaluation.
-        seed: of the draws.
+        runs_folder: folder of the runs.
+        checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
+        sample: whether actions are sampled as in training; otherwise they are greedy.
+        seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
+        seed: seed of the sampled actions.
         trust: whether the run's config may name code from outside this package.
 
     Raises:
-        RunFolderError: there is no such run, or its config is not to be trusted.
-        CheckpointError: there is no such checkpoint.
-        ValueError: an argument cannot be, in words.
+        RunFolderError: the run does not exist, or its config is not trusted.
+        CheckpointError: the checkpoint does not exist.
+        ValueError: an argument is invalid.
     """
     options: dict[str, Any] = {"checkpoint": checkpoint, "sample": sample, "seed_number": seed_number, "trust": trust}
     return LoadedPolicy(stored_policy(run, runs_folder, **options).policy, seed)

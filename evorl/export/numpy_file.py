@@ -1,4 +1,4 @@
-"""A policy as one file of Python that needs NumPy only."""
+"""Writes a policy as a single Python file that needs only NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FUNCTIONS |= {name: name for name in "sign floor ceil exp log log1p expm1 tanh 
 _FUNCTIONS |= {"is_finite": "isfinite", "round": "rint"}
 _OF_AXES = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "and": "all", "or": "any"}
 
-# What the file says besides the policy itself.
+# Template of the file; each ``@NAME@`` is replaced.
 _FRAME = '''"""@TITLE@
 
 Written by evorl @VERSION@. It needs NumPy, and nothing else: neither JAX nor evorl.
@@ -152,13 +152,13 @@ W = _arrays(
 
 
 def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> str:
-    """The file.
+    """Return the content of the file.
 
     Args:
-        policy: what the graph computes.
-        graph: of its rows.
-        about: what the file says of it, plain data with what ``policy.describe()`` gives.
-        title: a line on what it is.
+        policy: the policy.
+        graph: operations of the policy, for any batch size.
+        about: metadata stored in the file, plain data that includes ``policy.describe()``.
+        title: one-line description of the policy.
     """
     writer = _Writer()
     inputs = [port.name for port in policy.inputs]
@@ -186,12 +186,12 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
 
 
 def _docstring(title: str) -> str:
-    """Return the title as a line that cannot end its docstring: it has names of folders and environments in it."""
+    """Escape the title, which has names of folders and environments in it, so that it cannot end its docstring."""
     return escaped(title, lines=True).replace("\\", "\\\\").replace('"', "'")
 
 
 class _Writer:
-    """Names of values, and the constants that stand at the end of the file."""
+    """Names of the values, and the constants, which are written at the end of the file."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -199,7 +199,7 @@ class _Writer:
         self._places: dict[int, int] = {}
 
     def read(self, x: Any) -> str:
-        """How a value or a constant is written."""
+        """Return the Python expression of a value or a constant."""
         if isinstance(x, Value):
             return self.names[id(x)]
         if x.ndim == 0:
@@ -210,7 +210,7 @@ class _Writer:
         return f"W[{self._places[id(x)]}]"
 
     def line(self, node: Node) -> str:
-        """The line that computes an operation."""
+        """Return the line that computes an operation."""
         name = self.names[id(node.output)] = f"v{len(self.names)}"
         return f"{name} = {self._said(node, [self.read(x) for x in node.inputs])}"
 
@@ -251,7 +251,7 @@ class _Writer:
             return f"np.take({first}, {given[1]}, {params['axis']})"
         if op == "matmul":
             left, right = node.inputs
-            if len(right.shape) == 2 and len(left.shape) > 2:  # one product of matrices, however many axes
+            if len(right.shape) == 2 and len(left.shape) > 2:  # a single matrix product for any number of axes
                 return f"({first}.reshape(-1, {left.shape[-1]}) @ {given[1]}).reshape({_shape(out.shape, '-1')})"
             return f"{first} @ {given[1]}"
         if op == "reduce":

@@ -1,4 +1,4 @@
-"""A policy as an ONNX model: the one place that imports ``onnx`` and ``onnxruntime``."""
+"""Writes and runs policies as ONNX models: the only module that imports ``onnx`` and ``onnxruntime``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from evorl.export.graph import Graph, Node, NoRule, Value
 from evorl.export.portable_policy import Port, PortablePolicy
 
-OPSET, IR_VERSION = 18, 8  # of 2022: what is read everywhere
+OPSET, IR_VERSION = 18, 8  # from 2022, for wide support by runtimes
 _SAME = {
     "add": "Add",
     "sub": "Sub",
@@ -51,7 +51,7 @@ _REDUCE |= {"and": "ReduceMin", "or": "ReduceMax"}
 
 
 def _imported(name: str) -> Any:
-    """A package of the extra ``onnx``."""
+    """Import a package of the extra ``onnx``."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -61,10 +61,10 @@ def _imported(name: str) -> Any:
 
 
 def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> bytes:
-    """The model, with ``about`` among its metadata.
+    """Return the model, with ``about`` in its metadata.
 
     Raises:
-        NoRule: the graph has an operation that ONNX has not.
+        NoRule: ONNX has no operator for an operation of the graph.
         ImportError: ``onnx`` is not installed.
     """
     onnx = _imported("onnx")
@@ -99,16 +99,16 @@ def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
 
 
 class OnnxSession:
-    """A model in onnxruntime: outputs by name of inputs by name.
+    """A model in onnxruntime; calling it maps inputs by name to outputs by name.
 
     Args:
-        path: of the file.
+        path: the file of the model.
 
     Raises:
         ImportError: ``onnxruntime`` is not installed.
 
     Attributes:
-        about: JSON, what was said of the policy when the file was written; empty where nothing was.
+        about: JSON metadata stored by ``evorl export``; empty for models without it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -121,13 +121,13 @@ class OnnxSession:
         self._inputs = {given.name for given in self._session.get_inputs()}
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """One step."""
+        """Run one step."""
         given = {name: np.asarray(x) for name, x in inputs.items() if name in self._inputs}
         return dict(zip(self._names, self._session.run(self._names, given), strict=True))
 
 
 class _Writer:
-    """Nodes and constants of a model that grows."""
+    """Nodes and constants of a model under construction."""
 
     def __init__(self, onnx: Any, first_input: str) -> None:
         self.onnx = onnx
@@ -136,10 +136,10 @@ class _Writer:
         self.constants: list[Any] = []
         self._first_input = first_input
         self._num_rows: str | None = None
-        self._kept: dict[int, tuple[str, np.ndarray]] = {}  # arrays stay, so that no id is used twice
+        self._kept: dict[int, tuple[str, np.ndarray]] = {}  # keeps arrays alive, so that no id is reused
 
     def read(self, x: Any) -> str:
-        """The name of a value or a constant."""
+        """Return the name of a value or a constant."""
         if isinstance(x, Value):
             return self.names[id(x)]
         if id(x) not in self._kept:
@@ -149,17 +149,17 @@ class _Writer:
         return self._kept[id(x)][0]
 
     def integers(self, *numbers: int) -> str:
-        """A constant of int64 ``[N]``."""
+        """Return the name of an int64 constant ``[N]``."""
         return self.read(np.asarray(numbers, np.int64))
 
     def add(self, op: str, inputs: list[str], output: str | None = None, **attributes: Any) -> str:
-        """One more node, and the name of what it gives."""
+        """Append a node and return the name of its output."""
         output = output or f"v{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(op, inputs, [output], **attributes))
         return output
 
     def write(self, node: Node) -> None:
-        """The nodes of an operation."""
+        """Append the nodes of an operation."""
         given = [self.read(x) for x in node.inputs]
         is_bool = node.inputs[0].dtype == np.bool_
         names = {**_SAME, **(_OF_BOOLS if is_bool else _OF_INTEGERS)}
@@ -172,7 +172,7 @@ class _Writer:
         self.names[id(node.output)] = result
 
     def _composed(self, node: Node, given: list[str]) -> str | None:
-        """Operations that are several in ONNX."""
+        """Append an operation that takes several ONNX nodes; returns ``None`` for other operations."""
         one = np.asarray(1, node.inputs[0].dtype)
         if node.op == "square":
             return self.add("Mul", [given[0], given[0]])

@@ -1,4 +1,4 @@
-"""A small JAX environment as a function that a page can run: its step, and some of its starts."""
+"""A small JAX environment for an HTML page: its step function as a graph, and some initial states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
@@ -20,21 +20,21 @@ from evorl.export.tracing import traced_graph
 from evorl.ops.trees import tree_where
 
 NUM_STARTS = 20
-MOST_NUMBERS = 10_000  # of a state
+MOST_NUMBERS = 10_000  # size limit of a state, in numbers
 STATE = "state"
 _STEPS_BETWEEN = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class PageEnvironment:
-    """An environment whose steps draw nothing.
+    """An environment with deterministic steps.
 
     Attributes:
-        graph: of a step: from the state and the action to the next observation, ``reward``, ``termination`` and state.
+        graph: step function: from state and action to next observation, ``reward``, ``termination`` and state.
         inputs: names of the graph's inputs.
         outputs: names of its outputs.
-        starts: observations and states of episodes that start, arrays by name.
-        limit: steps of an episode; ``None`` where it has no limit.
+        starts: initial observations and states, arrays by name.
+        limit: time limit of an episode in steps; ``None`` without a limit.
     """
 
     graph: Graph
@@ -45,10 +45,11 @@ class PageEnvironment:
 
 
 def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment | None:
-    """The environment inside of the wrappers of ``env``.
+    """Return the environment inside the wrappers of ``env``, in a form that a page can run.
 
     Returns:
-        ``None`` where it is no JAX environment, too large, draws in its steps, or computes what has no rule.
+        ``None`` for an environment that is not written in JAX, has several agents, is simulated physics, is too large,
+        draws random numbers in its steps, or has an operation without a rule.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
@@ -92,10 +93,11 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
 
 
 def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
-    """What a random policy sees of a JAX environment, ``NUM_STARTS`` times the arrays of an observation.
+    """Collect ``NUM_STARTS`` observations of a JAX environment with a random policy, each a list of arrays.
 
     Returns:
-        ``None`` where it is no JAX environment, or one that takes long to compile.
+        ``None`` for an environment that is not written in JAX or has several agents, and for physics, which takes long
+        to compile.
     """
     inner = WrappedRow(env).inner
     if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
@@ -113,7 +115,7 @@ def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
 
 
 def _kept(state: EnvState) -> tuple[Any, Any]:
-    """What of a state a step reads."""
+    """Return the parts of a state that a step reads."""
     return state.env_state, state._internal
 
 

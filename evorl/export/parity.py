@@ -1,4 +1,4 @@
-"""Whether a file computes what the policy computes: the same steps in JAX and by the file."""
+"""Compares an exported file with its policy: runs the same steps in JAX and with the file."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from evorl.envs.space import ACTION_MASK, Box, Discrete, leaf_spaces
 from evorl.export.portable_policy import NEXT, SCORES, PortablePolicy
 
 TOLERANCE = 1e-5
-ROWS, STEPS = 100, 10  # 1,000 observations: episodes side by side, whose memory goes on
-_FAR = 1e4  # bounds beyond say nothing of what observations are like
+ROWS, STEPS = 100, 10  # 1,000 observations: 100 parallel episodes of 10 steps, which keep their memory
+_FAR = 1e4  # wider bounds of a space do not describe typical observations
 
 Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
 
 class NotTheSame(ValueError):
-    """A file gives other actions than the policy it was written of."""
+    """Raised for a file whose outputs differ from its policy's."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """How far a file is from the policy.
+    """Difference between the outputs of a file and of its policy.
 
     Attributes:
-        num_observations: that were compared.
-        difference: the greatest one of any output, relative to the greatest number of that output where that is more
-            than 1; of discrete actions it is that of their scores and memory.
-        num_same: for how many observations the discrete action is the same; ``None`` where actions are no choices.
-            Whole numbers of a Box are the same if they are next to each other: rounding decides between two shares.
+        num_observations: number of observations compared.
+        difference: largest difference over all outputs, relative to the largest absolute value of the output if that
+            exceeds 1; for discrete actions, of their scores and memory.
+        num_same: number of observations with the same discrete action; ``None`` for continuous actions.
+            Integers of a Box count as the same if they differ by at most 1, because of rounding.
     """
 
     num_observations: int
@@ -42,11 +42,11 @@ class Parity:
 
     @property
     def is_close(self) -> bool:
-        """Whether the difference is within ``TOLERANCE``, and every choice the same."""
+        """True if the difference is within ``TOLERANCE`` and all discrete actions are the same."""
         return self.difference <= TOLERANCE and self.num_same in (None, self.num_observations)
 
     def in_words(self) -> str:
-        """``differs from JAX by at most 1.2e-07 over 1,000 observations, 1,000 of 1,000 actions the same``."""
+        """Return ``differs from JAX by at most 1.2e-07 over 1,000 observations, 1,000 of 1,000 actions the same``."""
         words = f"differs from JAX by at most {self.difference:.1e} over {self.num_observations:,} observations"
         if self.num_same is None:
             return words
@@ -55,11 +55,11 @@ class Parity:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """Steps of a policy in JAX.
+    """Recorded steps of a policy in JAX.
 
     Attributes:
-        inputs: of each step, observations and draws; the memory of the first is zeros.
-        outputs: of each step.
+        inputs: observations and random draws of each step; the memory of the first step is zeros.
+        outputs: outputs of each step.
     """
 
     inputs: list[dict[str, np.ndarray]]
@@ -67,7 +67,7 @@ class Recorded:
 
 
 def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int = STEPS, seed: int = 0) -> Recorded:
-    """What the policy does, compiled by JAX, in observations that are drawn at random."""
+    """Run the policy, compiled by JAX, on random observations and record its steps."""
     rng = np.random.default_rng(seed)
     compiled = jax.jit(policy.rows)
     memory = policy.initial_memory(num_rows)
@@ -82,7 +82,7 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
 
 
 def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
-    """The same steps by ``step``, which is given the memory that it gave."""
+    """Run the recorded steps with ``step``, which gets its own memory back, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     told = []
@@ -93,14 +93,14 @@ def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
 
 
 def parity_of(policy: PortablePolicy, told: list[dict[str, np.ndarray]], recorded: Recorded) -> Parity:
-    """How far outputs are from those that were recorded.
+    """Compare outputs with the recorded ones.
 
     Raises:
         NotTheSame: an output has another shape.
     """
     difference, same = 0.0, []
     discrete = [port.name for port in policy.results if port.name != SCORES and port.dtype.kind in "iub"]
-    spaces = zip(policy.results, leaf_spaces(policy.action_space), strict=False)  # scores come last
+    spaces = zip(policy.results, leaf_spaces(policy.action_space), strict=False)  # scores are last
     counted = [port.name for port, space in spaces if isinstance(space, Box)]
     for ours, theirs in zip(recorded.outputs, told, strict=True):
         is_same = np.ones(_num_rows(ours), bool)
@@ -126,7 +126,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
     actual, expected = actual.astype(np.float64), expected.astype(np.float64)
     if not expected.size:
         return 0.0
-    equal = (actual == expected) | (np.isnan(actual) & np.isnan(expected))  # infinities too
+    equal = (actual == expected) | (np.isnan(actual) & np.isnan(expected))  # includes infinities
     apart = np.where(equal, 0.0, np.abs(np.where(equal, 0.0, actual) - np.where(equal, 0.0, expected)))
     finite = np.abs(expected[np.isfinite(expected)])
     distance = float(apart.max() / max(1.0, finite.max(initial=0.0)))
@@ -134,7 +134,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-    """Observations ``[B, ...]`` by name: like those that were seen in training where the policy knows them."""
+    """Draw observations ``[B, ...]`` by name, from the statistics of training if the policy has them."""
     spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}

@@ -1,4 +1,4 @@
-"""``evorl play``: episodes of a Gymnasium environment with the policy of a run, as an animation or on the screen."""
+"""The command ``evorl play``: plays a run's policy in a Gymnasium environment, as an animation or on the screen."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ OPTIONS = {
 
 @scope()
 def play_from_arguments(arguments: Sequence[str]) -> Path | None:
-    """Play episodes, and say what they came to and where the animation is.
+    """Play episodes and print their lengths, their returns and the path of the animation.
 
     Args:
         arguments: ``run=<folder>|latest``, and other ``OPTIONS``.
 
     Returns:
-        The animation; ``None`` where episodes were played on the screen.
+        Path of the animation; ``None`` if episodes were played on the screen.
 
     Raises:
-        ValueError: an option cannot be, or the policy does not fit the environment; in words.
-        RunFolderError: there is no such run.
-        HostEnvError: the environment failed, or nothing here can draw it.
+        ValueError: an option is invalid, or the policy does not fit the environment.
+        RunFolderError: the run does not exist.
+        HostEnvError: the environment failed, or cannot be rendered on this machine.
     """
     settings, _ = read_options(arguments, OPTIONS, "evorl play")
     on_screen = settings["screen"]
     if not on_screen:
         from evorl.envs.mujoco_frames import draw_without_screen
 
-        draw_without_screen()  # before anything else imports MuJoCo
-        for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # as Pygame draws, which Gymnasium does it by
+        draw_without_screen()  # has to precede the first import of MuJoCo
+        for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # for Pygame, which Gymnasium renders with
             os.environ.setdefault(name, "dummy")
     stored = policy_of(settings, "play")
 
@@ -75,9 +75,10 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
 
 
 def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
-    """The id of the Gymnasium environment, and its options.
+    """Return the id of the Gymnasium environment, and its options.
 
-    That of a run in Gymnasium is the run's. One of gymnax that Gymnasium has too is Gymnasium's.
+    A run in Gymnasium is played in its own environment, and a run in a gymnax environment that Gymnasium also has in
+    Gymnasium's version.
 
     Raises:
         ValueError: the environment is of another library.
@@ -102,7 +103,7 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
 
 
 def _known() -> tuple[str, ...]:
-    """Ids that gymnax has of Gymnasium."""
+    """Return the ids of Gymnasium environments that gymnax reimplements."""
     return ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 
 
@@ -114,7 +115,7 @@ def _simulators(name: str, options: dict[str, Any], render_mode: str) -> HostVec
 
 
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
-    """Raises ``ValueError`` unless the environment observes and acts in arrays of the policy's shapes."""
+    """Raise ``ValueError`` unless the environment's observations and actions have the policy's shapes."""
     import jax
 
     from evorl.envs.multi_discrete import MultiDiscrete
@@ -137,17 +138,17 @@ def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> No
 def play_episode(
     policy: LoadedPolicy, simulators: HostVectorEnv, seed: int, max_steps: int, frames: list[np.ndarray] | None = None
 ) -> tuple[int, float]:
-    """One episode of a single simulator: its length and return.
+    """Play one episode in a single simulator and return its length and return.
 
     Args:
-        policy: who acts.
-        simulators: one.
-        seed: of the episode.
-        max_steps: after so many steps it is left.
-        frames: where pictures are put, uint8 ``[height, width, 3]``, one more than there are steps; ``None`` for none.
+        policy: the policy.
+        simulators: a single simulator.
+        seed: seed of the episode.
+        max_steps: number of steps after which the episode is stopped.
+        frames: list to which images are appended, uint8 ``[height, width, 3]``, one more than steps; ``None`` for none.
 
     Raises:
-        HostEnvError: the environment has no pictures.
+        HostEnvError: the environment renders no images.
     """
     import numpy as np
 
@@ -178,7 +179,7 @@ def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
     picture = simulators.render()
     if picture is None:
         raise HostEnvError("this environment has no pictures (render_mode rgb_array): play it with screen=true.")
-    frames.append(np.array(picture))  # a copy: the array may be drawn over
+    frames.append(np.array(picture))  # a copy: the environment may reuse the array
 
 
 def _write(stored: StoredPolicy, name: str, frames: list[np.ndarray], settings: dict[str, Any]) -> Path:

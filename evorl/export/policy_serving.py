@@ -1,4 +1,4 @@
-"""``evorl act``: a finished policy for simulators, games and robots that ask over the network."""
+"""The command ``evorl act``: serves a trained policy to simulators, games and robots over the network."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
         arguments: ``name=value``, see ``OPTIONS``.
 
     Raises:
-        ValueError: an option is unknown or cannot be; in words.
-        RunFolderError: there is no such run, or it is not to be trusted.
-        OSError: the address is taken.
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist, or is not trusted.
+        OSError: the address is in use.
         ImportError: ``web`` is given, and the extra serve is not installed.
     """
     from evorl.cli.signals import stop_on_signals
@@ -53,7 +53,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     follow = given["follow"]
     try:
         settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
-    except ValueError as error:  # of a training these settings are a part
+    except ValueError as error:  # in a training's config these settings are below ``serve``
         raise ValueError(str(error).replace("serve.", "")) from error
     make = PolicyServer.of_file if given["policy"] else PolicyServer.of_run
     with make(given, settings) as server, stop_on_signals() as should_stop:
@@ -70,7 +70,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
 
 
 def _check_which(given: dict[str, Any]) -> None:
-    """Raises ``ValueError`` where neither or both of run and policy are given, or what a file has no choice of."""
+    """Raise ``ValueError`` unless exactly one of run and policy is given, or if an option does not apply to a file."""
     if not given["run"] and not given["policy"]:
         raise ValueError("Which policy? Give run=<folder>, run=latest, or policy=<file of evorl export>.")
     if not given["policy"]:
@@ -85,17 +85,17 @@ def _check_which(given: dict[str, Any]) -> None:
 
 
 class PolicyServer:
-    """A policy that is served from now until ``close``.
+    """Serves a policy from its construction until ``close``.
 
     Args:
         stored: the policy.
-        settings: where to listen, and what is allowed.
-        options: by which a newer one is loaded, see ``OPTIONS``.
+        settings: addresses and limits of the server.
+        options: options to load a newer checkpoint with, see ``OPTIONS``.
 
     Attributes:
-        stored: the policy that acts now.
-        switchboard: who answers clients.
-        addresses: where they are waited for.
+        stored: the policy in use.
+        switchboard: batches and answers the clients' requests.
+        addresses: addresses that the server listens on.
     """
 
     def __init__(self, stored: Any, settings: Any, options: dict[str, Any]) -> None:
@@ -124,18 +124,18 @@ class PolicyServer:
 
     @classmethod
     def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """The server of a stored run's policy."""
+        """Build the server of a stored run's policy."""
         return cls(_loaded(options), settings, options)
 
     @classmethod
     def of_file(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
-        """The server of an exported policy."""
+        """Build the server of an exported policy."""
         from evorl.export.exported_policy import read_exported
 
         return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
-        """Act by the checkpoint that is the best, or the latest, by now; whether it is another one."""
+        """Load the checkpoint that is now the best or the latest; return True if it differs from the one in use."""
         stored = _loaded(self._options)
         if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
             return False
@@ -144,12 +144,12 @@ class PolicyServer:
         return True
 
     def refuse_failure(self) -> None:
-        """Raises ``RuntimeError`` if clients cannot be answered any more."""
+        """Raise ``RuntimeError`` if clients can no longer be answered."""
         if (failure := self.switchboard.failure) is not None:
             raise RuntimeError(f"clients could not be answered: {failure}") from failure
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._thread.close()
 
     def __enter__(self) -> PolicyServer:
@@ -171,4 +171,4 @@ def _loaded(options: dict[str, Any]) -> Any:
         seed_number=options["seed_number"],
         trust=options["trust"],
     )
-    return dataclasses.replace(stored, env=None)  # the policy needs none
+    return dataclasses.replace(stored, env=None)  # the policy acts without its environments

@@ -1,9 +1,11 @@
-"""A policy as one pure function of named arrays: with its normaliser, its memory and what the wrappers do."""
+"""A policy as one pure function of named arrays, which includes its normaliser, its memory and the wrappers' work."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -27,9 +29,9 @@ class Port(NamedTuple):
     """An input or an output.
 
     Attributes:
-        name: a name in Python as well.
-        shape: of one row; arrays lead with an axis of any number of rows.
-        dtype: of NumPy.
+        name: name, a valid Python identifier.
+        shape: shape without the batch axis.
+        dtype: NumPy dtype.
     """
 
     name: str
@@ -39,23 +41,23 @@ class Port(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PortablePolicy:
-    """One step of a policy, a pure function of one row: inputs in, outputs out, each an array of a fixed shape.
+    """One step of a policy: a pure function of a single observation, between arrays of fixed shapes.
 
-    Inputs are observations as the environment gives them, the memory (zeros where an episode starts) and, of a policy
-    that samples, random numbers. Outputs are the action in the environment's own range, for discrete actions the
-    numbers of which it is the index of the greatest (``action_scores``), and the next memory.
+    Inputs are observations of the environment without wrappers, the memory (zeros at the start of an episode) and, for
+    a policy that samples, random numbers. Outputs are the action in the environment's own range, for discrete actions
+    the scores that the action is the argmax of (``action_scores``), and the next memory.
 
     Attributes:
         observations: one port for each array of an observation.
-        memory: one for each array that is remembered.
-        draws: one for each array of random numbers, with their kinds in ``kinds``.
+        memory: one port for each array of the memory.
+        draws: one port for each array of random numbers.
         kinds: ``uniform`` in [0, 1) or ``normal``, for each of ``draws``.
         results: the action, and its scores.
-        row: ``row(*inputs) -> outputs``, both flat, of single rows.
-        obs_space: of the environment itself.
-        action_space: of the environment itself.
-        action_repeat: how often the environment is stepped with each action.
-        normalizer: mean and standard deviation of each of ``observations``, where the policy knows them.
+        row: ``row(*inputs) -> outputs``, both flat, without batch axis.
+        obs_space: observation space of the environment without wrappers.
+        action_space: action space of the environment without wrappers.
+        action_repeat: number of environment steps per action.
+        normalizer: mean and standard deviation of each of ``observations``; ``None`` if the policy has no statistics.
     """
 
     observations: tuple[Port, ...]
@@ -81,24 +83,24 @@ class PortablePolicy:
 
     @property
     def has_scores(self) -> bool:
-        """Whether the action is the index of the greatest of some numbers, which are an output too."""
+        """True if the action is the argmax of scores, which are an output too."""
         return self.results[-1].name == SCORES
 
     def rows(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """Outputs ``[B, ...]`` by name, of inputs ``[B, ...]`` by name; to be traced or compiled."""
+        """Map inputs ``[B, ...]`` by name to outputs ``[B, ...]`` by name; to be traced or compiled."""
         outputs = jax.vmap(self.row)(*(inputs[port.name] for port in self.inputs))
         return {port.name: output for port, output in zip(self.outputs, outputs, strict=True)}
 
     def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        """``rows`` as a program, which is compiled for each number of rows."""
+        """Return ``rows`` jitted; it is compiled once per batch size."""
         return jax.jit(self.rows)
 
     def initial_memory(self, num_rows: int) -> dict[str, np.ndarray]:
-        """The memory with which episodes start, by name."""
+        """Return the memory at the start of episodes, by name."""
         return {port.name: np.zeros((num_rows, *port.shape), port.dtype) for port in self.memory}
 
     def drawn(self, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
-        """Random numbers for one step, by name."""
+        """Draw the random numbers of one step, by name."""
         numbers = {}
         for port, kind in zip(self.draws, self.kinds, strict=True):
             draw = rng.random if kind == "uniform" else rng.standard_normal
@@ -106,17 +108,17 @@ class PortablePolicy:
         return numbers
 
     def arrays_of(self, obs: Any) -> dict[str, Any]:
-        """The arrays of an observation by name, whatever its rows."""
+        """Return the arrays of an observation by name, for any batch size."""
         return dict(zip((port.name for port in self.observations), leaf_values(self.obs_space, obs), strict=True))
 
     def action_of(self, outputs: Mapping[str, Any]) -> Any:
-        """The action among the outputs, in the structure of the action space."""
+        """Return the action among the outputs, in the structure of the action space."""
         names = [port.name for port in self.results if port.name != SCORES]
         structure = jax.tree.structure(self.action_space.spec)
         return jax.tree.unflatten(structure, [outputs[name] for name in names])
 
     def describe(self) -> dict[str, Any]:
-        """Inputs, outputs and spaces as plain data."""
+        """Describe inputs, outputs and spaces as plain data."""
 
         def ports(ports: tuple[Port, ...]) -> list[dict[str, Any]]:
             return [{"name": p.name, "shape": ["rows", *p.shape], "dtype": p.dtype.name} for p in ports]
@@ -133,13 +135,13 @@ class PortablePolicy:
 
 
 def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sample: bool = False) -> PortablePolicy:
-    """The policy of an agent in the environments of ``env``, as they are without wrappers.
+    """Build the portable policy of an agent for the environments inside the wrappers of ``env``.
 
     Args:
-        agent: how to act.
-        agent_state: what was learned.
-        env: the environments that it acts in, of which only spaces and wrappers are looked at.
-        sample: whether actions are drawn as in training (``compute_actions``) instead of the most confident ones.
+        agent: the agent.
+        agent_state: its trained state.
+        env: environments that the agent acts in; only their spaces and wrappers are read.
+        sample: whether actions are sampled as in training (``compute_actions``); otherwise they are greedy.
 
     Raises:
         ValueError: the greedy policy is random.
@@ -162,7 +164,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         action = wrapped.done(jax.tree.map(lambda x: x[0], actions), obs)
         return [*jax.tree.leaves(action), *jax.tree.leaves(PyTreeDict(recurrent=recurrent, frames=frames))]
 
-    with jax.default_matmul_precision("highest"):  # the same on a GPU as elsewhere
+    with jax.default_matmul_precision("highest"):  # so that a GPU computes the same as a CPU
         opened = Opened(step, [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in (*observations, *memory)])
     if opened.draws and not sample:
         raise ValueError(
@@ -170,7 +172,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
             "Give sample=true."
         )
     draws = tuple(Port(f"random_{i}", d.shape, np.dtype(d.dtype)) for i, d in enumerate(opened.draws))
-    actions = _ports(ACTION, wrapped.action_space.spec)
+    actions = _ports(ACTION, wrapped.action_space.spec, {SCORES})
     kept = _needed_memory(opened, len(actions), len(observations))
     row = _row(opened, observations, memory, kept, wrapped.action_space)
     memory = tuple(memory[i] for i in kept)
@@ -192,7 +194,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
 
 
 def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> list[int]:
-    """The numbers of what is remembered that actions depend on, now or later: not what a value function remembers."""
+    """Return the indices of the memory arrays that actions depend on, now or later; a value function's are excluded."""
     origins = opened.origins()
     needed: set[int] = set()
     found = set().union(*origins[:num_actions])
@@ -206,7 +208,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
 def _row(
     opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """The step of ``PortablePolicy``, which is given ``kept`` of the memory; the rest is zeros."""
+    """Return the step of ``PortablePolicy``, which takes the memory arrays ``kept``; the other ones are zeros."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         num_observations, num_inputs = len(observations), len(observations) + len(kept)
@@ -224,7 +226,7 @@ def _row(
 
 
 def _normalizer(agent_state: AgentState, ports: tuple[Port, ...]) -> Any:
-    """What observations are like, where statistics of them are of the shapes that the environment gives."""
+    """Return mean and standard deviation of each observation; ``None`` unless statistics match the ports' shapes."""
     statistics = agent_state.obs_preprocessor_state
     if statistics is None:
         return None
@@ -234,13 +236,16 @@ def _normalizer(agent_state: AgentState, ports: tuple[Port, ...]) -> Any:
     return tuple((np.asarray(m), np.sqrt(np.asarray(v))) for m, v in zip(means, variances, strict=True))
 
 
-def _ports(name: str, tree: Any) -> tuple[Port, ...]:
-    """A port for each leaf, named by its way through the tree."""
-    ports = []
+def _ports(name: str, tree: Any, reserved: Collection[str] = ()) -> tuple[Port, ...]:
+    """Return a port for each leaf, named after its path in the tree: a unique ASCII identifier."""
+    ports, taken = [], set(reserved)
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         parts = [name, *(jax.tree_util.keystr((entry,), simple=True) for entry in path)]
-        plain = "".join(c if c.isalnum() else "_" for c in "_".join(parts))
-        ports.append(Port(plain, tuple(leaf.shape), np.dtype(leaf.dtype)))
+        plain = re.sub(r"[^0-9A-Za-z]", "_", "_".join(parts))
+        others = (f"{plain}_{i}" for i in itertools.count(2))
+        unique = next(each for each in itertools.chain([plain], others) if each not in taken)
+        taken.add(unique)
+        ports.append(Port(unique, tuple(leaf.shape), np.dtype(leaf.dtype)))
     return tuple(ports)
 
 
@@ -263,7 +268,7 @@ def described_space(space: Space) -> dict[str, Any]:
 
 
 def _bounds(bound: np.ndarray) -> Any:
-    """A single number where all are the same; ``None`` for an infinite one."""
+    """Return a single number if all bounds are equal; ``None`` replaces infinities."""
     numbers = np.asarray(bound, object)
     numbers[~np.isfinite(np.asarray(bound, np.float64))] = None
     is_one = bool(bound.size) and bool(np.all(bound == bound.flat[0]))

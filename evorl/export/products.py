@@ -1,4 +1,4 @@
-"""Products, convolutions and pools, as products of matrices and slices."""
+"""Rules for products, convolutions and pooling, as matrix products and slices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from evorl.export.graph import Dims, Graph, NoRule, output_of
 
 
 def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    """The rule of ``dot_general``: one product of matrices, of batches of them where there are batch axes."""
+    """Convert ``dot_general`` to one matrix product, batched if there are batch axes."""
     ((left_in, right_in), (left_batch, right_batch)) = eqn.params["dimension_numbers"]
     shape, dtype = output_of(eqn, dims)
     left, right = inputs
     left_free = [i for i in range(len(left.shape)) if i not in (*left_in, *left_batch)]
     right_free = [i for i in range(len(right.shape)) if i not in (*right_in, *right_batch)]
-    if not left_batch and any(right.shape[i] is None for i in right_free):  # rows lead: (right^T left)^T
+    if not left_batch and any(right.shape[i] is None for i in right_free):  # batch axis first: (right^T left)^T
         turned = _matrices(graph, right, [*right_free], right_in, left, [*left_free], left_in, dtype)
         axes = [*range(len(right_free), len(right_free) + len(left_free)), *range(len(right_free))]
         return [graph.reshape(graph.transpose(turned, axes), shape)]
@@ -41,7 +41,7 @@ def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]
 def _matrices(
     graph: Graph, left: Any, left_free: Any, left_in: Any, right: Any, right_free: Any, right_in: Any, dtype: Any
 ) -> Any:
-    """``[*left_free, *right_free]``: a product with one matrix ``[inner, right]``."""
+    """Multiply with one matrix ``[inner, right]``; the result is ``[*left_free, *right_free]``."""
     left = graph.transpose(left, [*left_free, *left_in])
     right = graph.transpose(right, [*right_in, *right_free])
     free, others = left.shape[: len(left_free)], right.shape[len(right_in) :]
@@ -54,7 +54,7 @@ def _matrices(
 
 
 def _product(shape: Sequence[int | None]) -> int | None:
-    """How many numbers there are along axes together."""
+    """Return the number of elements along all axes of ``shape``; ``None`` for the batch size."""
     if None not in shape:
         return math.prod(n for n in shape if n is not None)
     if list(shape).count(None) > 1 or any(n not in (None, 1) for n in shape):
@@ -63,7 +63,7 @@ def _product(shape: Sequence[int | None]) -> int | None:
 
 
 def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    """The rule of ``conv_general_dilated``, as GPUs compute convolutions: one product of all windows."""
+    """Convert ``conv_general_dilated`` to one matrix product of all windows (im2col)."""
     params, (x, kernel) = eqn.params, inputs
     how, num_axes = params["dimension_numbers"], len(x.shape) - 2
     is_plain = all(n == 1 for n in (*params["lhs_dilation"], *params["rhs_dilation"]))
@@ -86,7 +86,7 @@ def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list
 
 
 def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
-    """The rule of ``reduce_window_max``: the greatest of what stands at each place of the windows."""
+    """Convert ``reduce_window_max`` to the maximum over the positions within the windows."""
     params, x = eqn.params, inputs[0]
     if any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
         raise NoRule("the policy pools over dilated windows, for which there is no rule: give format=jax.")
@@ -98,7 +98,7 @@ def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
 
 
 def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int]) -> list[Any]:
-    """Of ``x`` all that stands at each place of its windows, over all axes of ``x``."""
+    """Return, for each position within a window, the elements of ``x`` at that position in all windows."""
     counts = [
         None if n is None else (n - size) // step + 1 for n, size, step in zip(x.shape, sizes, strides, strict=True)
     ]
@@ -112,7 +112,7 @@ def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int])
 
 
 def padded(graph: Graph, x: Any, edges: Sequence[tuple[int, int]], value: Any) -> Any:
-    """``x`` with so many times ``value`` before and after it along each axis."""
+    """Pad ``x`` with ``value``: along each axis by the two counts of ``edges``, before and after."""
     if not any(map(any, edges)):
         return x
     shape = tuple(None if n is None else n + sum(edge) for n, edge in zip(x.shape, edges, strict=True))

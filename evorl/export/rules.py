@@ -1,4 +1,4 @@
-"""How the operations of JAX are said in those of ``evorl.export.graph``."""
+"""Rules that convert operations of JAX to operations of ``evorl.export.graph``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, R
 from evorl.export.inlining import walk
 from evorl.export.products import convolve, dot, padded, pool
 
-MOST_TURNS = 64  # of a loop that is written out
+MOST_TURNS = 64  # most iterations of a loop that is unrolled
 
 
 def _elementwise(op: str) -> Rule:
@@ -183,7 +183,7 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
         and not how.operand_batching_dims
         and len(indices.shape) == 1
         and not isinstance(indices, Value)
-    ):  # one slice
+    ):  # a single slice
         where = dict(zip(map(int, axis), np.arange(len(axis)), strict=True))
         starts = [indices[where[i]] if i in where else 0 for i in range(len(x.shape))]
         return _slice_at(graph, eqn, [x, *starts], dims)
@@ -209,10 +209,10 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
 
 
 def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> list[Any]:
-    """A loop of a known number of turns, written out.
+    """Unroll a ``scan``.
 
     Raises:
-        NoRule: it has too many.
+        NoRule: it has more than ``MOST_TURNS`` iterations.
     """
     params = eqn.params
     length, num_consts, num_carry, body = (params[k] for k in ("length", "num_consts", "num_carry", "jaxpr"))

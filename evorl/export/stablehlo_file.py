@@ -1,4 +1,4 @@
-"""A policy as a StableHLO artefact, which ``jax.export`` reads back without evorl."""
+"""Writes a policy as a StableHLO artefact, which ``jax.export`` reads without evorl."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def stablehlo_bytes(policy: PortablePolicy) -> bytes:
-    """``jax.export.deserialize(bytes).call(inputs)`` gives the outputs; both are dicts of arrays by name.
+    """Serialize the policy for ``jax.export.deserialize(bytes).call(inputs)``, from and to dicts of arrays by name.
 
-    One file is for any number of rows, on CPU, CUDA and TPU.
+    One file serves any batch size, on CPU, CUDA and TPU.
 
     Raises:
-        ImportError: flatbuffers, by which ``jax.export`` writes, is not installed.
+        ImportError: flatbuffers, which ``jax.export`` needs for serialization, is not installed.
     """
     (rows,) = export.symbolic_shape("rows")
     specs = {port.name: jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs}

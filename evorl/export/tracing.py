@@ -1,4 +1,4 @@
-"""Functions of arrays as graphs of plain operations."""
+"""Traces functions of arrays into graphs of plain operations."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from evorl.export.rules import RULES, rule_of_loop
 
 
 def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.ShapeDtypeStruct], rows: Any) -> Graph:
-    """The graph of a function of arrays.
+    """Trace a function of arrays into a graph.
 
     Args:
-        fn: takes arrays, gives arrays.
+        fn: function from arrays to a sequence of arrays.
         specs: shapes and dtypes of its arguments; ``rows`` may be one of their dimensions.
-        rows: a symbolic dimension, which stands for any number of rows; ``None`` where all shapes are numbers.
+        rows: symbolic dimension of the batch size; ``None`` if all shapes are numbers.
 
     Raises:
-        NoRule: the function has an operation without a rule.
+        NoRule: an operation of the function has no rule.
     """
 
     def dims(shape: Sequence[Any]) -> Shape:
@@ -57,5 +57,5 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
 
 
 def _as_int(dim: Any) -> int | None:
-    """A dimension that is a number."""
+    """Return the dimension as an int; ``None`` if it is symbolic."""
     return int(dim) if isinstance(dim, int | np.integer) else None

@@ -1,1 +1,1 @@
-"""What those see who watch: the live page of runs, their metrics, and the metrics that clients send."""
+"""Monitoring: the live page of runs, metrics of runs and clients, and profiles."""

@@ -1,7 +1,7 @@
-"""The live page, and the doors behind it: curves of runs, numbers from clients, events, metrics for Prometheus.
+"""Web application of the live page: curves of runs, metrics of clients, server-sent events, metrics for Prometheus.
 
-It knows of trainings only what their folders tell (``WatchedRuns``), and of clients what they send (``MetricsStore``).
-A request names a run by its number in the list, never by a path.
+Data of training runs is read from their folders (``WatchedRuns``), data of clients from their requests
+(``MetricsStore``). A request refers to a run by its index in the list, never by a path.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from evorl.runs.files import RunFolderError
 if TYPE_CHECKING:
     from aiohttp import web
 
-MOST_BODY = 1 << 20  # bytes of a request
-SECONDS_OF_BODY = 10.0  # in which it has to be there
-_PATIENCE = 5.0  # times as long as it took to look, until it is looked again
+MOST_BODY = 1 << 20  # maximum bytes of a request
+SECONDS_OF_BODY = 10.0  # timeout of a request body
+_PATIENCE = 5.0  # minimum pause between two scans, in units of the duration of a scan
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -48,22 +48,22 @@ _FILES = {
     "page.css": "text/css",
     "icon.svg": "image/svg+xml",
 }
-_OPEN = ("/healthz", "/readyz")  # tell nothing, so they ask for nothing
+_OPEN = ("/healthz", "/readyz")  # contain no data, so they need no token
 _Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
 class LivePage:
-    """The page as an application of aiohttp.
+    """aiohttp application of the live page.
 
     Args:
-        runs: that are shown.
-        store: of the numbers that clients send; closed at the end.
-        guard: who may ask.
-        interval: seconds between two looks at the folders.
-        rate: points that a client may send in a second; ten times as many at once.
+        runs: displayed runs.
+        store: metrics of clients; closed with the application.
+        guard: access control.
+        interval: seconds between two scans of the folders.
+        rate: maximum number of points per second from one client; bursts of ten times this number are allowed.
 
     Raises:
-        ImportError: aiohttp is not installed; says by which line it is.
+        ImportError: aiohttp is not installed; the message contains the command that installs it.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class LivePage:
         with missing_in_words("pages", "aiohttp"):
             from aiohttp import web
         self.runs, self.store, self.guard, self.interval = runs, store, guard or PageGuard(), interval
-        self.events = PageEvents(self.told)
+        self.events = PageEvents(self.changes)
         self._rate = RateLimit(rate, 10 * rate)
         self._web = web
         self._page = resources.files("evorl.live").joinpath("page")
 
     def application(self) -> web.Application:
-        """All doors, and the look at the folders while it runs; made once."""
+        """Build the application with all routes and the background task that scans the folders; called once."""
         web = self._web
 
         @web.middleware
@@ -111,16 +111,16 @@ class LivePage:
         application.cleanup_ctx.append(self._watching)
         return application
 
-    def told(self, since: int) -> dict[str, Any]:
-        """What pages are told: the runs that changed since a version, and what clients have sent."""
+    def changes(self, since: int) -> dict[str, Any]:
+        """Return the data for open pages: runs changed since version ``since``, and the metric names of clients."""
         summaries = self.runs.summaries(since)
         return {
-            # Of what is told here: the runs may be read on meanwhile.
+            # The version of these summaries: the runs may have a newer one by now.
             "version": max((summary.version for summary in summaries), default=since),
             "ready": self.runs.looked,
             "places": self.runs.told_places,
             "notes": self.runs.notes,
-            "runs": [summary.told for summary in summaries],
+            "runs": [summary.data for summary in summaries],
             "store": {
                 "version": self.store.version,
                 "metrics": self.store.names(),
@@ -130,7 +130,7 @@ class LivePage:
         }
 
     async def _in_words(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Ask who it is, and tell errors as JSON."""
+        """Check access, call the handler, and return errors as JSON."""
         web = self._web
         try:
             self.guard.check_host(request.headers.get("Host"))
@@ -152,14 +152,14 @@ class LivePage:
         return web.json_response({"error": said}, status=status)
 
     def _check_token(self, request: web.Request) -> None:
-        # A browser's cookie goes along with what other pages make it send, so it opens nothing that changes anything.
+        # Browsers also send the cookie with requests that other pages trigger, so it grants read access only.
         cookie = request.cookies.get(_cookie_name(request)) if request.method in ("GET", "HEAD") else None
         if not self.guard.knows(request.headers.get("Authorization"), cookie):
             raise Refused(401, "A token is needed: Authorization: Bearer <token>; in a browser once /?token=<token>.")
         self.guard.check_origin(request.headers.get("Origin"), request.headers.get("Host"))
 
     def _with_cookie(self, request: web.Request) -> web.Response:
-        """For the token in the address a cookie, and the address without it, which stays in no history."""
+        """Exchange the token in the URL for a cookie; redirect, so that the token does not stay in the history."""
         if not self.guard.is_token(request.query["token"]):
             raise Refused(401, "That is not the token.")
         answer = self._web.Response(status=303, headers={"Location": "/"})
@@ -173,9 +173,9 @@ class LivePage:
         return self._web.Response(text=text, content_type="text/html")
 
     def _metrics_in_html(self) -> str:
-        """Every metric with a link to its points, for who has no scripts, such as curl."""
+        """Return HTML with a link to the points of every metric, for clients without scripts, such as curl."""
         lists: list[tuple[str, dict[str, int], list[str]]] = [("Sent by clients", {}, self.store.names())]
-        lists += [(run.told["name"], {"run": run.index}, run.told["metrics"]) for run in self.runs.summaries()]
+        lists += [(run.data["name"], {"run": run.index}, run.data["metrics"]) for run in self.runs.summaries()]
         lines = []
         for told, run, names in lists:
             queries = [urllib.parse.urlencode({"name": name, **run}) for name in names]
@@ -192,7 +192,7 @@ class LivePage:
         return self._web.Response(text=text, content_type=_FILES[name])
 
     async def _list(self, request: web.Request) -> web.Response:
-        return self._web.json_response(self.told(-1))
+        return self._web.json_response(self.changes(-1))
 
     async def _picture(self, request: web.Request) -> web.Response:
         index = _whole(request.match_info["index"], "the number of a run")
@@ -227,10 +227,11 @@ class LivePage:
         return self._web.json_response(self.store.enabled.as_json())
 
     async def _take(self, request: web.Request) -> web.Response:
-        """Scalars or histograms from a client."""
+        """Store scalars or histograms of a client."""
         peer = request.remote or ""
         self._rate.take(peer)
-        if request.content_type != "application/json":  # which other pages cannot send without asking
+        # Pages of other origins cannot send this type without a preflight request.
+        if request.content_type != "application/json":
             raise Refused(415, "Send JSON, with Content-Type: application/json.")
         try:
             body = await asyncio.wait_for(request.read(), SECONDS_OF_BODY)
@@ -239,7 +240,7 @@ class LivePage:
         except self._web.RequestPayloadError as error:
             raise Refused(400, "The body is not encoded as its headers say.") from error
         store = store_histograms if request.path == "/api/histograms" else store_scalars
-        # Not in this thread, which a slow disk would hold up for everybody.
+        # In another thread: a slow disk would block this one for all clients.
         stored = await asyncio.to_thread(store, self.store, body, lambda number: self._rate.take(peer, number))
         return self._web.json_response({"stored": stored})
 
@@ -264,12 +265,12 @@ class LivePage:
         await asyncio.to_thread(self.store.close)
 
     async def _watch(self) -> None:
-        """Look at the folders, again and again, and tell the pages when something is new."""
+        """Scan the folders periodically, and notify open pages of changes."""
         loop, before = asyncio.get_running_loop(), self._versions()
         while True:
             started = loop.time()
             for look in (self.runs.refresh, self.store.flush):
-                with contextlib.suppress(RunFolderError):  # a folder that is gone may come back, a full disk be freed
+                with contextlib.suppress(RunFolderError):  # a missing folder may reappear, a full disk may be freed
                     await asyncio.to_thread(look)
             if before != (before := self._versions()):
                 self.events.ring()
@@ -288,7 +289,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 def _cookie_name(request: web.Request) -> str:
-    """With the port: browsers tell cookies apart by the names of hosts only."""
+    """Return a cookie name with the port: browsers share cookies between all ports of a host."""
     return f"evorl-{request.url.port}"
 
 

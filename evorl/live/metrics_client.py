@@ -1,7 +1,7 @@
-"""For simulators: numbers for the live page, sent by HTTP with nothing but Python's own library.
+"""Metrics client for simulators: sends metrics to the live page over HTTP, using only the standard library.
 
-Metrics that the server does not take are not sent. Numbers are sent many at once; where the server cannot be reached
-they wait, up to a limit, so that a simulator neither stops nor fails for want of a page.
+Disabled metrics are not sent. Points are sent in batches; while the server cannot be reached they are buffered up to a
+limit, so a simulator neither blocks nor fails if the page is down.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
-MOST_WAITING = 10_000  # points; the oldest are dropped from there on
+MOST_WAITING = 10_000  # maximum number of buffered points; beyond it the oldest are dropped
 AT_ONCE = 500
 
 
@@ -22,14 +22,14 @@ class MetricsClient:
     """Sends scalars and histograms to ``evorl watch``.
 
     Args:
-        address: of the page, ``http://127.0.0.1:7002``.
-        token: if it asks for one.
-        client: what this client is called, for who reads the server's log.
-        seconds: between two messages.
-        timeout: seconds for one.
+        address: URL of the page, ``http://127.0.0.1:7002``.
+        token: access token of the page, if it requires one.
+        client: name of this client in the server's log.
+        seconds: seconds between two batches.
+        timeout: timeout of a request in seconds.
 
     Raises:
-        ValueError: the address is none of HTTP.
+        ValueError: the address is not an HTTP URL.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class MetricsClient:
     ) -> None:
         if not address.startswith(("http://", "https://")):
             raise ValueError(f"the address of a page begins with http:// or https://, got {address!r}.")
-        self.dropped = 0  # points that nobody got
+        self.dropped = 0  # points that were not delivered
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._client = {} if client is None else {"client": client}
@@ -57,10 +57,10 @@ class MetricsClient:
         self.flush()
 
     def scalar(self, name: str, y: float, x: float | None = None) -> None:
-        """A point of a curve; without a step the server has the last one it knows.
+        """Add a point to a curve; without ``x`` the server uses the last step that it knows.
 
         Raises:
-            ConnectionError: the server refuses what is sent; says why.
+            ConnectionError: the server refused a request; the message contains its reason.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
         while len(self._waiting) > MOST_WAITING:
@@ -70,25 +70,25 @@ class MetricsClient:
             self.flush()
 
     def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
-        """Values that a histogram is made of; sent at once, after what waits. As ``scalar``."""
+        """Send values for a histogram immediately, after all buffered points; raises as ``scalar`` does."""
         self.flush()
         if not self._waiting and self._takes(name):
             item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
             self._ask("/api/histograms", item | self._client)
 
     def flush(self) -> None:
-        """Send what waits; as ``scalar``."""
+        """Send all buffered points; raises as ``scalar`` does."""
         self._next = time.monotonic() + self._seconds
         while self._waiting:
             batch = [self._waiting[i] for i in range(min(AT_ONCE, len(self._waiting)))]
             taken = [point for point in batch if self._takes(point["name"])]
             if self._enabled is None or (taken and self._ask("/api/scalars", taken) is None):
-                return  # nobody is there: later
+                return  # the server cannot be reached: retry later
             for _ in batch:
                 self._waiting.popleft()
 
     def _takes(self, name: str) -> bool:
-        """Whether the server wants it, by the list that it is asked for once."""
+        """Return True if the metric is enabled, according to a list that is requested from the server once."""
         if self._enabled is None:
             self._enabled = self._ask("/api/enabled")
         if self._enabled is None:
@@ -96,7 +96,7 @@ class MetricsClient:
         return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
 
     def _ask(self, path: str, body: Any = None) -> Any:
-        """The answer; ``None`` where nobody answers, or asks to come again later."""
+        """Return the response; ``None`` if the server cannot be reached or asks for a retry."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, self._headers)
         try:

@@ -1,7 +1,7 @@
-"""Numbers that clients send: curves and histograms by name, kept in memory and in a folder.
+"""Store for metrics of clients: curves and histograms by name, in memory and in a folder.
 
-The folder has ``scalars.jsonl``, a point a line, which is read when the store is opened again, and events for
-TensorBoard in ``tensorboard``. Nothing is made before the first number comes.
+The folder contains ``scalars.jsonl``, with a point per line, which is read when the store is opened again, and events
+for TensorBoard in ``tensorboard``. No file is created before the first metric.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 LONGEST_NAME = 200  # characters
 MOST_VALUES = 100_000  # of a histogram
 MOST_BINS = 40
-GREATEST_VALUE = 1e100  # of a histogram: its square is finite
-KEPT_HISTOGRAMS = 50  # of a name
-MOST_POINTS = 20_000  # of a name in memory: from there on every second one is dropped; the file has them all
-_FURTHEST = 2.0**53  # steps are whole numbers that a double holds
+GREATEST_VALUE = 1e100  # absolute value in a histogram: its square is finite
+KEPT_HISTOGRAMS = 50  # per name
+MOST_POINTS = 20_000  # per name in memory: beyond it every second point is dropped; the file contains all
+_FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
 class MetricsRefusedError(ValueError):
-    """A number cannot be taken; the message says why and what can."""
+    """Raised for a refused metric; the message contains the reason and the expected value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EnabledMetrics:
-    """Which metrics are taken.
+    """Selection of the metrics that a store accepts.
 
     Attributes:
-        enable_unknown_metrics: whether those are that are not named.
-        metrics: for each that is named whether it is.
+        enable_unknown_metrics: whether metrics missing in ``metrics`` are accepted.
+        metrics: by name, whether the metric is accepted.
 
     Raises:
-        ValueError: a setting is no such thing.
+        ValueError: a setting has the wrong type.
     """
 
     enable_unknown_metrics: bool = True
@@ -60,18 +60,18 @@ class EnabledMetrics:
         return bool(self.metrics.get(name, self.enable_unknown_metrics))
 
     def as_json(self) -> dict[str, Any]:
-        """For clients, so that they do not send what is not taken."""
+        """Return the selection as JSON for clients, which then do not send disabled metrics."""
         return {"enable_unknown_metrics": self.enable_unknown_metrics, "metrics": dict(self.metrics)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How many values fall where.
+    """Histogram of values at one step.
 
     Attributes:
-        x: the step.
-        edges: of the bins, ``[K + 1]``.
-        counts: ``[K]``.
+        x: step.
+        edges: bin edges, ``[K + 1]``.
+        counts: number of values per bin, ``[K]``.
     """
 
     x: float
@@ -80,20 +80,20 @@ class Histogram:
 
 
 class MetricsStore:
-    """Curves and histograms, from any thread.
+    """Thread-safe store of curves and histograms.
 
-    A number without a step has the last known one: the greatest that any client has told, or ``advance`` has. Where
-    none is known yet, it is the number of points that the metric has.
+    A point without a step gets the largest step so far, of any client or of ``advance``. If no step is known yet, it
+    gets the number of points of its metric.
 
     Args:
-        folder: where they are kept; ``None`` for memory only.
-        enabled: which metrics are taken; the others are dropped without a word, as clients do that know the list.
-        most_names: metrics that there may be.
-        most_bytes: of ``scalars.jsonl``.
-        say: told a line for every number, ``None`` for nobody.
+        folder: folder of the files; ``None`` to store in memory only.
+        enabled: selection of metrics; others are dropped silently.
+        most_names: maximum number of metrics.
+        most_bytes: maximum size of ``scalars.jsonl``.
+        log: callback for a log line per point or histogram; ``None`` for no log.
 
     Raises:
-        RunFolderError: what the folder has cannot be read.
+        RunFolderError: the files in the folder cannot be read.
     """
 
     def __init__(
@@ -102,12 +102,12 @@ class MetricsStore:
         enabled: EnabledMetrics | None = None,
         most_names: int = 1000,
         most_bytes: int = 1 << 30,
-        say: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         self.enabled = enabled or EnabledMetrics()
-        self.version = 0  # counts what was taken
+        self.version = 0  # number of accepted points and histograms
         self._lock = threading.RLock()
-        self._most_names, self._most_bytes, self._say = most_names, most_bytes, say
+        self._most_names, self._most_bytes, self._log = most_names, most_bytes, log
         self._curves: dict[str, list[tuple[float, float]]] = {}
         self._counts: dict[str, int] = {}
         self._histograms: dict[str, list[Histogram]] = {}
@@ -120,29 +120,29 @@ class MetricsStore:
 
     @property
     def step(self) -> float | None:
-        """The last known step."""
+        """Largest known step; ``None`` before the first one."""
         return self._step
 
     def advance(self, step: float) -> None:
-        """Tell how far a training is, for numbers without a step."""
+        """Set the current step of a training run, for points without a step."""
         with self._lock:
             self._step = max(_finite(step, "step"), -math.inf if self._step is None else self._step)
 
     def scalar(self, name: str, y: float, x: float | None = None, client: str | None = None) -> bool:
-        """Take a point of a curve.
+        """Add a point to a curve.
 
         Args:
-            name: of the metric.
-            y: a finite number.
-            x: the step; ``None`` for the last known one.
-            client: who sent it, for the line that is said.
+            name: name of the metric.
+            y: value, finite.
+            x: step; ``None`` for the largest known step.
+            client: name of the client, for the log.
 
         Returns:
-            Whether the metric is enabled.
+            True if the metric is enabled.
 
         Raises:
-            MetricsRefusedError: it is no finite number, the name cannot be one, or there is no room.
-            RunFolderError: it cannot be written.
+            MetricsRefusedError: the value is not a finite number, the name is invalid, or a limit is reached.
+            RunFolderError: the point cannot be written.
         """
         number = _finite(y, "y")
         with self._lock:
@@ -151,19 +151,19 @@ class MetricsStore:
                 return False
             self._write(name, step, number)
             self._remember(name, step, number)
-        if self._say is not None:
-            self._say(f"{name} {number:.6g} at {step:.16g}{'' if client is None else f' from {client}'}")
+        if self._log is not None:
+            self._log(f"{name} {number:.6g} at {step:.16g}{'' if client is None else f' from {client}'}")
         return True
 
     def histogram(
         self, name: str, values: Sequence[float] | np.ndarray, x: float | None = None, client: str | None = None
     ) -> bool:
-        """Take values that a histogram is made of; as ``scalar``, with 1 to 100,000 finite numbers in place of one."""
+        """Add a histogram of 1 to 100,000 finite numbers; other arguments, result and errors as in ``scalar``."""
         try:
             numbers = np.asarray(values, np.float64).reshape(-1)
         except (TypeError, ValueError, OverflowError) as error:
             raise MetricsRefusedError(f"a histogram is made of a list of numbers, got {str(values)[:60]!r}.") from error
-        fitting = np.abs(numbers) <= GREATEST_VALUE  # which no NaN is
+        fitting = np.abs(numbers) <= GREATEST_VALUE  # false for NaN
         if not 1 <= numbers.size <= MOST_VALUES or not fitting.all():
             raise MetricsRefusedError(
                 f"a histogram is made of 1 to {MOST_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
@@ -179,50 +179,50 @@ class MetricsStore:
             self._histograms.setdefault(name, []).append(binned)
             del self._histograms[name][:-KEPT_HISTOGRAMS]
             self.version += 1
-        if self._say is not None:
-            self._say(f"{name}: {numbers.size} values at {step:.16g}{'' if client is None else f' from {client}'}")
+        if self._log is not None:
+            self._log(f"{name}: {numbers.size} values at {step:.16g}{'' if client is None else f' from {client}'}")
         return True
 
     def points(self, name: str) -> list[tuple[float, float]]:
-        """Steps and values of a curve, in the order they came; none of one that there is not."""
+        """Return (step, value) of the points of a curve in order of arrival; empty for an unknown metric."""
         with self._lock:
             return list(self._curves.get(name, ()))
 
     def histograms(self, name: str) -> list[Histogram]:
-        """The last histograms of a name, the newest at the end."""
+        """Return the last histograms of a metric, the newest last."""
         with self._lock:
             return list(self._histograms.get(name, ()))
 
     def names(self) -> list[str]:
-        """Of the curves that there are."""
+        """Return the names of all curves, sorted."""
         with self._lock:
             return sorted(self._curves)
 
     def histogram_names(self) -> list[str]:
-        """Of the histograms that there are."""
+        """Return the names of all histograms, sorted."""
         with self._lock:
             return sorted(self._histograms)
 
     def latest(self) -> dict[str, float]:
-        """The newest value of every curve."""
+        """Return the newest value of every curve by name."""
         with self._lock:
             return {name: curve[-1][1] for name, curve in sorted(self._curves.items())}
 
     def flush(self) -> None:
-        """Hand to the system what is held back for TensorBoard."""
+        """Flush the buffered TensorBoard events."""
         with self._lock:
             if self._events is not None:
                 self._events.flush()
 
     def close(self) -> None:
-        """Close the files; they open again when they are needed."""
+        """Close the files; they are reopened when needed."""
         with self._lock:
             for file in (self._file, self._events):
                 if file is not None:
                     file.close()
 
     def _step_of(self, name: str, x: float | None) -> float | None:
-        """The step of a number that is to be taken, which is known from now on; ``None`` where it is not enabled."""
+        """Check a name; return and remember the step of its new point, or ``None`` if the metric is disabled."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
             raise MetricsRefusedError(
                 f"a metric's name has 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
@@ -247,7 +247,7 @@ class MetricsStore:
         self._counts[name] = self._counts.get(name, 0) + 1
         self.version += 1
         if len(curve) > MOST_POINTS:
-            del curve[1:-1:2]  # first and last stay
+            del curve[1:-1:2]  # the first and last point remain
 
     def _write(self, name: str, x: float, y: float) -> None:
         if self._file is None or self._events is None:
@@ -262,7 +262,7 @@ class MetricsStore:
         self._events.write({"timesteps": int(x), name: y})
 
     def _kept(self) -> Iterator[tuple[str, float, float]]:
-        """The points in the file, damaged lines left out."""
+        """Yield the points in the file, without damaged lines."""
         for line in self._file.lines() if self._file is not None else ():
             self._bytes += len(line) + 1
             try:
@@ -277,15 +277,15 @@ class MetricsStore:
 
 def _finite(value: Any, what: str) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    most = LARGEST_FLOAT if what == "y" else _FURTHEST  # events of TensorBoard hold float32
-    if not is_number or not abs(value) <= most:  # NaN is not either; a whole number may have any number of digits
+    most = LARGEST_FLOAT if what == "y" else _FURTHEST  # TensorBoard events store float32
+    if not is_number or not abs(value) <= most:  # also refuses NaN; an integer may be of any size
         raise MetricsRefusedError(f"{what}: expected a finite number of at most {most:.6g}, got {str(value)[:60]}.")
     return float(value)
 
 
 def _binned(step: float, numbers: np.ndarray) -> Histogram:
     low, high = float(numbers.min()), float(numbers.max())
-    if high - low <= max(1e-300, 1e-12 * abs(low), 1e-12 * abs(high)):  # no room for bins in between
+    if high - low <= max(1e-300, 1e-12 * abs(low), 1e-12 * abs(high)):  # the range is too small for several bins
         return Histogram(step, (low, high), (numbers.size,))
     counts, edges = np.histogram(numbers, bins=min(MOST_BINS, max(1, numbers.size)), range=(low, high))
     return Histogram(step, tuple(edges.tolist()), tuple(counts.tolist()))

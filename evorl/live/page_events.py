@@ -1,4 +1,4 @@
-"""Server-sent events: open pages are told what is new, always as it is by then, however slowly they read."""
+"""Server-sent events with changes for open pages; slow readers skip intermediate states."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from evorl.live.page_guard import Refused
 if TYPE_CHECKING:
     from aiohttp import web
 
-SECONDS_OF_SILENCE = 15.0  # until a sign of life, and for a page to read what it was sent
+SECONDS_OF_SILENCE = 15.0  # between keep-alive messages, and timeout of a write to a page
 
 
 class PageEvents:
-    """The streams of all open pages.
+    """Event streams of all open pages.
 
     Args:
-        told: what is new since a version, with the key ``version``; -1 for all.
-        most: pages that may be open at once.
+        changes: function that returns the changes since a version (-1: everything), with the new one as ``version``.
+        most: maximum number of open pages.
     """
 
-    def __init__(self, told: Callable[[int], dict[str, Any]], most: int = 64) -> None:
-        self._told, self._most = told, most
-        self._bell = asyncio.Event()  # a new one for each ring
+    def __init__(self, changes: Callable[[int], dict[str, Any]], most: int = 64) -> None:
+        self._changes, self._most = changes, most
+        self._bell = asyncio.Event()  # replaced at each ring
         self._closed = False
         self.listeners = 0
 
     def ring(self) -> None:
-        """Something is new."""
+        """Notify all open pages of a change."""
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
 
@@ -41,10 +41,10 @@ class PageEvents:
         self.ring()
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Answer a page until it is closed.
+        """Send events to a page until it is closed.
 
         Raises:
-            Refused: too many are open.
+            Refused: too many pages are open.
         """
         from aiohttp import web
 
@@ -53,7 +53,7 @@ class PageEvents:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         self.listeners += 1
         try:
-            # A page whose machine is gone reads no more, and is forgotten then.
+            # A page on an unreachable machine stops reading; its stream ends with a timeout.
             with contextlib.suppress(ConnectionError, TimeoutError):
                 await answer.prepare(request)
                 await self._write(answer)
@@ -64,9 +64,9 @@ class PageEvents:
     async def _write(self, answer: web.StreamResponse) -> None:
         version = -1
         while not self._closed:
-            bell, told = self._bell, self._told(version)
-            version = told["version"]
-            await asyncio.wait_for(answer.write(f"data: {json.dumps(told)}\n\n".encode()), SECONDS_OF_SILENCE)
+            bell, changes = self._bell, self._changes(version)
+            version = changes["version"]
+            await asyncio.wait_for(answer.write(f"data: {json.dumps(changes)}\n\n".encode()), SECONDS_OF_SILENCE)
             while not bell.is_set():
                 try:
                     await asyncio.wait_for(bell.wait(), SECONDS_OF_SILENCE)

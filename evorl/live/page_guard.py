@@ -1,8 +1,8 @@
-"""Access to the live page: addresses, tokens, names of hosts, rates.
+"""Access control of the live page: addresses, tokens, host names, rate limits.
 
-Without a token only this machine is served. With one, a request tells it in ``Authorization: Bearer``, or a browser
-once in the address, for which it gets a cookie. The header ``Host`` must be an address of digits, ``localhost`` or a
-name that was given: a stranger's name that leads here (DNS rebinding) is none. A page of another origin cannot send.
+Without a token, the page is served to this machine only. With a token, requests send it as ``Authorization: Bearer``; a
+browser sends it once in the URL and receives a cookie. The header ``Host`` must be an IP address, ``localhost`` or a
+configured name; this prevents DNS rebinding. Pages of other origins cannot send data.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Callable
 from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
 SHORTEST_TOKEN = 16  # characters
-MOST_CLIENTS = 10_000  # whose rates are remembered
+MOST_CLIENTS = 10_000  # whose rates are tracked
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
 
 class Refused(Exception):
-    """A request that is not answered.
+    """Raised for a refused request.
 
     Attributes:
-        status: of HTTP.
+        status: HTTP status.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -40,13 +40,13 @@ class PageGuard:
     """Checks of every request.
 
     Attributes:
-        bind: the address that is listened on.
-        token: that a request has to tell; ``None`` for none.
-        hosts: names of this machine by which it may be asked, besides ``localhost`` and addresses.
-        session: cookie of browsers that have shown the token; of this process only.
+        bind: address on which the server listens.
+        token: access token that requests must send; ``None`` for no authentication.
+        hosts: accepted host names of this machine, besides ``localhost`` and IP addresses.
+        session: cookie for browsers that have sent the token; valid for this process only.
 
     Raises:
-        ValueError: the address is not this machine's own, and there is no token; or the token is short.
+        ValueError: other machines could connect without a token, or the token is too short.
     """
 
     bind: str = "127.0.0.1"
@@ -65,10 +65,10 @@ class PageGuard:
             )
 
     def check_host(self, host: str | None) -> None:
-        """Look at the header ``Host``.
+        """Check the header ``Host``.
 
         Raises:
-            Refused: it is no name of this machine.
+            Refused: the host is not an accepted name of this machine.
         """
         name = _without_port(host or "")
         if name in ("localhost", *(known.lower() for known in self.hosts)) or _is_address(name):
@@ -76,16 +76,16 @@ class PageGuard:
         raise Refused(421, f"This page is not at {name[:80]!r}: ask by localhost or address, or start it with hosts=.")
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
-        """Look at the header ``Origin``, which browsers send with what a page sends.
+        """Check the header ``Origin``, which browsers add to requests of pages.
 
         Raises:
-            Refused: it is another page than ours.
+            Refused: the request comes from a page of another origin.
         """
         if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
             raise Refused(403, "Pages of other origins may not send anything here.")
 
     def knows(self, authorization: str | None, cookie: str | None = None) -> bool:
-        """Return whether a request shows the token, or the cookie that was given for it; in constant time."""
+        """Return True if a request has the token or the session cookie; compares in constant time."""
         if self.token is None:
             return True
         kind, _, token = (authorization or "").partition(" ")
@@ -94,17 +94,17 @@ class PageGuard:
         return cookie is not None and is_same_secret(cookie, self.session)
 
     def is_token(self, shown: str) -> bool:
-        """Return whether a client's token is the one of the page."""
+        """Return True if a client's token is correct."""
         return is_same_secret(shown, self.token)
 
 
 class RateLimit:
-    """So many of something in a second for each client, and some more at once.
+    """Rate limit per client: a token bucket.
 
     Args:
-        rate: in a second.
-        burst: at once.
-        clock: in seconds.
+        rate: units per second.
+        burst: maximum number of units at once.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,10 +113,10 @@ class RateLimit:
         self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
     def take(self, client: str, number: float = 1.0) -> None:
-        """Count what a client sends.
+        """Count units from a client.
 
         Raises:
-            Refused: it is too much; says when to come again.
+            Refused: the limit is exceeded; the message contains the time until a retry.
         """
         with self._lock:
             now = self._clock()
@@ -125,7 +125,7 @@ class RateLimit:
             fits = number <= left
             self._left[client] = (left - number if fits else left, now)
             if len(self._left) > MOST_CLIENTS:
-                self._left.popitem(last=False)  # who was silent longest
+                self._left.popitem(last=False)  # the least recently active client
         if not fits:
             wait = (min(number, self.burst) - left) / self.rate
             raise Refused(

@@ -1,4 +1,4 @@
-"""The live page at an address."""
+"""HTTP service of the live page."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from evorl.sockets.socket_server import ConnectionLimits
 async def serving(
     page: LivePage, port: int = 0, tls: ssl.SSLContext | None = None, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[str]:
-    """Within: the page is there.
+    """Serve the page within a context.
 
     Args:
-        page: its guard says on which address.
-        port: 0 for one that is free.
-        tls: see ``evorl.sockets.access.tls_context``; ``None`` for none.
-        limits: of connections; by default 256 at a time.
+        page: page; its guard contains the address to listen on.
+        port: port; 0 selects a free port.
+        tls: see ``evorl.sockets.access.tls_context``; ``None`` disables TLS.
+        limits: limits of connections; by default 256 simultaneous connections.
 
     Yields:
-        The address, ``http://127.0.0.1:7002``.
+        The URL, ``http://127.0.0.1:7002``.
 
     Raises:
-        ValueError: nothing can listen there, or other machines could connect without a token.
+        ValueError: the address cannot be used, or other machines could connect without a token.
     """
     bind = page.guard.bind
     server = HttpServer(page.application(), limits or ConnectionLimits(connections=256))

@@ -1,4 +1,4 @@
-"""Numbers as Prometheus reads them: the text format 0.0.4."""
+"""Prometheus text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Gauge(NamedTuple):
-    """A measured number, once for each set of labels.
+    """Prometheus gauge, with a sample for each set of labels.
 
     Attributes:
-        name: of letters, digits and underscores.
-        told: what it is, in words.
+        name: name of letters, digits and underscores.
+        help: help text.
         samples: labels and values.
     """
 
     name: str
-    told: str
+    help: str
     samples: Iterable[tuple[Mapping[str, str], float]]
 
 
 def as_text(gauges: Iterable[Gauge]) -> str:
-    """All gauges that have samples."""
+    """Return the text of all gauges that have samples."""
     lines = []
     for gauge in gauges:
         samples = [f"{gauge.name}{_labels(labels)} {_number(value)}" for labels, value in gauge.samples]
         if samples:
-            told = gauge.told.replace("\\", r"\\").replace("\n", r"\n")
-            lines += [f"# HELP {gauge.name} {told}", f"# TYPE {gauge.name} gauge", *samples]
+            help_text = gauge.help.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {gauge.name} {help_text}", f"# TYPE {gauge.name} gauge", *samples]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told of runs and of the numbers that clients send."""
+"""Prometheus gauges of runs and of the metrics that clients send."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from evorl.live.watched_runs import WatchedRuns
 
 
 def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
-    """The newest numbers of every run and of every client's metric."""
+    """Return gauges with the newest values of all runs and of all metrics of clients."""
     summaries = runs.summaries()
-    labels = [{"run": str(summary.told["name"])} for summary in summaries]
+    labels = [{"run": str(summary.data["name"])} for summary in summaries]
     pairs = list(zip(labels, summaries, strict=True))
-    running = [(label, float(run.told["state"] == "running")) for label, run in pairs]
-    steps = [(label, run.told["timesteps"]) for label, run in pairs if "timesteps" in run.told]
+    running = [(label, float(run.data["state"] == "running")) for label, run in pairs]
+    steps = [(label, run.data["timesteps"]) for label, run in pairs if "timesteps" in run.data]
     newest = [(label | {"metric": name}, value) for label, summary in pairs for name, value in summary.latest.items()]
     sent = [({"metric": name}, value) for name, value in store.latest().items()]
     return [

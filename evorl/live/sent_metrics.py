@@ -1,4 +1,4 @@
-"""What clients send: JSON with points or histograms, checked before anything of it is kept."""
+"""Requests of metrics clients: JSON with points or histograms, validated and then stored."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from evorl.live.metrics_store import MOST_VALUES, MetricsRefusedError, MetricsStore
 
-MOST_AT_ONCE = 1000  # points of a request
-LONGEST_CLIENT = 100  # characters of what a client calls itself
+MOST_AT_ONCE = 1000  # points per request
+LONGEST_CLIENT = 100  # characters of the name of a client
 _SCALAR = ("name", "y", "x", "client")
 _HISTOGRAM = ("name", "values", "x", "client")
 Counted = Callable[[float], None]
 
 
 def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Take points ``{"name": ..., "y": ..., "x": ..., "client": ...}``, one or a list; ``x`` and ``client`` may lack.
+    """Store a point ``{"name": ..., "y": ..., "x": ..., "client": ...}`` or a list; ``x`` and ``client`` are optional.
 
     Args:
-        store: that takes them, all before the first that cannot be.
-        body: as it was sent.
-        count: told how much more than a request is sent before it is taken; may refuse.
+        store: receives the points up to the first refused one.
+        body: JSON body of the request.
+        count: called before the points are stored, with their number minus the request already counted; may refuse.
 
     Returns:
-        How many were taken: those that are not enabled are not.
+        The number of stored points; points of disabled metrics are not stored.
 
     Raises:
-        MetricsRefusedError: something is no such point; says what and where.
+        MetricsRefusedError: the body or a point is invalid; the message contains the entry and the reason.
     """
     points = _items(body, _SCALAR)
     count(len(points) - 1)
@@ -35,7 +35,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
 
 
 def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
-    """Take histograms ``{"name": ..., "values": [...], "x": ..., "client": ...}``; as ``store_scalars``."""
+    """Store histograms ``{"name": ..., "values": [...], "x": ..., "client": ...}``; otherwise as ``store_scalars``."""
     items = _items(body, _HISTOGRAM)
     for item in items:
         if not isinstance(item["values"], list) or len(item["values"]) > MOST_VALUES:

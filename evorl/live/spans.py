@@ -1,7 +1,7 @@
-"""Where the time of several processes goes: spans, a file a process, and all of them as one for ``chrome://tracing``.
+"""Profiles of several processes: each writes its spans to a file, and all files are merged for ``chrome://tracing``.
 
-A span is what a call on the host takes, such as a collect, an update or a push; nothing within a compiled program is
-seen or changed. What JAX does below is told by ``jax.profiler``. Source of the format: Trace Event Format, events "X".
+A span is the duration of a call on the host, such as a collect, an update or a push. Compiled programs are not traced;
+use ``jax.profiler`` for them. Source of the format: Trace Event Format, events "X".
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from evorl.recorders.row_file import RowFile
 from evorl.runs.files import make_folder, write_text, writing_to
 
 MERGED = "trace.json"
-_KEPT_BACK = 256  # events between two writes
+_KEPT_BACK = 256  # events buffered between two writes
 _PIECES = "spans-*.jsonl"
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Spans:
-    """The spans of this process; from any thread.
+    """Thread-safe recorder of the spans of this process.
 
     Args:
-        folder: of all processes of a profile, made when there is something to write; ``None`` to measure nothing.
-        process: what this one is called, such as ``"parameter server"``.
+        folder: folder of the profile, shared by all processes and created with the first write; ``None`` disables
+            profiling.
+        process: display name of this process, such as ``"parameter server"``.
     """
 
     def __init__(self, folder: Path | str | None, process: str = "") -> None:
@@ -39,22 +40,22 @@ class Spans:
         self._file = None if folder is None else RowFile(Path(folder) / f"spans-{os.getpid()}-{time.time_ns()}.jsonl")
         self._waiting: list[dict[str, Any]] = []
         self._lock = threading.Lock()
-        # Clocks that never go back begin anywhere: the time of day puts those of several processes side by side.
+        # The origin of a monotonic clock is arbitrary: the wall-clock time aligns several processes.
         self._zero = time.time_ns() - time.perf_counter_ns()
         self._named = False
 
     @property
     def are_on(self) -> bool:
-        """Whether anything is measured."""
+        """Return True if profiling is enabled."""
         return self._file is not None
 
     @contextlib.contextmanager
-    def span(self, name: str, **told: float | int | str) -> Iterator[None]:
-        """Within: what this takes is measured, also where it ends by an error.
+    def span(self, name: str, **args: float | int | str) -> Iterator[None]:
+        """Measure the duration of a context, even if it ends with an exception.
 
         Args:
-            name: of what is done.
-            told: shown with it, such as ``steps=64``.
+            name: name of the span.
+            **args: annotations of the span, such as ``steps=64``.
 
         Raises:
             RunFolderError: the file cannot be written.
@@ -69,11 +70,11 @@ class Spans:
             took = time.perf_counter_ns() - begin
             self._add({
                 "name": name, "cat": "evorl", "ph": "X", "ts": (self._zero + begin) / 1000, "dur": took / 1000,
-                "pid": os.getpid(), "tid": threading.get_native_id(), "args": told,
+                "pid": os.getpid(), "tid": threading.get_native_id(), "args": args,
             })  # fmt: skip
 
     def instrumented(self, function: Callable[P, R]) -> Callable[P, R]:
-        """A function whose calls are spans of its name."""
+        """Wrap a function so that its calls are recorded as spans of its name."""
         if self._file is None:
             return function
 
@@ -85,7 +86,7 @@ class Spans:
         return measured
 
     def flush(self) -> None:
-        """Write what is kept back."""
+        """Write all buffered events."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             if self._file is None or not waiting:
@@ -97,7 +98,7 @@ class Spans:
             self._file.append("\n".join(map(json.dumps, waiting)))
 
     def close(self) -> Path | None:
-        """Write all, close the file, and put what all processes have written by now in one, see ``merge_spans``."""
+        """Flush and close the file, then merge the files of all processes; return the path as ``merge_spans`` does."""
         self.flush()
         if self._file is None:
             return None
@@ -113,10 +114,12 @@ class Spans:
 
 
 def merge_spans(folder: Path | str) -> Path:
-    """Put the spans of all processes in one file, which ``chrome://tracing`` and ui.perfetto.dev open.
+    """Merge the spans of all processes into one file for ``chrome://tracing`` and ui.perfetto.dev.
+
+    Lines that are incomplete after a kill are skipped.
 
     Returns:
-        The file, ``trace.json`` in the folder; lines that a kill has torn are left out.
+        The path of the file, ``trace.json`` in the folder.
 
     Raises:
         RunFolderError: the folder cannot be written.

@@ -1,7 +1,7 @@
-"""Run folders as they grow: which there are, how they stand, their curves and newest pictures.
+"""Monitoring of run folders during training: list of runs, their states, curves and newest pictures.
 
-Only files are read, by the readers of the reports, so a training neither knows of it nor waits for it. A row that is
-half written is no row yet.
+It only reads files, with the readers of the reports, so it never affects or delays a training run. Incomplete rows are
+ignored.
 """
 
 from __future__ import annotations
@@ -28,50 +28,50 @@ from evorl.runs.run_state import RUNNING, read_state
 
 SPEED = "time/steps_per_second"
 SERVING = "serving/"
-MOST_RUNS = 300  # the newest
-MOST_READ = 12  # runs whose curves are kept in memory
+MOST_RUNS = 300  # displayed runs; older ones are omitted
+MOST_READ = 12  # runs whose curves are cached in memory
 MOST_PICTURE = 32 << 20  # bytes
-_PATIENCE = 20.0  # times as long as it took to look, until it is looked again
+_PATIENCE = 20.0  # minimum pause between two searches for runs, in units of the duration of a search
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSummary:
-    """What is told of a run without its curves.
+    """Summary of a run, without its curves.
 
     Attributes:
-        index: by which it is asked for.
-        version: grows with every change of any run.
-        told: for the page, as JSON has it.
-        latest: the newest value of every metric.
-        picture: the newest one; ``None`` without.
+        index: index by which requests refer to the run.
+        version: number that increases with every change of any run.
+        data: data for the page, JSON-serializable.
+        latest: newest value of every metric.
+        picture: path of the newest picture; ``None`` without pictures.
     """
 
     index: int
     version: int
-    told: dict[str, Any]
+    data: dict[str, Any]
     latest: Mapping[str, float]
     picture: Path | None
 
 
 class WatchedRuns:
-    """The runs in some folders.
+    """Runs in some folders.
 
-    ``refresh`` is called by one thread at a time; all else may be asked by any meanwhile.
+    Only one thread at a time may call ``refresh``; all other methods can be called from any thread meanwhile.
 
     Args:
-        places: run folders, folders that hold runs at any depth, or names of such below ``runs_folder``. None for
-            ``runs_folder`` itself, whether it is there yet or not.
-        runs_folder: where runs are looked for by their names.
+        places: run folders, folders that contain runs at any depth, or names of such folders below ``runs_folder``. If
+            empty, ``runs_folder`` itself, which may be created later.
+        runs_folder: folder in which names of runs are resolved.
 
     Raises:
-        RunFolderError: there is no such run or folder.
+        RunFolderError: a run or folder does not exist.
     """
 
     def __init__(self, places: Sequence[str] = (), runs_folder: Path | str = "runs") -> None:
         self._places = [str(place) for place in places]
         self._root = user_path(runs_folder)
         self.version = 0
-        self.looked = False  # whether all was looked at once
+        self.looked = False  # whether all runs were read once
         self.notes: list[str] = []
         self._indices: dict[Path, int] = {}
         self._runs: list[RecordedRun] = []
@@ -84,14 +84,14 @@ class WatchedRuns:
 
     @property
     def told_places(self) -> str:
-        """Where is looked, in words."""
+        """Displayed names of the folders."""
         return ", ".join(self._places or [str(self._root)])
 
     def refresh(self) -> bool:
-        """Read what has changed since the last time.
+        """Read all runs that changed since the last call.
 
         Returns:
-            Whether anything has.
+            True if any run has changed.
         """
         before = self.version
         if time.monotonic() >= self._look_again:
@@ -102,19 +102,19 @@ class WatchedRuns:
         return self.version > before
 
     def summaries(self, since: int = 0) -> list[RunSummary]:
-        """Of the runs that changed after a version, in the order they were found."""
+        """Return the summaries of the runs that changed after a version, in order of their discovery."""
         return [summary for _, summary in sorted(self._summaries.items()) if summary.version > since]
 
     def curve(self, index: int, metric: str, most: int | None = None) -> dict[str, Any] | None:
-        """A metric of a run, as JSON has it: points ``[step, value]``, those of each seed, and the spread.
+        """Return a curve, JSON-serializable: points ``[step, value]``, the curves of the seeds, and the spread.
 
         Args:
-            index: of the run.
-            metric: a column.
-            most: points about so many at most, with the lowest and the highest of what is left out; ``None`` for all.
+            index: index of the run.
+            metric: column of the metrics.
+            most: approximate maximum number of points, see ``thinned``; ``None`` for all.
 
         Returns:
-            ``None`` where there is no such run or metric.
+            The curve; ``None`` if the run or the metric does not exist.
         """
         run = self._recorded(index)
         try:
@@ -135,13 +135,13 @@ class WatchedRuns:
         }
 
     def picture(self, index: int) -> tuple[bytes, str] | None:
-        """The bytes and the type of a run's newest picture; ``None`` where there is none, or it is too large."""
+        """Return the content and media type of a run's newest picture; ``None`` if it is missing or too large."""
         summary = self._summaries.get(index)
         path = summary and summary.picture
         if not path:
             return None
         try:
-            # It was no link when it was found, and must not have become one since.
+            # It was not a symbolic link when it was found, and must not have become one since.
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
                 content = file.read(MOST_PICTURE + 1)
         except OSError:
@@ -172,8 +172,8 @@ class WatchedRuns:
         index = self._indices[run.folder.path]
         records, places = _seen_of(_records(run.folder)), _seen_of(_picture_places(run.folder))
         old = self._summaries.get(index)
-        # A run that is killed changes no file.
-        ended = old is not None and old.told["state"] == RUNNING and _state(run.folder) != RUNNING
+        # A killed run changes no file, so its state is checked too.
+        ended = old is not None and old.data["state"] == RUNNING and _state(run.folder) != RUNNING
         before, self._seen[index] = self._seen.get(index), (run.name, records, places)
         if before == self._seen[index] and not ended:
             return
@@ -183,7 +183,7 @@ class WatchedRuns:
         told, latest = _summary(fresh, picture)
         self.version += 1
         told = {"index": index, "version": self.version, **told}
-        # Another one, since other threads may be walking through that of before.
+        # A new dict, because other threads may be iterating over the old one.
         self._summaries = {**self._summaries, index: RunSummary(index, self.version, told, latest, picture)}
 
     def _recorded(self, index: int) -> RecordedRun | None:
@@ -196,7 +196,7 @@ class WatchedRuns:
         return None if run is None else self._keep(index, RecordedRun(run.folder, run.name))
 
     def _keep(self, index: int, run: RecordedRun) -> RecordedRun:
-        """Remember what was read of a run, and forget the one that nobody asked for longest."""
+        """Cache a run, and evict the least recently used one."""
         with self._lock:
             self._read[index] = run
             self._read.move_to_end(index)
@@ -206,20 +206,20 @@ class WatchedRuns:
 
 
 def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
-    """``[step, value]`` of a curve, thinned as ``thinned`` does."""
+    """Return the points ``[step, value]`` of a curve, reduced by ``thinned``."""
     kept = thinned(curve.values, most)
     return np.stack([curve.steps[kept], curve.values[kept]], axis=1).tolist()
 
 
 def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
-    """Which of many values are drawn: the first, the last, and of equal parts the lowest and the highest.
+    """Select values to draw: the first, the last, and the minimum and maximum of each of several equal intervals.
 
     Args:
         values: ``[N]``.
-        most: about so many at most; ``None`` for all.
+        most: approximate maximum number of selected values; ``None`` for all.
 
     Returns:
-        Their places, in order.
+        The indices of the selected values, sorted.
     """
     if most is None or len(values) <= most:
         return np.arange(len(values))
@@ -232,14 +232,14 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
 
 
 def _band(centre: Curve, spread: Curve, most: int | None) -> list[list[float]]:
-    """``[step, low, high]``, one standard deviation to either side, where both are known."""
+    """Return ``[step, low, high]``, one standard deviation to either side, for steps with mean and deviation."""
     wide = dict(zip(spread.steps.tolist(), spread.values.tolist(), strict=True))
     kept = [[x, y] for x, y in as_points(centre, most) if x in wide]
     return [[x, y - wide[x], y + wide[x]] for x, y in kept]
 
 
 def _folders(place: str, root: Path) -> list[RunFolder]:
-    """The runs that a place names."""
+    """Return the runs in a place: a run folder, a folder of runs, or a name below ``root``."""
     for path in (user_path(place), root / place):
         if path.is_dir() and not RunFolder(path).config.is_file():
             return [run.folder for run in find_runs(path)]
@@ -262,7 +262,7 @@ def _picture_places(folder: RunFolder) -> list[Path]:
 
 
 def _seen_of(paths: Sequence[Path]) -> tuple[Any, ...]:
-    """What tells that files were written to, or folders had files added."""
+    """Return a value that changes when files are written or files are added to folders."""
     seen: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:
@@ -281,7 +281,7 @@ def _state(folder: RunFolder) -> str:
 
 
 def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], dict[str, float]]:
-    """What the page is told of a run, and its newest numbers; a run that cannot be read says why."""
+    """Return the data of a run for the page, and its newest values; for an unreadable run with the key ``problem``."""
     told: dict[str, Any] = {"name": run.name, "state": "?", "metrics": [], "serving": {}, "picture": None}
     try:
         columns = {**run.timings, **run.curves}
@@ -323,7 +323,7 @@ def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _chosen_from(columns: Mapping[str, Curve]) -> list[str]:
-    """The metrics that can be asked for: seeds and standard deviations are drawn with what they belong to."""
+    """Return the selectable metrics, without columns of seeds and deviations, which are drawn with their metric."""
     parts = {f"{name}_std" for name in columns} | {f"{name}_std_over_seeds" for name in columns}
     of_seed = {name for name in columns if "_seed_" in name and name.rpartition("_seed_")[0] in columns}
     return sorted(columns.keys() - parts - of_seed - {"time/clock"})

@@ -1,1 +1,1 @@
-"""Network modules: torsos of layers, and heads that give policies, values and action values."""
+"""Network modules: torsos, which are stacks of layers, and heads for policies, values and action values."""

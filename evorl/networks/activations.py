@@ -1,8 +1,8 @@
-"""Activations, by name so that modules are compared by value: functions, or ones that every neuron learns for itself.
+"""Activations: functions selected by name, so that modules are compared by value, and learned ones.
 
 Kernel activation functions (Scardapane et al. 2019, https://arxiv.org/abs/1707.04035) are sums of Gaussian bumps on a
-fixed grid, the same for all neurons; what is learned is how high each bump is. Far outside the grid they are zero: sums
-should stay within the boundary, for which layer normalisation is a help.
+fixed grid that all neurons share; the height of each bump is learned. They vanish far outside the grid, so
+pre-activations should stay within the boundary; layer normalisation helps.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def activation_names() -> tuple[str, ...]:
-    """The names that ``activation_by_name`` knows, sorted."""
+    """Return the names that ``activation_by_name`` accepts, sorted."""
     return tuple(sorted(ACTIVATIONS))
 
 
 def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
-    """The activation function of that name: of each number by itself, but for softmax, which is over the last axis.
+    """Return the activation function of that name: elementwise, except softmax, which is over the last axis.
 
     Raises:
-        ValueError: there is none; the message gives the nearest name.
+        ValueError: unknown name; the message suggests the closest one.
     """
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
@@ -63,15 +63,16 @@ _RIDGE = 1e-4  # section 3.3
 
 @dataclasses.dataclass(frozen=True)
 class KernelActivation:
-    """What kernel activation functions are made of.
+    """Settings of kernel activation functions.
 
     Attributes:
-        kernel: ``rbf`` are functions of one feature; ``rbf2d`` of each two neighbours together, by the product of their
-            kernels, which leaves half as many features.
-        size: D, number of points of the grid, in each direction.
-        boundary: the grid reaches from minus this to this.
-        gamma: the kernel's sharpness, as a multiple of the paper's rule: larger ones narrow the bumps.
-        initial: name of the activation that all start near; of two features that of the greater one.
+        kernel: ``rbf`` acts on single features; ``rbf2d`` on pairs of neighbouring features, by the product of their
+            kernels, which halves the number of features.
+        size: D, number of grid points in each direction.
+        boundary: the grid spans ``[-boundary, boundary]``.
+        gamma: sharpness of the kernel, as a multiple of the paper's rule: larger values give narrower bumps.
+        initial: name of the activation that all functions approximate initially; for ``rbf2d``, it is applied to the
+            larger of the two features.
     """
 
     kernel: Literal["rbf", "rbf2d"] = "rbf"
@@ -82,12 +83,12 @@ class KernelActivation:
 
     @property
     def grid(self) -> np.ndarray:
-        """The points on which bumps stand, ``[D]``."""
+        """Centres of the bumps, ``[D]``."""
         return np.linspace(-self.boundary, self.boundary, self.size)
 
     @property
     def sharpness(self) -> float:
-        """The factor in the Gaussian: ``gamma / (6 step^2)``, where ``step`` is that of the grid (section 3.2)."""
+        """Factor in the exponent: ``gamma / (6 step^2)``, where ``step`` is the grid spacing (section 3.2)."""
         return self.gamma * (self.size - 1) ** 2 / (6.0 * (2.0 * self.boundary) ** 2)
 
 
@@ -95,14 +96,14 @@ Activation: TypeAlias = str | KernelActivation | OwnPart
 
 
 class KernelActivationLayer(nn.Module):
-    """A function of its own for each feature of ``[..., F]``; ``rbf2d`` gives ``[..., F / 2]``.
+    """Learned activation with a separate function for each feature of ``[..., F]``; ``rbf2d`` returns ``[..., F / 2]``.
 
-    ``rbf`` is ``sum_i w_i exp(-g (x - d_i)^2)`` with weights ``[F, D]`` (section 3.1); ``rbf2d``, of neighbours x, y,
-    ``sum_ij w_ij exp(-g (x - d_i)^2) exp(-g (y - d_j)^2)`` with weights ``[F / 2, D, D]`` (section 3.4). All weights
-    are learned, and start as those of a ridge regression on the grid (section 3.3).
+    ``rbf`` is ``sum_i w_i exp(-g (x - d_i)^2)`` with weights ``[F, D]`` (section 3.1); ``rbf2d``, for neighbours x, y,
+    is ``sum_ij w_ij exp(-g (x - d_i)^2) exp(-g (y - d_j)^2)`` with weights ``[F / 2, D, D]`` (section 3.4). All weights
+    are learned, and initialised by ridge regression on the grid (section 3.3).
 
     Attributes:
-        options: see there.
+        options: settings of the kernels.
     """
 
     options: KernelActivation = KernelActivation()
@@ -123,19 +124,19 @@ class KernelActivationLayer(nn.Module):
         return (first * jnp.einsum("...fj,fij->...fi", second, weights)).sum(axis=-1)
 
     def _bumps(self, x: jax.Array) -> jax.Array:
-        """``[..., F] -> [..., F, D]``."""
+        """Evaluate all bumps: ``[..., F] -> [..., F, D]``."""
         grid = jnp.asarray(self.options.grid, jnp.float32)
         return jnp.exp(-self.options.sharpness * jnp.square(x[..., None] - grid))
 
 
 def build_activation(config: Any) -> Activation:
-    """An activation from its name; or from a mapping with ``name`` and, for ``kaf``, fields of ``KernelActivation``.
+    """Build an activation from its name, or from a mapping with ``name`` and fields of ``KernelActivation`` (``kaf``).
 
-    ``package.module:name`` is a user-defined one: a function of an array ``[..., F]``, or a module of Flax, with the
+    ``package.module:name`` is a user-defined one: a function of an array ``[..., F]`` or a Flax module, with its
     settings in the same mapping.
 
     Raises:
-        ValueError: there is no such activation or field, or a value makes no sense; in words.
+        ValueError: unknown activation or field, or invalid value; the message explains it.
     """
     if isinstance(config, KernelActivation | OwnPart):
         return config
@@ -172,10 +173,10 @@ def apply_own_part(part: OwnPart, x: jax.Array) -> jax.Array:
 
 
 def check_features(activation: Activation, num_features: int) -> None:
-    """Raises ``ValueError``, in words, where the activation cannot take a layer of so many features."""
+    """Raise ``ValueError`` if the activation does not support a layer of ``num_features`` features."""
     if isinstance(activation, KernelActivation) and activation.kernel == "rbf2d" and num_features % 2:
         raise ValueError(
-            f"activation rbf2d joins features in pairs, a layer has {num_features}: choose an even number."
+            f"activation rbf2d joins features in pairs, but a layer has {num_features}: choose an even number."
         )
 
 
@@ -196,14 +197,14 @@ def _check(option: str, value: Any) -> None:
 
 @functools.lru_cache
 def _regression(options: KernelActivation) -> np.ndarray:
-    """Weights ``[D]`` or ``[D, D]`` of the kernel ridge regression of the function to start near, on the grid."""
+    """Return the weights ``[D]`` or ``[D, D]`` of the kernel ridge regression of the initial function on the grid."""
     grid = options.grid
     with jax.ensure_compile_time_eval():
         targets = np.asarray(activation_by_name(options.initial)(jnp.asarray(grid, jnp.float32)), np.float64)
     kernel = np.exp(-options.sharpness * np.square(grid[:, None] - grid))
     if options.kernel == "rbf":
         return np.linalg.solve(kernel + _RIDGE * np.eye(options.size), targets)
-    # The kernel matrix of pairs is the Kronecker product of two of these: its eigenvalues are the products of theirs.
+    # The kernel matrix of pairs is a Kronecker product: its eigenvalues are the products of its factors' eigenvalues.
     values, vectors = np.linalg.eigh(kernel)
     targets = targets[np.maximum.outer(np.arange(options.size), np.arange(options.size))]
     return vectors @ (vectors.T @ targets @ vectors / (np.outer(values, values) + _RIDGE)) @ vectors.T

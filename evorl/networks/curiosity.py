@@ -1,6 +1,6 @@
-"""Networks whose errors tell what an agent has not seen yet: the models of ICM and of RND.
+"""Networks whose errors measure novelty: the models of ICM and RND.
 
-They read observations ``[..., *observation]``. All are modules compared by value.
+Their inputs are observations ``[..., *observation]``. All are modules compared by value.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from evorl.networks.torsos import Torso, dense_torso
 
 
 class CuriosityModel(nn.Module):
-    """The intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363, figure 2).
+    """Intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363, figure 2).
 
-    Features of the observation are what tells which action was taken; a forward model predicts the next ones.
+    An inverse model learns features by predicting the action between two observations; a forward model predicts the
+    features of the next observation.
 
     Attributes:
-        torso: from an observation to its features.
-        num_outputs: numbers that describe an action, ``A``.
-        hidden: width of the hidden layer of the forward and of the inverse model.
+        torso: maps an observation to its features.
+        num_outputs: size A of the encoding of an action.
+        hidden: width of the hidden layer of the forward and the inverse model.
         observation_ndim: number of axes of one observation.
     """
 
@@ -35,15 +36,16 @@ class CuriosityModel(nn.Module):
     def __call__(
         self, obs: jax.Array, actions: jax.Array, next_obs: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The features that are predicted, those that came, both ``[..., F]``; and what the inverse model says of the
-        action, ``[..., A]``. Gradients reach the features through the inverse model only (eq. 3 and 5).
+        """Return predicted and actual next features, both ``[..., F]``, and the inverse model's output ``[..., A]``.
+
+        Gradients reach the features only through the inverse model (eq. 3 and 5).
         """
         features = torso_output(self.torso, obs, self.observation_ndim)
         next_features = torso_output(self.torso, next_obs, self.observation_ndim)
-        fixed, came = jax.lax.stop_gradient((features, next_features))
+        fixed, actual = jax.lax.stop_gradient((features, next_features))
         predicted = self._two_layers("forward", jnp.concatenate([fixed, actions], axis=-1), features.shape[-1])
         both = jnp.concatenate([features, next_features], axis=-1)
-        return predicted, came, self._two_layers("inverse", both, self.num_outputs)
+        return predicted, actual, self._two_layers("inverse", both, self.num_outputs)
 
     def _two_layers(self, name: str, x: jax.Array, size: int) -> jax.Array:
         options = {"activation": self.torso.activation, "orthogonal": self.torso.orthogonal}
@@ -55,9 +57,9 @@ class DistillationNetwork(nn.Module):
     """One of the two networks of random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
 
     Attributes:
-        torso: from an observation to features.
+        torso: maps an observation to features.
         size: number of outputs.
-        hidden: widths of layers between the two, which the predictor has more of than its target.
+        hidden: widths of the layers in between; the predictor has more than its target.
         observation_ndim: number of axes of one observation.
     """
 
@@ -68,7 +70,7 @@ class DistillationNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> jax.Array:
-        """``[..., *observation] -> [..., size]``."""
+        """Map ``[..., *observation]`` to ``[..., size]``."""
         x = torso_output(self.torso, obs, self.observation_ndim)
         options = {"activation": self.torso.activation, "orthogonal": self.torso.orthogonal}
         return dense(self.size, self.torso.orthogonal, 1.0, name="head")(dense_torso(*self.hidden, **options)(x))

@@ -1,6 +1,6 @@
 """Policy and value networks: a torso with a head.
 
-Observations have any leading axes and ``observation_ndim`` axes of their own; integers are cast and pixels scaled.
+Observations have any leading axes followed by ``observation_ndim`` axes; integers are cast and pixels are scaled.
 All networks are modules compared by value.
 """
 
@@ -18,7 +18,7 @@ from evorl.types import Observation, Params
 
 
 class FeatureNetwork(nn.Module):
-    """Observations to features that several networks share: ``[..., *observation] -> [..., F]``.
+    """Network that maps observations to features shared by several networks: ``[..., *observation] -> [..., F]``.
 
     Attributes:
         torso: a module such as ``Torso``.
@@ -34,16 +34,17 @@ class FeatureNetwork(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """Observations to the parameters of an action distribution: ``[..., *observation] -> [..., num_outputs]``.
+    """Network that maps observations to action distributions: ``[..., *observation] -> [..., num_outputs]``.
 
     Attributes:
         torso: a module such as ``Torso``.
         num_outputs: ``ActionDistribution.num_parameters``.
         observation_ndim: number of axes of one observation.
-        output_scale: gain of the head's initial weights; a small one starts near the same action everywhere.
-        state_independent_std: the second half of the outputs (log standard deviations) is learnt as one vector instead
-            of computed from the observation.
-        initial_log_std: where that vector starts.
+        output_scale: gain of the head's initial weights; a small gain makes initial actions almost independent of the
+            observation.
+        state_independent_std: the second half of the outputs (log standard deviations) is one learned vector that does
+            not depend on the observation.
+        initial_log_std: initial value of that vector.
     """
 
     torso: nn.Module
@@ -60,7 +61,7 @@ class PolicyNetwork(nn.Module):
             return _head(self.torso, self.num_outputs, self.output_scale)(hidden)
         if self.num_outputs % 2:
             raise ValueError(
-                f"locations and log standard deviations come in pairs, got num_outputs={self.num_outputs}."
+                f"num_outputs must be even, for means and log standard deviations, got num_outputs={self.num_outputs}."
             )
         loc = _head(self.torso, self.num_outputs // 2, self.output_scale)(hidden)
         log_std = self.param("log_std", nn.initializers.constant(self.initial_log_std), (self.num_outputs // 2,))
@@ -68,7 +69,7 @@ class PolicyNetwork(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """Observations to state values: ``[..., *observation] -> [...]``.
+    """Network that maps observations to state values: ``[..., *observation] -> [...]``.
 
     Attributes:
         torso: a module such as ``Torso``.
@@ -87,13 +88,13 @@ class ValueNetwork(nn.Module):
 
 
 def apply_network(network: nn.Module, params: Params, *inputs: Any) -> jax.Array:
-    """What a network of this module makes of ``inputs``, with the parameters that its ``init`` returned."""
-    # Flax's own ``apply`` returns a pair when asked for changed collections, which no network here has.
+    """Apply a network to ``inputs`` with the parameters that its ``init`` returned."""
+    # Flax's ``apply`` returns a pair if asked for mutated collections, which is never done here.
     return network.apply(params, *inputs)  # pyright: ignore[reportReturnType]
 
 
 def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> jax.Array:
-    """Features ``[..., F]`` of observations ``[..., *observation]``."""
+    """Return the torso's features ``[..., F]`` of observations ``[..., *observation]``."""
     return torso(network_input(obs, observation_ndim, torso.input_ndim))
 
 

@@ -18,7 +18,7 @@ def as_float(x: jax.typing.ArrayLike) -> jax.Array:
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Return observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
+    """Return observations ``[..., *observation]`` as float32 with the rank that a torso expects, ``[..., *input]``.
 
     Args:
         obs: an array with any leading axes.
@@ -26,21 +26,21 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
         input_ndim: number of axes of one input of the torso: 1 flattens each observation.
 
     Raises:
-        ValueError: the observation is a dict, or its rank is not what the torso takes.
+        ValueError: the observation is a dict, or has another rank than the torso expects.
     """
     if isinstance(obs, Mapping):
         raise ValueError(
-            f"a network takes one array, got a dict with {', '.join(sorted(map(str, obs)))}: choose an entry "
-            "(policy_obs_key, value_obs_key)."
+            f"a network expects one array, got a dict with {', '.join(sorted(map(str, obs)))}: select an entry with "
+            "policy_obs_key or value_obs_key."
         )
     x = as_float(jnp.asarray(obs))
     if x.ndim < observation_ndim:
-        raise ValueError(f"an observation has {observation_ndim} axes, got an array of shape {x.shape}.")
+        raise ValueError(f"expected an observation with {observation_ndim} axes, got an array of shape {x.shape}.")
     if observation_ndim == input_ndim:
         return x
     if input_ndim != 1:
         raise ValueError(
-            f"this torso takes observations of {input_ndim} axes, these have {observation_ndim}: choose another torso."
+            f"this torso expects observations with {input_ndim} axes, got {observation_ndim}: choose another torso."
         )
     leading = x.shape[: x.ndim - observation_ndim]
     return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

@@ -1,4 +1,4 @@
-"""Layers: dense ones and convolutions whose gradients are fast, noisy ones, batch renormalisation."""
+"""Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalisation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from evorl.ops.collectives import on_cpu
 from evorl.ops.random import draw
 from evorl.types import Key
 
-# The collection that running statistics are in: beside the parameters, since no gradient moves them.
+# Flax collection of running statistics, which are separate from the parameters because gradients do not update them.
 STATISTICS = "batch_stats"
 
 
-@functools.cache  # layers of one kind share it, and so are equal to Flax
+@functools.cache  # shared by layers of the same kind, so that Flax compares them as equal
 def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.Initializer:
-    """Initial weights of one layer: orthogonal times ``scale`` (Saxe et al. 2014), or uniform with that gain."""
+    """Return the initializer of a layer: orthogonal times ``scale`` (Saxe et al. 2014), or uniform with that gain."""
     if orthogonal:
         return functools.partial(orthogonal_matrix, scale=scale)
     return jax.nn.initializers.variance_scaling(scale**2, "fan_in", "uniform")
@@ -32,11 +32,11 @@ def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.In
 def orthogonal_matrix(
     key: Key, shape: Sequence[int], dtype: jax.typing.DTypeLike = jnp.float32, scale: float = 1.0
 ) -> jax.Array:
-    """A uniformly random matrix whose shorter side is orthonormal, times ``scale``; leading axes join the rows.
+    """Return a random matrix whose shorter side is orthonormal, times ``scale``; leading axes are merged into rows.
 
-    It is the polar factor of a matrix of normal numbers, by the Newton-Schulz iteration (Higham 2008, eq. 8.20):
-    products only. The usual QR decomposition compiles for seconds, and on a CPU with several devices its batched
-    form can wait for ever for threads that the other device holds.
+    Computed as the polar factor of a normal random matrix by Newton-Schulz iteration (Higham 2008, eq. 8.20), which
+    uses products only. QR decomposition compiles for seconds, and on a CPU with several devices its batched form can
+    deadlock on threads that another device holds.
     """
     rows = math.prod(shape[:-1])
     x = jax.random.normal(key, (rows, shape[-1]), jnp.float32)
@@ -45,25 +45,25 @@ def orthogonal_matrix(
     def iterate(_: jax.Array, x: jax.Array) -> jax.Array:
         return 1.5 * x - 0.5 * (x @ x.T) @ x
 
-    # Singular values grow by half in each round until they are near 1, and then converge quadratically.
+    # Singular values grow by half in each iteration until they are near 1, and then converge quadratically.
     x = jax.lax.fori_loop(0, 50, iterate, x / jnp.linalg.norm(x))
     x = x.T if rows > shape[-1] else x
     return (scale * x).reshape(shape).astype(dtype)
 
 
-# Layers with up to so many outputs are multiplied by their transposed weights.
+# Layers with at most this many outputs are multiplied by their transposed weights,
 NARROW = 16
-# But not for up to so many rows: the policies of a population, a row or so each, would take twice as long.
+# but not for at most this many rows: population policies, with about one row each, would take twice as long.
 FEW_ROWS = 8
-# Wider ones with at least so many rows and inputs have the gradient of their kernel from transposed inputs.
+# Wider layers with at least this many rows and inputs compute the kernel's gradient from transposed inputs.
 MANY_ROWS, MANY_INPUTS = 256, 32
 
 
 @jax.custom_jvp
 def _with_transposed_inputs(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``, whose gradient is ``copy(x.T) @ g``.
+    """Return ``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``, whose gradient is computed as ``copy(x.T) @ g``.
 
-    XLA's CPU products read ``x.T`` out of ``x`` itself, which takes up to 1.6 times longer than to transpose it first.
+    XLA's CPU products read ``x.T`` from ``x`` in place, which takes up to 1.6 times as long as transposing it first.
     """
     return x @ kernel
 
@@ -72,16 +72,16 @@ def _with_transposed_inputs(x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
     (x, kernel), (x_tangent, kernel_tangent) = primals, tangents
     transposed = jax.lax.optimization_barrier(x.T)
-    # What counts is how this is transposed: to ``transposed @ g``, with respect to the kernel.
+    # Transposed with respect to the kernel, this becomes ``transposed @ g``.
     by_kernel = jax.lax.dot_general(transposed, kernel_tangent, (((0,), (0,)), ((), ())))
     return x @ kernel, x_tangent @ kernel + by_kernel
 
 
 def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
-    """``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
+    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
 
-    The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products do a tenth as fast as others when O is
-    small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from turning one into the other.
+    The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed
+    if O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from swapping the two.
     """
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
     num_rows = np.prod(x.shape[:-1])
@@ -96,25 +96,25 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
 
 
 class Dense(nn.Dense):
-    """Flax's dense layer, which takes the parameters that it is given where they are of its shapes.
+    """Flax's dense layer, which uses existing parameters of the right shape directly.
 
-    Flax compares them with fresh ones, whose initializer is traced for it wherever a layer is used.
+    Flax compares them with freshly initialised ones, which traces the initializer wherever a layer is used.
     """
 
     @nn.nowrap
     def param(self, name: str, init_fn: Callable[..., Any], *init_args: Any, **options: Any) -> Any:
-        """The parameter of this name. Flax makes it where there is none, and says what does not fit."""
-        given = self.get_variable("params", name)
-        return given if np.shape(given) == init_args[0] else super().param(name, init_fn, *init_args, **options)
+        """Return the parameter with this name. Flax creates a missing one and reports wrong shapes."""
+        existing = self.get_variable("params", name)
+        return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
-    """A dense layer with biases of zero and the weights of ``kernel_initializer``."""
+    """Return a dense layer with zero biases and weights from ``kernel_initializer``."""
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
 
 
 def convolution(filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float) -> nn.Conv:
-    """A convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with biases of zero.
+    """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero biases.
 
     Args:
         filters: number of output channels.
@@ -137,10 +137,10 @@ def convolution(filters: int, size: int, stride: int, border: str, orthogonal: b
 def _convolve(
     x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, *, dimension_numbers: Any, **options: Any
 ) -> jax.Array:
-    """``jax.lax.conv_general_dilated`` of ``[N, H, W, C]`` and ``[h, w, C, F]``; on a CPU one product of all windows.
+    """``jax.lax.conv_general_dilated`` of ``[N, H, W, C]`` and ``[h, w, C, F]``; on a CPU, one product of all windows.
 
-    The gradient of XLA's CPU convolutions is slow inside of loops, where all training is: 3 x 3 windows of a batch
-    of 256 images of 10 x 10 x 4 take 17 ms, as a product 3 ms.
+    The gradient of XLA's CPU convolutions is slow inside loops, where all training happens: 3 x 3 windows of a batch of
+    256 images of 10 x 10 x 4 take 17 ms, and 3 ms as a product.
     """
     if on_cpu():
         return _windows(x, kernel.shape[:2], strides, padding) @ kernel.reshape(-1, kernel.shape[-1])
@@ -148,27 +148,27 @@ def _convolve(
 
 
 def _windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Any) -> jax.Array:
-    """The windows of ``[N, H, W, C]``, each joined to one row: ``[N, H', W', size * size * C]``."""
+    """Extract the windows of ``[N, H, W, C]``, each flattened to one row: ``[N, H', W', size * size * C]``."""
     borders = jax.lax.padtype_to_pads(x.shape[1:3], size, strides, padding)
     x = jnp.pad(x, ((0, 0), *borders, (0, 0)))
     height, width = ((x.shape[i + 1] - size[i]) // strides[i] + 1 for i in range(2))
-    places = [
+    shifted = [
         x[:, i : i + strides[0] * height : strides[0], j : j + strides[1] * width : strides[1]]
         for i in range(size[0])
         for j in range(size[1])
     ]
-    return jnp.concatenate([place[:, :height, :width] for place in places], axis=-1)
+    return jnp.concatenate([part[:, :height, :width] for part in shifted], axis=-1)
 
 
 class NoisyDense(nn.Module):
-    """A dense layer with learned noise in its weights, which explores by itself (Fortunato et al. 2018,
+    """Dense layer with learned noise in its weights, for exploration (Fortunato et al. 2018,
     https://arxiv.org/abs/1706.10295).
 
-    Weights are drawn anew for every row, from factorised Gaussian noise (section 3, case b).
+    Weights are sampled for every row, from factorised Gaussian noise (section 3, case b).
 
     Attributes:
         size: number of outputs.
-        initial_scale: the paper's ``sigma_0``: the noise's first scale is this over the root of the number of inputs.
+        initial_scale: the paper's ``sigma_0``: the initial noise scale is this over the root of the number of inputs.
     """
 
     size: int
@@ -176,7 +176,7 @@ class NoisyDense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, key: Key | None = None) -> jax.Array:
-        """``[..., I] -> [..., size]``. ``key`` is one per row ``[...]`` or one for all; without, there is no noise."""
+        """Map ``[..., I]`` to ``[..., size]``; ``key`` is one per row ``[...]``, one for all, or ``None``: no noise."""
         num_inputs = x.shape[-1]
         bound = 1.0 / math.sqrt(num_inputs)
 
@@ -193,25 +193,25 @@ class NoisyDense(nn.Module):
             return mean
         noise = draw(jax.random.normal, key, (*x.shape[:-1], num_inputs + self.size))
         noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
-        # Factorised noise needs no weight matrix for each row: (x * e_in) W * e_out is x (W * e_in e_out^T).
+        # Factorised noise needs no per-row weight matrix: (x * e_in) W * e_out equals x (W * e_in e_out^T).
         noise_in, noise_out = noise[..., :num_inputs], noise[..., num_inputs:]
         return mean + (((x * noise_in) @ kernel_scale) + bias_scale) * noise_out
 
 
 class BatchRenorm(nn.Module):
-    """Batch renormalisation (Ioffe 2017, https://arxiv.org/abs/1702.03275): features of mean 0 and variance 1, scaled
-    and shifted by what is learned, ``[..., F] -> [..., F]``.
+    """Batch renormalisation (Ioffe 2017, https://arxiv.org/abs/1702.03275), ``[..., F] -> [..., F]``.
 
-    Where the collection ``STATISTICS`` is mutable, this is training: features are normalised by the statistics of the
-    batch (over all devices that share it), corrected towards the running ones as far as the bounds allow
-    (algorithm 1), and the running ones follow. Elsewhere, acting and evaluating, the running ones normalise.
+    Features are normalised to mean 0 and variance 1, then scaled and shifted by learned parameters. In training, that
+    is, if the collection ``STATISTICS`` is mutable, the statistics of the batch (over all devices that share it) are
+    used, corrected towards the running ones within the bounds (algorithm 1), and the running ones are updated. When
+    acting and evaluating, the running ones are used.
 
     Attributes:
-        momentum: share of the running statistics that stays in each batch.
+        momentum: decay rate of the running statistics per batch.
         epsilon: added to variances.
         max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
         max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.
-        warmup: batches until the correction begins; it is plain batch normalisation before.
+        warmup: number of batches of plain batch normalisation, before the correction starts.
     """
 
     momentum: float = 0.99
@@ -238,7 +238,7 @@ class BatchRenorm(nn.Module):
         factor = jnp.clip(batch_deviation / deviation, 1.0 / self.max_scale, self.max_scale)
         shift = jnp.clip((batch_mean - mean.value) / deviation, -self.max_shift, self.max_shift)
         is_warm = num_batches.value >= self.warmup
-        # No gradient goes through the correction: it is a constant of the batch.
+        # The gradient is stopped at the correction, which is a constant of the batch.
         factor = jax.lax.stop_gradient(jnp.where(is_warm, factor, 1.0))
         shift = jax.lax.stop_gradient(jnp.where(is_warm, shift, 0.0))
         mean.value = self.momentum * mean.value + (1.0 - self.momentum) * batch_mean

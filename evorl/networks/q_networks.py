@@ -1,4 +1,4 @@
-"""Action-value networks: a torso with heads of all discrete actions, or of observations and actions; ensembles."""
+"""Action-value networks: heads for all discrete actions or for given continuous actions, and ensembles."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from evorl.types import Action, Key, Observation, Params
 
 
 class QNetwork(nn.Module):
-    """Action values: of the given continuous action, ``[...]``, or of each discrete one, ``[..., num_actions]``.
+    """Action values: ``[...]`` for the passed continuous action, or ``[..., num_actions]`` for all discrete actions.
 
-    With ``num_atoms`` there is one more, last axis of so many numbers that describe a distribution of returns.
+    With ``num_atoms`` there is one more, last axis of that size, which parametrises a distribution of returns.
 
     Attributes:
-        torso: a module such as ``Torso``; with continuous actions it takes observation and action side by side.
+        torso: a module such as ``Torso``; for continuous actions, its input is the concatenated observation and action.
         num_actions: number of discrete actions, ``None`` for continuous ones.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights.
-        num_atoms: size of that axis; ``None`` for none.
-        dueling: values of discrete actions are a state's value plus the actions' advantages, less the mean of these
+        num_atoms: size of the last axis; ``None`` omits it.
+        dueling: values of discrete actions are the state value plus the actions' advantages, minus the mean advantage
             (Wang et al. 2016, eq. 9).
-        noisy: the heads have learned noise, drawn by the third argument, a key for all rows or one for each.
+        noisy: the heads have learned noise, sampled with the third argument, one key for all rows or one per row.
     """
 
     torso: nn.Module
@@ -42,12 +42,12 @@ class QNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None, key: Key | None = None) -> jax.Array:
         if (action is None) != (self.num_actions is not None):
-            raise ValueError("a Q network takes an action exactly when it was built without num_actions.")
+            raise ValueError("a Q network requires an action if built without num_actions, and accepts none otherwise.")
         if self.num_actions is not None:
-            return self._of_all_actions(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
+            return self._all_action_values(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
         if self.torso.input_ndim != 1:
             raise ValueError(
-                "values of continuous actions need a torso of flat layers: actions join flat observations."
+                "values of continuous actions need a torso for flat inputs: actions are joined to flat observations."
             )
         features = network_input(obs, self.observation_ndim, 1)
         hidden = self.torso(jnp.concatenate([features, jnp.asarray(action, jnp.float32)], axis=-1))
@@ -59,7 +59,7 @@ class QNetwork(nn.Module):
             return NoisyDense(size, name=name)(hidden, key)
         return dense(size, self.torso.orthogonal, self.output_scale, name=name)(hidden)
 
-    def _of_all_actions(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
+    def _all_action_values(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
         key, value_key = (None, None) if key is None else split_rows(key)
         num_atoms = self.num_atoms or 1
         values = self._outputs("head", hidden, num_actions * num_atoms, key)
@@ -71,13 +71,13 @@ class QNetwork(nn.Module):
 
 
 class EnsembleQNetwork(nn.Module):
-    """``num_critics`` independent Q networks, each initialised from its own key, evaluated as one batched product.
+    """``num_critics`` independently initialised Q networks, evaluated as one batched product.
 
-    ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with one
-    more axis of ``num_atoms`` if given. Every parameter has a leading axis K.
+    ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with an
+    additional axis for ``num_atoms``. Every parameter has a leading axis K.
 
     Attributes:
-        torso: the torso of one member.
+        torso: torso of one member.
         num_critics: K, the number of members.
         num_actions: as in ``QNetwork``.
         observation_ndim: as in ``QNetwork``.
@@ -116,6 +116,6 @@ class EnsembleQNetwork(nn.Module):
 
 
 def apply_in_training(network: nn.Module, params: Params, statistics: Params, *inputs: Any) -> tuple[jax.Array, Params]:
-    """What a network with running ``statistics`` makes of a minibatch, and the statistics that have followed it."""
+    """Apply a network with running ``statistics`` to a minibatch; return outputs and updated statistics."""
     outputs, changed = network.apply({**params, STATISTICS: statistics}, *inputs, mutable=[STATISTICS])
     return outputs, changed.get(STATISTICS, statistics)

@@ -1,6 +1,6 @@
-"""Recurrent networks: a torso, a recurrent cell, a head.
+"""Recurrent networks: a torso, a recurrent cell and a head.
 
-A cell's state is a pytree of arrays ``[..., *]``; where an episode starts it is zeros.
+The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CellState: TypeAlias = PyTreeDict
 
 
 class GRU(nn.Module):
-    """A gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078; the reset gate after the product).
+    """Gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078; the reset gate is after the product).
 
     Attributes:
         size: number of units.
@@ -35,7 +35,7 @@ class GRU(nn.Module):
     size: int = 128
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
-        """``hidden``, zeros ``[*shape, size]``."""
+        """Return ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
@@ -43,11 +43,11 @@ class GRU(nn.Module):
         self.state_gates = _state_product(3 * self.size, use_bias=True)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """What a step needs of its input ``[..., F]``: of many steps it is computed in one product."""
+        """Compute the part of a step that depends only on the input ``[..., F]``, for many steps in one product."""
         return self.input_gates(x)
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
-        """The next state, and the output ``[..., size]``; ``inputs`` are those of the method of that name."""
+        """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
         reset_x, update_x, new_x = jnp.split(inputs, 3, axis=-1)
         reset_h, update_h, new_h = jnp.split(self.state_gates(state.hidden), 3, axis=-1)
         new = jnp.tanh(new_x + nn.sigmoid(reset_x + reset_h) * new_h)
@@ -66,7 +66,7 @@ class LSTM(nn.Module):
     size: int = 128
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
-        """``cell`` and ``hidden``, zeros ``[*shape, size]``."""
+        """Return ``cell`` and ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(cell=jnp.zeros((*shape, self.size)), hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
@@ -74,43 +74,43 @@ class LSTM(nn.Module):
         self.state_gates = _state_product(4 * self.size)
 
     def inputs(self, x: jax.Array) -> jax.Array:
-        """What a step needs of its input ``[..., F]``: of many steps it is computed in one product."""
+        """Compute the part of a step that depends only on the input ``[..., F]``, for many steps in one product."""
         return self.input_gates(x)
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
-        """The next state, and the output ``[..., size]``; ``inputs`` are those of the method of that name."""
+        """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
         gates = inputs + self.state_gates(state.hidden)
         write, forget, new, read = jnp.split(gates, 4, axis=-1)
-        # A bias of 1 lets a fresh cell keep what it holds (Jozefowicz et al. 2015, section 4).
+        # A bias of 1 lets an untrained cell retain its content (Jozefowicz et al. 2015, section 4).
         cell = nn.sigmoid(forget + 1.0) * state.cell + nn.sigmoid(write) * jnp.tanh(new)
         hidden = nn.sigmoid(read) * jnp.tanh(cell)
         return PyTreeDict(cell=cell, hidden=hidden), hidden
 
 
 class DilatedLSTM(LSTM):
-    """An LSTM whose units are divided into cores that take turns (after Vezhnevets et al. 2017, section 3.3,
+    """LSTM whose units are divided into cores that update in turn (after Vezhnevets et al. 2017, section 3.3,
     https://arxiv.org/abs/1703.01161).
 
-    At step t of an episode the units of core ``t mod num_cores`` change; those of the others keep ``cell`` and
-    ``hidden`` as they are, so that gradients reach ``num_cores`` times further back. One core is the plain LSTM.
+    At step t of an episode only the units of core ``t mod num_cores`` change; the others keep their ``cell`` and
+    ``hidden``, so that gradients reach ``num_cores`` times further back. One core gives a plain LSTM.
 
     Attributes:
-        num_cores: number of cores; a divisor of ``size``.
+        num_cores: number of cores; must divide ``size``.
     """
 
     num_cores: int = 4
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
-        """``cell`` and ``hidden``, zeros ``[*shape, size]``, and ``step``, int32 ``shape``."""
+        """Return ``cell`` and ``hidden``, zeros ``[*shape, size]``, and ``step``, int32 ``shape``."""
         return super().initial_state(shape) | {"step": jnp.zeros(shape, jnp.int32)}
 
     def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
-        """The next state, and the output ``[..., size]``; ``inputs`` are those of the method of that name."""
-        turn = state.step[..., None] % self.num_cores
-        acts = jnp.arange(self.size) // (self.size // self.num_cores) == turn  # [..., size]
+        """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
+        core = state.step[..., None] % self.num_cores
+        is_active = jnp.arange(self.size) // (self.size // self.num_cores) == core  # [..., size]
         new_state, _ = super().__call__(state, inputs)
-        cell = jnp.where(acts, new_state.cell, state.cell)
-        hidden = jnp.where(acts, new_state.hidden, state.hidden)
+        cell = jnp.where(is_active, new_state.cell, state.cell)
+        hidden = jnp.where(is_active, new_state.hidden, state.hidden)
         return PyTreeDict(cell=cell, hidden=hidden, step=state.step + 1), hidden
 
 
@@ -119,12 +119,12 @@ _CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM, "dilated_lstm": Dilat
 
 
 class RecurrentNetwork(nn.Module):
-    """A network whose outputs depend on the observations of the episode so far: torso, recurrent cell, head.
+    """Network whose outputs depend on the observations of the episode so far: torso, recurrent cell, head.
 
     Attributes:
         torso: a module such as ``Torso``.
         cell: a recurrent cell.
-        head: a network of ``evorl.networks.heads`` that reads the cell's outputs.
+        head: a network of ``evorl.networks.heads`` that reads the outputs of the cell.
         observation_ndim: number of axes of one observation.
     """
 
@@ -134,21 +134,21 @@ class RecurrentNetwork(nn.Module):
     observation_ndim: int = 1
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
-        """The state where an episode starts, zeros ``[*shape, ...]``."""
+        """Return the state at the start of an episode, zeros ``[*shape, ...]``."""
         return self.cell.initial_state(shape)
 
     def __call__(self, obs: Observation, state: CellState) -> tuple[jax.Array, CellState]:
-        """One step: the output for observations ``[..., *observation]``, and the next state ``[..., *]``."""
+        """Take one step; return the output for observations ``[..., *observation]`` and the next state ``[..., *]``."""
         state, outputs = self.cell(state, self._cell_inputs(obs))
         return self.head(outputs), state
 
     def unroll(self, obs: Observation, state: CellState, starts: jax.Array) -> tuple[jax.Array, CellState]:
-        """Steps one after another: outputs ``[T, B, ...]`` and the states after each of them ``[T, B, *]``.
+        """Run the steps in sequence: return outputs ``[T, B, ...]`` and the state after each step, ``[T, B, *]``.
 
         Args:
             obs: ``[T, B, *observation]``.
-            state: before the first step, ``[B, *]``.
-            starts: ``[T, B]``, where an episode starts with that step: the state is zeros there.
+            state: state before the first step, ``[B, *]``.
+            starts: true where an episode starts with that step, ``[T, B]``: the state is reset to zeros there.
         """
 
         def one_step(cell: Cell, state: CellState, row: tuple[jax.Array, jax.Array]) -> tuple[CellState, Any]:
@@ -171,25 +171,25 @@ def assemble(
     head: Callable[[nn.Module, int], nn.Module],
     observation_ndim: int,
 ) -> nn.Module:
-    """A network of a torso, a cell if there is one, further layers, and a head.
+    """Build a network from a torso, an optional cell, further layers and a head.
 
-    ``head`` makes a network of ``evorl.networks.heads`` from a torso and the number of axes that this reads.
+    ``head`` creates a network of ``evorl.networks.heads`` from a torso and the number of axes of its inputs.
     """
     if cell is None:
         return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
-    # Copies: parts of one network that are one object would share their parameters.
+    # Parts are cloned, because a module that occurs twice in a network would share its parameters.
     return RecurrentNetwork(torso.clone(), cell.clone(), head(torso.clone(layers=head_layers), 1), observation_ndim)
 
 
 def build_cell(config: Any) -> Cell | None:
-    """A recurrent cell from ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with this as ``name``, ``size``
-    and, of a dilated one, ``num_cores``. ``None`` gives none.
+    """Build a recurrent cell from a name, ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with ``name``,
+    ``size`` and, for a dilated one, ``num_cores``. Returns ``None`` for ``None``.
 
-    ``package.module:Class`` is a user-defined one: a module of Flax with ``initial_state``, ``inputs`` and
-    ``__call__`` as ``GRU`` has them.
+    ``package.module:Class`` is a user-defined one: a Flax module with ``initial_state``, ``inputs`` and
+    ``__call__``, as in ``GRU``.
 
     Raises:
-        ValueError: there is no such cell, or a size makes no sense; in words.
+        ValueError: unknown cell, or invalid size; the message explains it.
     """
     if config is None:
         return None

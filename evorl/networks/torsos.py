@@ -1,4 +1,4 @@
-"""Torsos: the part of a network between an observation and its head, as a list of layers that a config can write."""
+"""Torsos: the part of a network between observation and head, a list of layers that a config can define."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from evorl.networks.layers import BatchRenorm, convolution, dense
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-    """A convolution over the two axes before the channels, followed by the activation.
+    """Convolution over the two axes before the channels, followed by the activation.
 
     Attributes:
         filters: number of output channels.
         size: side of the square kernel.
         stride: step in both directions.
         border: ``same`` keeps the size before striding, ``valid`` uses whole windows only.
-        activation: of this layer; ``None`` for that of the torso.
+        activation: activation of this layer; ``None`` for that of the torso.
     """
 
     filters: int
@@ -47,12 +47,12 @@ class Convolution:
 
 @dataclasses.dataclass(frozen=True)
 class ResidualStage:
-    """A convolution, pooling to half the size, and residual blocks (Espeholt et al. 2018, figure 3, right).
+    """Convolution, pooling to half the size, and residual blocks (Espeholt et al. 2018, figure 3, right).
 
     Attributes:
-        filters: number of channels of all its convolutions.
-        num_blocks: residual blocks of two convolutions each.
-        activation: of all its convolutions; ``None`` for that of the torso.
+        filters: number of channels of all convolutions.
+        num_blocks: number of residual blocks, with two convolutions each.
+        activation: activation of all convolutions; ``None`` for that of the torso.
     """
 
     filters: int
@@ -62,11 +62,11 @@ class ResidualStage:
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """A dense layer, followed by the activation.
+    """Dense layer, followed by the activation.
 
     Attributes:
         size: number of outputs.
-        activation: of this layer; ``None`` for that of the torso.
+        activation: activation of this layer; ``None`` for that of the torso.
     """
 
     size: int
@@ -78,8 +78,8 @@ class BatchRenormalization:
     """Batch renormalisation, see ``evorl.networks.layers``.
 
     Attributes:
-        warmup: batches during which it is plain batch normalisation.
-        momentum: share of the running statistics that stays in each batch.
+        warmup: number of initial batches with plain batch normalisation.
+        momentum: decay rate of the running statistics per batch.
     """
 
     warmup: int = 100_000
@@ -98,9 +98,9 @@ _LAYERS: dict[str, type] = {
 }
 _NAMES = ("flatten", "layer_norm")
 MOST_LAYERS = 256
-MOST_UNITS = 2**20  # outputs of a layer, and cells
+MOST_UNITS = 2**20  # outputs of a layer, units of a cell
 MOST_OF = {"size": MOST_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
-_KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name of your own")
+_KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name for a user-defined layer")
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
     "minatar": (Convolution(16, 3, 1, "valid"), "flatten", Dense(128)),
@@ -112,7 +112,7 @@ PRESETS: dict[str, tuple[Layer, ...]] = {
         "flatten",
         Dense(512),
     ),
-    # Mnih et al. 2016, section 5.1, in front of its dense layer, and RELAAX (`universe: false`); both with relu.
+    # Mnih et al. 2016, section 5.1, without the dense layer, and RELAAX (`universe: false`); both with relu.
     "classic": (Convolution(16, 8, 4, "same"), Convolution(32, 4, 2, "same"), "flatten"),
     # Pathak et al. 2017, section 3, and RELAAX for images (its `universe` input); both with activation elu.
     "universe": (*(4 * (Convolution(32, 3, 2, "same"),)), "flatten"),
@@ -122,13 +122,13 @@ PRESETS: dict[str, tuple[Layer, ...]] = {
 
 
 class Torso(nn.Module):
-    """Layers one after another: ``[..., *input] -> [..., F]``; without layers it is the identity.
+    """Sequence of layers: ``[..., *input] -> [..., F]``; the identity if empty.
 
     Attributes:
         layers: see ``Layer``.
-        activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or one of the user's own.
-        layer_norm: whether to normalise between each dense layer and its activation (Ba et al. 2016).
-        orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform ones of unit gain.
+        activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
+        layer_norm: if true, normalise between each dense layer and its activation (Ba et al. 2016).
+        orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -151,7 +151,7 @@ class Torso(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         leading, is_spatial = x.shape[: x.ndim - self.input_ndim], self.input_ndim > 1
-        if is_spatial:  # convolutions take one batch axis
+        if is_spatial:  # convolutions expect one batch axis
             x = x.reshape((math.prod(leading), *x.shape[len(leading) :]))
         image = x.shape[-3:]
         for layer in self.layers:
@@ -173,14 +173,14 @@ class Torso(nn.Module):
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
-        """Return the input of a layer; raise ``ValueError`` where its output would have a side of 0."""
+        """Return the input of a layer; raise ``ValueError`` if its output would be empty."""
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if least_side(layers) <= min(image[:2])]
-        remedy = f"take a torso that fits ({', '.join(fitting)})" if fitting else "take observations with larger sides"
+        remedy = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
         raise ValueError(
             f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
-            f"be empty: it needs sides of {least_side(self.layers)} at least. Give larger images, smaller kernels or "
+            f"be empty: it needs sides of at least {least_side(self.layers)}. Use larger images, smaller kernels or "
             f"strides, or {remedy}: agent.network.torso."
         )
 
@@ -228,28 +228,28 @@ def least_side(layers: tuple[Layer, ...]) -> int:
 
 
 def dense_torso(*sizes: int, **options: Any) -> Torso:
-    """A torso of dense layers of these sizes: a multi-layer perceptron. ``options`` are those of ``Torso``."""
+    """Return a torso of dense layers, a multi-layer perceptron, with these sizes and further fields of ``Torso``."""
     return Torso(tuple(Dense(size) for size in sizes), **options)
 
 
 def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, **defaults: Any) -> Torso:
-    """A torso from a mapping: the attributes of ``Torso``, with its layers as ``torso``.
+    """Build a torso from a mapping with the attributes of ``Torso``; its layers are called ``torso``.
 
-    Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
+    Layers are a list, or the name of one of ``PRESETS``. In the list, a number is a dense layer of that size; others:
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``. A layer
-    may have an ``activation`` of its own: ``{dense: {size: 64, activation: elu}}``. A layer of the user's own is
-    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings: a module of Flax, or a function
-    of an array. No activation follows it.
+    may override the ``activation``: ``{dense: {size: 64, activation: elu}}``. A user-defined layer, a Flax module or a
+    function of an array, is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it is
+    not followed by an activation.
 
     Args:
-        options: as a config gives them.
-        keeps_statistics: whether the caller keeps the running statistics of ``batch_renorm``, beside the parameters.
-        **defaults: for those that it does not give.
+        options: options from a config.
+        keeps_statistics: true if the caller stores the running statistics of ``batch_renorm`` with the parameters.
+        **defaults: defaults for missing options.
 
     Raises:
-        ValueError: an option, a layer or an activation does not exist, a size is not a positive integer,
-            convolutions do not end in ``flatten``, or nobody would keep running statistics.
+        ValueError: unknown option, layer or activation; a size that is not a positive integer; convolutions without a
+            following ``flatten``; or ``batch_renorm`` if the caller does not keep running statistics.
     """
     options = {**defaults, **options}
     known = ("torso", "activation", "layer_norm", "orthogonal")
@@ -265,7 +265,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
 
 def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tuple[Layer, ...]:
-    """Layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
+    """Build layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
     if is_own_name(layers):
         layers = [layers]
     if isinstance(layers, str):
@@ -277,17 +277,19 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
             f"{where} must be a list of layers, as in [64, 64], or one of {', '.join(PRESETS)}; got {layers!r}."
         )
     if len(layers) > MOST_LAYERS:
-        raise ValueError(f"{where} has {len(layers):,} layers, and up to {MOST_LAYERS:,} are built: give fewer.")
+        raise ValueError(f"{where} has {len(layers):,} layers, but at most {MOST_LAYERS:,} are supported: use fewer.")
     built = tuple(_layer(layer, where) for layer in layers)
     if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
         raise ValueError(
-            f"{where}: batch_renorm has running statistics, which this algorithm does not keep. CrossQ does; "
-            "layer_norm is for all algorithms."
+            f"{where}: batch_renorm needs running statistics, which this algorithm does not keep. Use CrossQ, or "
+            "layer_norm, which all algorithms support."
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0
         if any(isinstance(layer, Dense) for layer in built[:flattened]) or _is_spatial(built[flattened:]):
-            raise ValueError(f"{where}: convolutions come first, then 'flatten', then dense layers; got {layers!r}.")
+            raise ValueError(
+                f"{where}: convolutions must come first, then 'flatten', then dense layers, got {layers!r}."
+            )
     return built
 
 
@@ -300,10 +302,10 @@ def _layer(layer: Any, where: str) -> Layer:
         return BatchRenormalization()
     if isinstance(layer, Mapping):
         if "type" in layer:
-            ours = load("evorl.config.other_words:layer_called_here")(layer)
-            raise ValueError(f"{where}: {dict(layer)!r} has a type. Layers are written by their kind here: {ours}.")
+            name = load("evorl.config.other_words:layer_called_here")(layer)
+            raise ValueError(f"{where}: {dict(layer)!r} has a key 'type'. Name the kind of a layer by its key: {name}.")
         if len(layer) != 1:
-            raise ValueError(f"{where}: a layer has one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
+            raise ValueError(f"{where}: a layer must have exactly one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
         ((kind, options),) = layer.items()
         if kind not in _LAYERS:
             raise ValueError(f"{where}: {no_such('layer', kind, _KINDS)}")
@@ -327,7 +329,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return None if value is None else build_activation(value)
     if name == "border":
         if value not in ("same", "valid"):
-            raise ValueError(f"{where}: border is same or valid; got {value!r}.")
+            raise ValueError(f"{where}: border must be same or valid; got {value!r}.")
         return value
     if name == "momentum":
         return checked_value(value, float, f"{where}: momentum", "[0, 1)")

@@ -1,9 +1,9 @@
 """Virtual batch normalisation (Salimans et al. 2016, https://arxiv.org/abs/1606.03498, section 3.4).
 
-The sums of every hidden layer are normalised by their statistics over a reference batch that stays the same. A policy
-with random weights then answers to small differences of its input, and perturbed ones do different things (Salimans et
-al. 2017, section 2.2). As there, the input at hand has no part in the statistics: so the map is affine, it is folded
-into the layer's own weights, and acting costs what it did.
+The pre-activations of every hidden layer are normalised by their statistics over a fixed reference batch. A policy with
+random weights is then sensitive to small differences of its input, and perturbed policies behave differently (Salimans
+et al. 2017, section 2.2). As there, the current input does not affect the statistics. The map is therefore affine, and
+is folded into the layer's weights at no extra cost when acting.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ EPSILON = 1e-5  # added to variances
 
 
 def virtually_normalized(network: nn.Module, params: Params, *reference: Any) -> Params:
-    """The parameters with which a network acts as if its hidden layers were normalised.
+    """Return parameters with which a network acts as if its hidden layers were normalised.
 
-    ``y = (W x - mean) / deviation + b`` for every dense layer and convolution of the torso, where mean and deviation
-    are those of ``W x`` over the reference batch, and of convolutions over all places; ``x`` comes from layers
-    normalised before. The head is left as it is. So the scale of a hidden kernel does not matter, and a bias says where
-    the mean of its feature is.
+    ``y = (W x - mean) / deviation + b`` for every dense layer and convolution of the torso, with mean and deviation of
+    ``W x`` over the reference batch and, for convolutions, over all positions; ``x`` is the output of the
+    preceding, normalised layers. The head is unchanged. The scale of a hidden kernel therefore has no effect, and the
+    bias is the mean of its feature.
 
     Args:
-        network: with a ``torso``, of the heads in ``evorl.networks.heads``.
-        params: as its ``init`` returned them.
-        *reference: its inputs, leaves ``[N, ...]``.
+        network: a network of ``evorl.networks.heads`` with a ``torso``.
+        params: parameters as returned by its ``init``.
+        *reference: reference batch of its inputs, leaves ``[N, ...]``.
     """
 
     def normalize(
@@ -54,15 +54,15 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 
 
 def check_normalizable(torso: Torso) -> None:
-    """Raises ``ValueError``, in words, for a torso that has nothing to normalise, or normalises already."""
+    """Raise ``ValueError`` for a torso without hidden layers, or with other normalisation layers."""
     layers = torso.layers
     if torso.layer_norm or "layer_norm" in layers or any(isinstance(x, BatchRenormalization) for x in layers):
         raise ValueError(
-            "virtual_batch normalises hidden layers, and agent.network does so too, by layer_norm or batch_renorm: "
+            "virtual_batch normalises hidden layers, and so does layer_norm or batch_renorm in agent.network: "
             "choose one of the two."
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(
-            "virtual_batch normalises hidden layers, and agent.network.torso has none: add one, or set "
+            "virtual_batch normalises hidden layers, but agent.network.torso is empty: add a layer, or set "
             "virtual_batch=null."
         )

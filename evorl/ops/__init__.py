@@ -1,1 +1,1 @@
-"""Pure maths: arrays in, arrays out; every formula of the package stands here once."""
+"""Pure functions on arrays; each formula of the package is implemented once, here."""

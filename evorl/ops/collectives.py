@@ -1,13 +1,15 @@
-"""What the shards of a device mesh say to one another; without a mesh every function here is the identity.
+"""Collective operations between the shards of a device mesh; without a mesh every function is the identity.
 
-A step is written once, for the rows it is given. When the execution layer runs it inside ``jax.shard_map``, the axis
-name ``DATA_AXIS`` is bound, and these functions join the shards: environments are sharded, every minibatch is held
-whole and shared out, gradients are averaged. The result is that of one device, up to the order of floating-point sums.
+A step is written once, for the rows of one shard. When the execution layer runs it inside ``jax.shard_map``, the axis
+name ``DATA_AXIS`` is bound, and these functions communicate between shards: environments are sharded, every minibatch
+is replicated and its rows are divided among the devices, and gradients are averaged. The result equals that of one
+device, up to the order of floating-point sums.
 
-A mesh may share out the members of a population instead, each with all its environments: its axis is ``MEMBER_AXIS``.
+A mesh may instead shard the members of a population, each with all its environments: its axis is ``MEMBER_AXIS``.
 The members on one device are an axis of ``jax.vmap``, ``LOCAL_MEMBER_AXIS``.
 
-So are the agents that act together in one copy of an environment, ``AGENT_AXIS``: each is a row, written as if alone.
+The agents that act in one copy of a multi-agent environment are an axis of ``jax.vmap`` too, ``AGENT_AXIS``: each agent
+is a row, and code for one agent is written as if it were alone.
 """
 
 from __future__ import annotations
@@ -35,35 +37,37 @@ def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
 
 
 def num_shards(mesh_axis: str = DATA_AXIS) -> int:
-    """How many devices share the rows of this step: 1 without a mesh."""
+    """Return the number of devices that share the rows of this step: 1 without a mesh."""
     return jax.lax.axis_size(mesh_axis) if _on_mesh(mesh_axis) else 1
 
 
 def local_indices(num_rows: int, mesh_axis: str = DATA_AXIS) -> jax.Array:
-    """The global indices of the rows this shard holds, shape ``[num_rows / num_shards]``, int32.
+    """Return the global indices of this shard's rows, int32 ``[num_rows / num_shards]``.
 
     Raises:
         ValueError: ``num_rows`` is not divisible by the number of shards.
     """
     shards = num_shards(mesh_axis)
     if num_rows % shards:
-        raise ValueError(f"{num_rows} rows cannot be shared evenly by {shards} devices: choose a multiple of {shards}.")
+        raise ValueError(
+            f"{num_rows} rows cannot be split evenly over {shards} devices: choose a multiple of {shards}."
+        )
     local = jnp.arange(num_rows // shards, dtype=jnp.int32)
     return local + jax.lax.axis_index(mesh_axis) * (num_rows // shards) if _on_mesh(mesh_axis) else local
 
 
 def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]:
-    """The first row of this shard's share of ``num_rows``, and how many it has: as many on each.
+    """Return the first row and the number of rows of this shard's share of ``num_rows``; all shares are equally long.
 
-    Shares are whole multiples of ``multiple_of`` rows; those of the last shards may reach past the end, where the rows
-    count for nothing: ``gather_rows(share)[:num_rows]`` are all rows.
+    Shares are multiples of ``multiple_of`` rows. The last shares may extend past the end, where rows are
+    ignored: ``gather_rows(share)[:num_rows]`` are all rows.
     """
     count = -(-num_rows // (num_shards() * multiple_of)) * multiple_of
     return (jax.lax.axis_index(DATA_AXIS) * count if _on_mesh() else 0), count
 
 
 def gather_rows(tree: Tree, axis: int = 0, mesh_axis: str = DATA_AXIS) -> Tree:
-    """Every shard's rows put together along ``axis``, in global order, on every device."""
+    """Return every shard's rows, concatenated along ``axis`` in global order, on every device."""
     if not _on_mesh(mesh_axis):
         return tree
 
@@ -74,21 +78,21 @@ def gather_rows(tree: Tree, axis: int = 0, mesh_axis: str = DATA_AXIS) -> Tree:
 
 
 def gather_from_members(tree: Tree, axis: int = 0) -> Tree:
-    """The rows of all members of a population put together along ``axis``, equal for all; one alone has its own."""
+    """Concatenate the rows of all members of a population along ``axis``; the identity without a population."""
     if not _on_mesh(LOCAL_MEMBER_AXIS):
         return tree
     return gather_rows(gather_rows(tree, axis, LOCAL_MEMBER_AXIS), axis, MEMBER_AXIS)
 
 
 def sum_shards(tree: Tree) -> Tree:
-    """The sum over shards of equally shaped arrays."""
+    """Return the sum over shards of equally shaped arrays."""
     return jax.lax.psum(tree, DATA_AXIS) if _on_mesh() else tree
 
 
 def mean_over_shares(tree: Tree) -> Tree:
-    """The mean, over the devices that share a batch, of the means each made of its rows: gradients, losses.
+    """Average the devices' means over their rows of a shared batch: for gradients and losses.
 
-    One reduction of one flat vector.
+    Reduces one flat vector.
     """
     if not _on_mesh():
         return tree
@@ -97,9 +101,9 @@ def mean_over_shares(tree: Tree) -> Tree:
 
 
 def minibatch_share(batch: Tree) -> Tree:
-    """This shard's rows of a minibatch ``[N, ...]`` that every device holds whole.
+    """Return this shard's rows of a minibatch ``[N, ...]`` that is replicated on all devices.
 
-    Rows that the devices cannot share evenly are learned from whole on every one of them.
+    If the devices cannot share the rows evenly, each of them uses the whole minibatch.
     """
     num_rows = jax.tree.leaves(batch)[0].shape[0]
     if not _on_mesh() or num_rows % num_shards():
@@ -110,17 +114,17 @@ def minibatch_share(batch: Tree) -> Tree:
 
 
 def whole_minibatch(share: Tree, num_rows: int) -> Tree:
-    """The rows of all shards for those of ``minibatch_share`` of a minibatch of ``num_rows``, on every device."""
+    """Gather the results for all rows from the results for ``minibatch_share`` of a minibatch of ``num_rows``."""
     return share if num_rows % num_shards() else gather_rows(share)
 
 
 def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., Any]:
-    """``method`` of one row, for rows ``[C * num_agents, ...]`` that are the agents of C copies, copy by copy.
+    """Vectorise ``method`` over rows ``[C * num_agents, ...]``: the agents of C environment copies, copy by copy.
 
-    Inside it ``of_all_agents`` tells what the agents of the copy have. One agent each is ``jax.vmap``.
+    Inside ``method``, ``of_all_agents`` returns the data of all agents of the copy. For one agent it is ``jax.vmap``.
 
     Raises:
-        ValueError: what is returned, of rows that are not whole copies.
+        ValueError: when the returned function is called with rows that are not whole copies.
     """
     if num_agents == 1:
         return jax.vmap(method)
@@ -130,8 +134,8 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
         num_rows = jax.tree.leaves(args)[0].shape[0]
         if num_rows % num_agents:
             raise ValueError(
-                f"{num_rows} rows are to be stepped together, and copies have {num_agents} agents, which are rows: "
-                f"take a multiple of {num_agents} on each device and in each block."
+                f"{num_rows} rows cannot be stepped together, because each copy has {num_agents} agents (rows): "
+                f"use a multiple of {num_agents} on each device and in each chunk."
             )
         copies = jax.tree.map(lambda x: x.reshape(num_rows // num_agents, num_agents, *x.shape[1:]), args)
         return jax.tree.map(lambda x: x.reshape(num_rows, *x.shape[2:]), over_copies(*copies))
@@ -140,15 +144,15 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
 
 
 def of_all_agents(tree: Tree, num_agents: int) -> Tree:
-    """What each agent of a copy has, ``[num_agents, ...]``, the same for all: computed once, whatever is made of it.
+    """Gather the data of each agent of a copy, ``[num_agents, ...]``, the same for all of them.
 
     Raises:
-        ValueError: one of several agents is by itself, not within ``over_agents``.
+        ValueError: several agents, but called outside ``over_agents``.
     """
     if num_agents == 1:
         return jax.tree.map(lambda x: x[None], tree)
     if not _on_mesh(AGENT_AXIS):
-        raise ValueError(f"one of {num_agents} agents cannot act alone: step it within a vector environment.")
+        raise ValueError(f"one of {num_agents} agents cannot act alone: step it within a vectorised environment.")
 
     def gather(raw: jax.Array) -> jax.Array:
         return jax.lax.all_gather(raw, AGENT_AXIS)
@@ -157,7 +161,7 @@ def of_all_agents(tree: Tree, num_agents: int) -> Tree:
 
 
 def agent_number() -> jax.Array | int:
-    """Which agent of its copy this one is; 0 where it is the only one."""
+    """Return the index of this agent in its environment copy; 0 if it is the only one."""
     return jax.lax.axis_index(AGENT_AXIS) if _on_mesh(AGENT_AXIS) else 0
 
 
@@ -170,18 +174,18 @@ def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Arra
 
 
 def on_cpu() -> bool:
-    """Whether programs are traced for a CPU: forms that only make up for its compiler are for nothing else."""
+    """Return True if programs are traced for a CPU, for workarounds of its compiler."""
     return jax.default_backend() == "cpu"
 
 
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``rows_fn`` of rows, for which batches of batches (seeds of environments) are one batch: computed together."""
+    """Make ``vmap`` of ``rows_fn`` merge its axis into the rows: seeds of environments are computed as one batch."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
     @batch_fn.def_vmap
     def join(size: int, is_batched: Any, *args: Any) -> tuple[Any, Any]:
         rows = jax.tree.map(lambda x, batched: x if batched else jnp.stack([x] * size), args, tuple(is_batched))
-        # Lengths are written out: -1 cannot be told of arrays of no elements, which some environments have.
+        # Lengths are explicit: -1 cannot be inferred for arrays without elements, which some environments have.
         flat = jax.tree.map(lambda x: x.reshape(size * x.shape[1], *x.shape[2:]), rows)
         result = jax.tree.map(lambda x: x.reshape(size, x.shape[0] // size, *x.shape[1:]), batch_fn(*flat))
         return result, jax.tree.map(lambda _: True, result)
@@ -191,9 +195,9 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @jax.custom_batching.custom_vmap
 def any_under_vmap(x: jax.Array) -> jax.Array:
-    """Whether any of bools ``[...]`` holds; under ``vmap`` any of all that stand side by side, one answer for all.
+    """Return whether any of bools ``[...]`` is true; under ``vmap``, whether any in the whole batch is, as one scalar.
 
-    A loop that goes on while this holds has the same number of turns for all: then its body may call the host.
+    A loop with this condition has the same number of iterations for the whole batch, so its body may call the host.
     """
     return x.any()
 

@@ -15,19 +15,19 @@ def competitive_swarm_step(
     winners: jax.Array,
     social_factor: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Where every particle would go and how fast, had it lost its contest (eqs. 6 and 7 of the paper).
+    """Compute the next position and velocity of every particle, as if it lost its contest (eqs. 6 and 7).
 
-    It learns from the winner of its contest and from the mean of the swarm, in each dimension by draws of its own.
+    A loser learns from the winner of its contest and from the mean of the swarm, with random weights per dimension.
 
     Args:
-        key: of the draws.
+        key: key of the random weights.
         positions: ``[P, D]``.
         velocities: ``[P, D]``.
         winners: positions of the winners, ``[P, D]``.
-        social_factor: how much the mean of the swarm attracts; the paper has 0 for swarms of up to 100.
+        social_factor: attraction to the mean of the swarm; the paper uses 0 for swarms of up to 100 particles.
 
     Returns:
-        Positions ``[P, D]``, which may lie anywhere, and velocities ``[P, D]``.
+        Positions ``[P, D]``, not clipped to any bounds, and velocities ``[P, D]``.
     """
     inertia, from_winner, from_mean = jax.random.uniform(key, (3, *positions.shape))
     mean = jnp.mean(positions, axis=0)

@@ -1,4 +1,4 @@
-"""Exploration noise. Keys are scalar or one per row."""
+"""Exploration noise. Keys are scalar or one per batch element."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from evorl.types import Key, PyTreeDict, PyTreeNode
 
 
 def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
-    """Probabilities of the epsilon-greedy policy; the greedy part is shared by all maximal actions.
+    """Return the probabilities of the epsilon-greedy policy; ties between greedy actions share their probability.
 
     Args:
-        q_values: ``[..., A]``; an action of value ``-inf`` is forbidden, unless all are.
-        epsilon: probability of acting uniformly at random, a number or ``[...]``.
+        q_values: ``[..., A]``; ``-inf`` forbids an action, unless all are ``-inf``.
+        epsilon: probability of a uniformly random action, a number or ``[...]``.
 
     Returns:
         ``[..., A]``, summing to 1 over the last axis.
@@ -31,7 +31,7 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
 
 
 def epsilon_greedy(key: Key, q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
-    """Actions drawn by ``epsilon_greedy_probabilities``, int32 ``[...]`` for values ``[..., A]``."""
+    """Sample actions from ``epsilon_greedy_probabilities``, int32 ``[...]`` for values ``[..., A]``."""
     probabilities = epsilon_greedy_probabilities(q_values, epsilon)
     noise = draw(jax.random.gumbel, key, q_values.shape)
     return jnp.argmax(jnp.log(probabilities) + noise, axis=-1).astype(jnp.int32)
@@ -45,9 +45,9 @@ def add_gaussian_noise(
     low: jax.Array | float = -1.0,
     high: jax.Array | float = 1.0,
 ) -> jax.Array:
-    """``clip(actions + clip(scale * N(0, 1), -noise_bound, noise_bound), low, high)``, the shape of ``actions``.
+    """Return ``clip(actions + clip(scale * N(0, 1), -noise_bound, noise_bound), low, high)``, shaped as ``actions``.
 
-    With a finite ``noise_bound`` it is target policy smoothing (Fujimoto et al. 2018, eq. 14).
+    A finite ``noise_bound`` gives target policy smoothing (Fujimoto et al. 2018, eq. 14).
     """
     noise = jnp.clip(scale * draw(jax.random.normal, key, actions.shape), -noise_bound, noise_bound)
     return jnp.clip(actions + noise, low, high)
@@ -60,21 +60,21 @@ def ou_noise_step(
     sigma: jax.Array | float = 0.2,
     step: jax.Array | float = 1.0,
 ) -> jax.Array:
-    """One step of an Ornstein-Uhlenbeck process around 0: ``x - theta x dt + sigma sqrt(dt) N(0, 1)``."""
+    """Step an Ornstein-Uhlenbeck process around 0: ``x - theta x dt + sigma sqrt(dt) N(0, 1)``."""
     return noise - theta * noise * step + sigma * jnp.sqrt(step) * draw(jax.random.normal, key, noise.shape)
 
 
 class ActionNoise(PyTreeNode):
-    """Noise on the actions of a deterministic policy, in [-1, 1], as a config describes it.
+    """Noise on the actions in [-1, 1] of a deterministic policy, configurable.
 
-    What a row remembers is zeros where its episode starts, so that noise is new in every episode.
+    Its recurrent state is zeros at the start of an episode, so every episode has independent noise.
 
     Attributes:
-        kind: ``gaussian``, drawn anew at each step, or ``ornstein_uhlenbeck``, which wanders.
-        scale: standard deviation of what is drawn at each step, a number or a schedule.
-        max_scale: each row draws its scale at the start of an episode, uniformly from ``scale`` up to this; ``None``
-            for ``scale`` in all rows.
-        theta: how fast noise that wanders goes back to 0: the correlation of two steps is ``1 - theta``.
+        kind: ``gaussian``, independent at each step, or ``ornstein_uhlenbeck``, correlated in time.
+        scale: standard deviation of each step's random draw, a number or a schedule.
+        max_scale: each environment draws its scale at the start of an episode, uniformly from ``scale`` to this value;
+            ``None`` uses ``scale`` everywhere.
+        theta: rate at which correlated noise returns to 0: the correlation of two steps is ``1 - theta``.
     """
 
     kind: Literal["gaussian", "ornstein_uhlenbeck"] = "gaussian"
@@ -85,16 +85,16 @@ class ActionNoise(PyTreeNode):
     ranges: ClassVar[Mapping[str, str]] = {"scale": "[0, inf)", "max_scale": "[0, inf)", "theta": "(0, 1]"}
 
     def __post_init__(self) -> None:
-        scale, greatest = self.scale, self.max_scale
-        if isinstance(scale, int | float) and isinstance(greatest, int | float) and greatest < scale:
-            raise ValueError(f"noise: max_scale={greatest:g} is below scale={scale:g}.")
+        low, high = self.scale, self.max_scale
+        if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
+            raise ValueError(f"noise: max_scale={high:g} is below scale={low:g}: raise max_scale or lower scale.")
 
     def at_progress(self, progress: jax.Array) -> jax.Array | None:
-        """The scale at this share of the training; ``None`` where it stays."""
+        """Return the scale at this fraction of training; ``None`` if it is constant."""
         return jnp.asarray(value_at(self.scale, progress)) if isinstance(self.scale, Schedule) else None
 
     def initial_state(self, action_size: int) -> Any:
-        """The recurrent state of one row where its episode starts; ``None`` for noise without one."""
+        """Return the recurrent state of one environment at the start of an episode; ``None`` for stateless noise."""
         recurrent_state = PyTreeDict()
         if self.kind == "ornstein_uhlenbeck":
             recurrent_state.noise = jnp.zeros(action_size)
@@ -103,15 +103,15 @@ class ActionNoise(PyTreeNode):
         return recurrent_state or None
 
     def add(self, key: Key, actions: jax.Array, recurrent_state: Any) -> tuple[jax.Array, Any]:
-        """Actions ``[..., A]`` with noise, clipped to [-1, 1], and what their rows remember next.
+        """Add noise to actions ``[..., A]``, clip them to [-1, 1], and return them with the next recurrent state.
 
         Args:
-            key: one for all rows or one per row.
-            actions: of the policy.
-            recurrent_state: of the rows, leaves ``[..., *]``; ``None`` for noise without one.
+            key: one key, or one per environment.
+            actions: actions of the policy.
+            recurrent_state: recurrent state per environment, leaves ``[..., *]``; ``None`` for stateless noise.
         """
         noise_key, scale_key = split_rows(key)
-        scale: Any = value_at(self.scale, 0.0)  # of a schedule its start, where nobody told ``at_progress``
+        scale: Any = value_at(self.scale, 0.0)  # the start of a schedule, unless replaced by ``at_progress``
         if self.max_scale is not None:
             new_scale = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
             scale = jnp.where(recurrent_state.scale > 0.0, recurrent_state.scale, new_scale)  # 0: the episode starts

@@ -1,7 +1,7 @@
-"""An optimizer that takes no step and keeps the gradient: by it an update becomes "gradient of a batch".
+"""Optimizer that takes no step and accumulates the gradient: it turns an update into "gradient of a batch".
 
-Every gradient of every algorithm passes through ``Optimizer.apply``. So whoever wants a workflow's gradients, a worker
-of a parameter server for one, replaces its optimizers and reads them from the optimizers' state.
+Every gradient of every algorithm passes through ``Optimizer.apply``. To obtain a workflow's gradients, for example in a
+worker of a parameter server, replace its optimizers with taps and read the gradients from the optimizers' state.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Tree = TypeVar("Tree")
 
 
 class TappedGradient(PyTreeData):
-    """What passed an optimizer since its state was made.
+    """Gradients that an optimizer received since its state was initialised.
 
     Attributes:
-        gradient: the sum of the gradients, of the structure of the parameters.
-        count: how many they were, int32.
+        gradient: sum of the gradients, with the structure of the parameters.
+        count: number of gradients, int32.
     """
 
     gradient: Params
@@ -30,34 +30,32 @@ class TappedGradient(PyTreeData):
 
     @classmethod
     def of_none(cls, params: Params) -> TappedGradient:
-        """Zeros, before the first gradient."""
+        """Return zeros, the state before the first gradient."""
         return cls(gradient=jax.tree.map(jnp.zeros_like, params), count=jnp.zeros((), jnp.int32))
 
 
 class GradientTap(Optimizer):
-    """Leaves the parameters as they are, to the bit, and adds each gradient to its state, a ``TappedGradient``.
+    """Leaves the parameters bit-identical and adds each gradient to its state, a ``TappedGradient``.
 
-    Gradients are neither clipped nor scaled: that is up to the optimizer that takes the step elsewhere.
+    Gradients are neither clipped nor scaled: the optimizer that takes the step elsewhere does that.
     """
 
     def init(self, params: Params) -> TappedGradient:
-        """See ``Optimizer.init``."""
         return TappedGradient.of_none(params)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> GradientTap:
-        """Return the tap itself: gradients come as they are."""
+        """Return the tap itself: gradients are not scaled."""
         return self
 
     def apply(
         self, gradients: Params, opt_state: TappedGradient, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, TappedGradient]:
-        """See ``Optimizer.apply``."""
         total = jax.tree.map(jnp.add, opt_state.gradient, gradients)
         return params, TappedGradient(gradient=total, count=opt_state.count + 1)
 
 
 class _OwnershipProbe(Optimizer):
-    """Its state is the very parameters that it was made for."""
+    """Optimizer whose state is the parameters passed to ``init``."""
 
     name_of_field: str = ""
 
@@ -66,7 +64,7 @@ class _OwnershipProbe(Optimizer):
 
 
 class _Owned:
-    """No pytree, so that it is a leaf of what holds it."""
+    """Parameters of one optimizer; not a pytree, and therefore a leaf of the tree that contains it."""
 
     def __init__(self, name: str, params: Params) -> None:
         self.name, self.params = name, params
@@ -77,24 +75,24 @@ def _is_optimizer(node: Any) -> bool:
 
 
 def optimizers_of(tree: Any) -> dict[str, Optimizer]:
-    """Every optimizer in a workflow, or in any pytree, by its dotted path, such as ``critic_optimizer``."""
+    """Return every optimizer in a workflow or any pytree, by its dotted path, such as ``critic_optimizer``."""
     nodes = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_optimizer)
     return {_dotted(path): node for path, node in nodes if _is_optimizer(node)}
 
 
 def tapped(tree: Tree) -> Tree:
-    """A workflow, or any pytree, with a tap in the place of every optimizer in it."""
+    """Return a workflow, or any pytree, with every optimizer in it replaced by a tap."""
     return jax.tree.map(lambda x: GradientTap() if _is_optimizer(x) else x, tree, is_leaf=_is_optimizer)
 
 
 def taps_in(state: Any) -> list[TappedGradient]:
-    """The states of all taps in a state, in the order of its leaves."""
+    """Return the states of all taps in a state, in the order of its leaves."""
     nodes = jax.tree.leaves(state, is_leaf=_is_tapped)
     return [node for node in nodes if _is_tapped(node)]
 
 
 def with_fresh_taps(state: Tree) -> Tree:
-    """The state as before the first gradient."""
+    """Reset all taps in a state to zero."""
     return jax.tree.map(lambda x: _cleared(x) if _is_tapped(x) else x, state, is_leaf=_is_tapped)
 
 
@@ -104,15 +102,15 @@ def _cleared(tap: TappedGradient) -> TappedGradient:
 
 
 def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
-    """Which parameters each optimizer steps: trees of numbers of leaves of ``agent_state.params``.
+    """Return the parameters that each optimizer updates, as trees of leaf indices of ``agent_state.params``.
 
     Args:
-        workflow: with ``init_optimizers(agent_state)``, which gives each optimizer its parameters.
-        agent_state: of the workflow, or its shapes.
+        workflow: its ``init_optimizers(agent_state)`` passes each optimizer its parameters.
+        agent_state: state of the agent, or its shapes.
 
     Returns:
-        By the dotted path of the optimizer's field, with a number behind it where it is given several groups of
-        parameters. One that is given none there, as it is begun anew within every update, is left out.
+        Trees by the dotted path of the optimizer's field, with a numeric suffix if the optimizer receives several
+        groups of parameters. Optimizers that are initialised within every update receive none, and are omitted.
     """
     leaves, structure = jax.tree.flatten(agent_state.params)
     numbered = agent_state.replace(params=structure.unflatten(range(len(leaves))))
@@ -124,8 +122,8 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
     groups: dict[str, Any] = {}
     for node in jax.tree.leaves(probing.init_optimizers(numbered)):
         if isinstance(node, _Owned):
-            again = sum(name.partition(":")[0] == node.name for name in groups)
-            groups[f"{node.name}:{again + 1}" if again else node.name] = node.params
+            earlier = sum(name.partition(":")[0] == node.name for name in groups)
+            groups[f"{node.name}:{earlier + 1}" if earlier else node.name] = node.params
     return groups
 
 

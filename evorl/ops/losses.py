@@ -1,6 +1,6 @@
-"""Losses per sample: errors are returned, not their means, so that the caller masks, weighs and averages.
+"""Per-sample losses: functions return errors, not means, so that the caller can mask, weight and average them.
 
-Arrays have any shape; all arguments of one function have the same shape unless said otherwise.
+Arrays have any shape. All arguments of one function have the same shape unless documented otherwise.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from evorl.ops import collectives
 
 
 def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon: jax.Array | float) -> jax.Array:
-    """The negated PPO objective (Schulman et al. 2017, eq. 7): ``-min(r A, clip(r, 1 - eps, 1 + eps) A)``.
+    """Return the negated PPO objective (Schulman et al. 2017, eq. 7): ``-min(r A, clip(r, 1 - eps, 1 + eps) A)``.
 
     Args:
         log_ratio: ``log pi_new(a|s) - log pi_old(a|s)``.
-        advantages: of the same shape.
-        clip_epsilon: the half-width of the trust interval.
+        advantages: same shape.
+        clip_epsilon: half-width of the clipping interval.
     """
     chex.assert_equal_shape([log_ratio, advantages])
     ratio = jnp.exp(log_ratio)
@@ -27,16 +27,16 @@ def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon:
 
 
 def policy_gradient(log_prob: jax.Array, advantages: jax.Array) -> jax.Array:
-    """``-log pi(a|s) A``, whose gradient is that of the policy gradient theorem (Sutton & Barto 2018, eq. 13.6).
+    """Return ``-log pi(a|s) A``, whose gradient is the policy gradient (Sutton & Barto 2018, eq. 13.6).
 
-    No gradient goes through the advantages.
+    The gradient is stopped at the advantages.
     """
     chex.assert_equal_shape([log_prob, advantages])
     return -log_prob * jax.lax.stop_gradient(advantages)
 
 
 def squared_error(predictions: jax.Array, targets: jax.Array) -> jax.Array:
-    """``(predictions - targets)^2``, without the half."""
+    """Return ``(predictions - targets)^2``, without a factor 1/2."""
     chex.assert_equal_shape([predictions, targets])
     return jnp.square(predictions - targets)
 
@@ -44,9 +44,9 @@ def squared_error(predictions: jax.Array, targets: jax.Array) -> jax.Array:
 def clipped_value_error(
     values: jax.Array, old_values: jax.Array, targets: jax.Array, clip_epsilon: jax.Array | float
 ) -> jax.Array:
-    """PPO's value clipping: the larger of the squared errors of ``values`` and of ``values`` kept near ``old_values``.
+    """Return PPO's clipped value loss: the larger squared error of ``values`` and of ``values`` near ``old_values``.
 
-    ``max((V - G)^2, (V_old + clip(V - V_old, -eps, eps) - G)^2)``, without the half; the pessimistic counterpart of
+    ``max((V - G)^2, (V_old + clip(V - V_old, -eps, eps) - G)^2)``, without a factor 1/2; the pessimistic counterpart of
     ``clipped_surrogate`` (Engstrom et al. 2020, section 3).
     """
     clipped = old_values + jnp.clip(values - old_values, -clip_epsilon, clip_epsilon)
@@ -54,12 +54,12 @@ def clipped_value_error(
 
 
 def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next_q_values: jax.Array) -> jax.Array:
-    """``r + discount Q(s', a') - Q(s, a)`` with the gradient stopped through the target (Sutton & Barto 2018, eq. 6.5).
+    """Return ``r + discount Q(s', a') - Q(s, a)``, the target without gradient (Sutton & Barto 2018, eq. 6.5).
 
     Args:
-        q_values: ``[..., N]``; leading axes (members of an ensemble) share the target.
+        q_values: ``[..., N]``; leading axes (ensemble members) share the target.
         rewards: ``[N]``.
-        discounts: ``[N]``, the discount times ``1 - termination``: a truncated step does bootstrap.
+        discounts: ``[N]``, ``discount * (1 - termination)``: truncated steps bootstrap.
         next_q_values: ``[N]``.
     """
     chex.assert_equal_shape([rewards, discounts, next_q_values])
@@ -68,16 +68,17 @@ def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next
 
 
 def approximate_kl(log_ratio: jax.Array) -> jax.Array:
-    """Per-sample estimate of ``KL(old || new)``, unbiased and never negative: ``(r - 1) - log r`` with ``r = new/old``.
+    """Return a per-sample estimate of ``KL(old || new)``: ``(r - 1) - log r`` with ``r = new/old``.
 
-    The third estimator (k3) of Schulman's note "Approximating KL divergence" (2020).
+    Unbiased and non-negative: the estimator k3 of Schulman's note "Approximating KL divergence" (2020).
     """
     return jnp.expm1(log_ratio) - log_ratio
 
 
 def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
-    """``1 - Var(targets - predictions) / Var(targets)``, a scalar, over the rows of all devices that share the batch; 0
-    when the targets do not vary.
+    """Return ``1 - Var(targets - predictions) / Var(targets)``, a scalar, over the batch on all devices.
+
+    0 if the targets are constant.
     """
     chex.assert_equal_shape([predictions, targets])
     both = jnp.stack([targets, targets - predictions]).reshape(2, -1)

@@ -1,8 +1,8 @@
-"""Natural gradients (Amari 1998; Kakade 2002) in a trust region, as of TRPO (Schulman et al. 2015,
-https://arxiv.org/abs/1502.05477): products with the Fisher matrix, conjugate gradients, line searches.
+"""Natural gradients (Amari 1998; Kakade 2002) in a trust region, as in TRPO (Schulman et al. 2015,
+https://arxiv.org/abs/1502.05477): products with the Fisher matrix, conjugate gradients and line search.
 
-Parameters, vectors and products are pytrees of one structure. Functions see the rows of one device; the products they
-give are means over the devices that share the rows, so that all devices take the same step.
+Parameters, vectors and products are pytrees of the same structure. Functions receive the rows of one device; products
+are averaged over the devices that share the batch, so that all devices take the same step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Product = Callable[[Params], Params]
 
 
 def hessian_product(fn: Callable[[Params], jax.Array], params: Params) -> Product:
-    """``v -> H v`` with the Hessian of ``fn`` at ``params``, by differentiating its gradient along ``v``.
+    """Return ``v -> H v`` for the Hessian of ``fn`` at ``params``: the directional derivative of the gradient.
 
-    With the mean KL divergence from the policy of ``params`` itself this is the Fisher matrix (appendix C.1 of the
-    paper), exactly. It is linearised once: each product costs two passes, and no matrix is formed.
+    For the mean KL divergence from the policy of ``params`` itself, this is exactly the Fisher matrix (appendix C.1 of
+    the paper). The gradient is linearised once; each product costs two passes, and no matrix is formed.
     """
     _, product = jax.linearize(jax.grad(fn), params)
     return lambda vector: collectives.mean_over_shares(product(vector))
@@ -35,16 +35,16 @@ def hessian_product(fn: Callable[[Params], jax.Array], params: Params) -> Produc
 def score_product(
     log_probs: Callable[[Params], jax.Array], params: Params, dones: jax.Array, weights: jax.Array
 ) -> Product:
-    """``v -> F v`` with ``F = 1/N sum_i w_i g_i g_i^T``, from first derivatives only.
+    """Return ``v -> F v`` with ``F = 1/N sum_i w_i g_i g_i^T``, from first derivatives only.
 
-    The score ``g_i`` of trajectory i is the gradient of the log-probability of all its actions. N counts steps: in
-    expectation the products of the scores of different steps vanish, so that ``F`` estimates the Fisher matrix of one.
+    The score ``g_i`` of trajectory i is the gradient of the log-probability of all its actions. N is the number of
+    steps: products of scores of different steps vanish in expectation, so ``F`` estimates the per-step Fisher matrix.
 
     Args:
-        log_probs: of the actions taken, ``[T, B]``.
-        params: where the gradients are taken.
-        dones: whether an episode ended with this step, ``[T, B]``. A trajectory is what the window holds of an episode.
-        weights: of the steps, of mean 1 over all devices and equal within a trajectory, ``[T, B]``.
+        log_probs: maps parameters to the log-probabilities of the actions taken, ``[T, B]``.
+        params: parameters at which to differentiate.
+        dones: true where an episode ended, ``[T, B]``. A trajectory is the part of an episode within the window.
+        weights: weights of the steps, ``[T, B]``, with mean 1 over all devices and constant within a trajectory.
     """
     _, along = jax.linearize(log_probs, params)
     transposed = jax.linear_transpose(along, params)
@@ -58,7 +58,7 @@ def score_product(
 
 
 def trajectory_sums(values: jax.Array, dones: jax.Array) -> jax.Array:
-    """At every step the sum of ``values`` ``[T, B]`` over that step's trajectory, as far as the window holds it."""
+    """Return, for every step, the sum of ``values`` ``[T, B]`` over its trajectory, within the window."""
     num_steps = values.shape[0]
     steps = jnp.arange(num_steps)[:, None]
     ended = dones.astype(bool)
@@ -69,19 +69,19 @@ def trajectory_sums(values: jax.Array, dones: jax.Array) -> jax.Array:
 
 
 def conjugate_gradient(product: Product, target: Params, num_iterations: int) -> Params:
-    """``x`` with ``F x`` near ``target``, for a symmetric positive ``F`` (Hestenes & Stiefel 1952).
+    """Solve ``F x = target`` approximately, for a symmetric positive definite ``F`` (Hestenes & Stiefel 1952).
 
-    It stops early when the residual is below 1e-5 of the target.
+    Stops early when the residual norm is below 1e-5 times that of the target.
     """
     return cg(product, target, maxiter=num_iterations)[0]
 
 
 class Step(NamedTuple):
-    """A change of parameters.
+    """Change of parameters.
 
     Attributes:
-        change: what is added to the parameters.
-        expected_gain: what that raises the objective by, to first order.
+        change: added to the parameters.
+        expected_gain: first-order estimate of the increase of the objective.
     """
 
     change: Params
@@ -89,13 +89,13 @@ class Step(NamedTuple):
 
 
 class LineSearch(NamedTuple):
-    """What a line search found.
+    """Result of a line search.
 
     Attributes:
-        params: where it ended: the old parameters if it failed.
-        fraction: of the step that was accepted; 0 if it failed.
-        num_trials: how many fractions were tried.
-        accepted: whether one was accepted.
+        params: new parameters; the old ones if the search failed.
+        fraction: accepted fraction of the step; 0 if the search failed.
+        num_trials: number of fractions that were tried.
+        accepted: true if one was accepted.
     """
 
     params: Params
@@ -105,21 +105,21 @@ class LineSearch(NamedTuple):
 
 
 class TrustRegion(PyTreeNode):
-    """How far a natural gradient is followed (appendix C of the paper).
+    """Step size of a natural gradient (appendix C of the paper).
 
     Attributes:
         max_kl: largest mean KL divergence of a step.
         damping: added to the diagonal of the Fisher matrix.
-        cg_iterations: of the conjugate gradients.
-        accept_by: which steps are accepted: ``gain_and_divergence``, those whose gain is positive and at least
-            ``accept_ratio`` of the expected one, and whose divergence is at most ``max_kl``; ``gain``, whatever the
-            divergence; or ``divergence``, at most ``max_kl_factor * max_kl``, with any gain that is not negative (the
-            rule of OpenAI Baselines).
-        accept_ratio: share of the expected gain that a step must keep to be accepted.
-        max_kl_factor: of ``accept_by="divergence"``.
-        backtrack_factor: from one fraction that is tried to the next; 0.5 halves.
-        max_trials: fractions that are tried; then the search has failed.
-        growth: of the first fraction of an adaptive search, when the last one accepted its first.
+        cg_iterations: number of conjugate gradient iterations.
+        accept_by: acceptance criterion. ``gain_and_divergence``: the gain is positive and at least ``accept_ratio``
+            times the expected gain, and the divergence is at most ``max_kl``. ``gain``: the same without a bound on the
+            divergence. ``divergence``: divergence at most ``max_kl_factor * max_kl`` and a non-negative gain
+            (the rule of OpenAI Baselines).
+        accept_ratio: smallest accepted ratio of gain to expected gain.
+        max_kl_factor: for ``accept_by="divergence"``.
+        backtrack_factor: ratio of consecutive fractions; 0.5 halves the step.
+        max_trials: number of fractions before the search fails.
+        growth: factor on the first fraction of an adaptive search, if the previous search accepted its first fraction.
     """
 
     max_kl: float = 0.01
@@ -142,9 +142,9 @@ class TrustRegion(PyTreeNode):
     }
 
     def step(self, product: Product, gradient: Params) -> Step:
-        """The whole step: the longest along ``s = F^-1 g`` for which ``1/2 change^T F change <= max_kl``.
+        """Return the full step: the longest along ``s = F^-1 g`` with ``1/2 change^T F change <= max_kl``.
 
-        ``change = sqrt(2 max_kl / s^T F s) s``, with the damped ``F``. A gradient of zero gives no change.
+        ``change = sqrt(2 max_kl / s^T F s) s``, with the damped ``F``. A zero gradient gives a zero change.
         """
 
         def damped(vector: Params) -> Params:
@@ -152,8 +152,8 @@ class TrustRegion(PyTreeNode):
 
         direction = conjugate_gradient(damped, gradient, self.cg_iterations)
         curvature = jnp.asarray(optax.tree.vdot(direction, damped(direction)))
-        curved = curvature > 0.0
-        scale = jnp.where(curved, jnp.sqrt(2.0 * self.max_kl / jnp.where(curved, curvature, 1.0)), 0.0)
+        is_curved = curvature > 0.0
+        scale = jnp.where(is_curved, jnp.sqrt(2.0 * self.max_kl / jnp.where(is_curved, curvature, 1.0)), 0.0)
         change = optax.tree.scale(scale, direction)
         return Step(change, jnp.asarray(optax.tree.vdot(gradient, change)))
 
@@ -164,21 +164,21 @@ class TrustRegion(PyTreeNode):
         step: Step,
         first_fraction: jax.Array | float = 1.0,
     ) -> LineSearch:
-        """Shorten a step until it keeps what it promised: backtracking (Armijo 1966) with a bound on the divergence.
+        """Shorten a step until it is accepted: backtracking (Armijo 1966) with a bound on the divergence.
 
-        Fractions ``first_fraction * backtrack_factor^k`` of it are tried in turn. The first that ``accepts`` is taken.
+        Tries the fractions ``first_fraction * backtrack_factor^k`` in turn, up to the first that ``accepts`` allows.
 
         Args:
-            evaluate: parameters -> their gain over ``params``, and their KL divergence from them; over all devices.
-            params: where the search starts.
-            step: the whole step.
-            first_fraction: of it, in the first trial.
+            evaluate: maps parameters to their gain over ``params`` and their KL divergence from them; over all devices.
+            params: start of the search.
+            step: full step.
+            first_fraction: fraction of the step in the first trial.
         """
 
         def moved(fraction: jax.Array) -> Params:
             return optax.tree.add_scale(params, fraction, step.change)
 
-        def goes_on(carry: tuple[jax.Array, ...]) -> jax.Array:
+        def should_continue(carry: tuple[jax.Array, ...]) -> jax.Array:
             _, num_trials, accepted = carry
             return ~accepted & (num_trials < self.max_trials)
 
@@ -189,28 +189,29 @@ class TrustRegion(PyTreeNode):
             return fraction, num_trials + 1, self.accepts(gain, divergence, fraction * step.expected_gain)
 
         start = (jnp.asarray(first_fraction, jnp.float32), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-        fraction, num_trials, accepted = jax.lax.while_loop(goes_on, one_trial, start)
+        fraction, num_trials, accepted = jax.lax.while_loop(should_continue, one_trial, start)
         new_params = tree_where(accepted, moved(fraction), params)
         return LineSearch(new_params, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
 
     def accepts(self, gain: jax.Array, divergence: jax.Array, expected_gain: jax.Array) -> jax.Array:
-        """Return whether a step is accepted, see ``accept_by``; never one whose gain or divergence is not finite.
+        """Return True if a step is accepted, see ``accept_by``; always false if its gain or divergence is not finite.
 
         Args:
-            gain: of the objective.
-            divergence: from the parameters before; ``accept_by="gain"`` ignores it.
-            expected_gain: of this step, to first order.
+            gain: gain of the objective.
+            divergence: KL divergence from the old parameters; ignored by ``accept_by="gain"``.
+            expected_gain: first-order estimate of the gain of this step.
         """
         if self.accept_by == "divergence":
             return jnp.isfinite(gain) & (gain >= 0.0) & (divergence <= self.max_kl_factor * self.max_kl)
-        keeps_promise = (gain > 0.0) & (gain >= self.accept_ratio * expected_gain)
+        gains_enough = (gain > 0.0) & (gain >= self.accept_ratio * expected_gain)
         if self.accept_by == "gain":
-            return keeps_promise & jnp.isfinite(gain) & jnp.isfinite(divergence)
-        return keeps_promise & (divergence <= self.max_kl)
+            return gains_enough & jnp.isfinite(gain) & jnp.isfinite(divergence)
+        return gains_enough & (divergence <= self.max_kl)
 
     def next_first_fraction(self, search: LineSearch) -> jax.Array:
-        """Where an adaptive search begins after this one: at the fraction it accepted, times ``growth`` if that was its
-        first; at the whole step if it failed.
+        """Return the first fraction of the next adaptive search.
+
+        It is the fraction that this search accepted, times ``growth`` if it was the first one; 1 if the search failed.
         """
         grown = search.fraction * jnp.where(search.num_trials == 1, self.growth, 1.0)
         return jnp.where(search.accepted, grown, 1.0)

@@ -1,7 +1,7 @@
-"""Running mean and variance of observations, how large returns are, and their use.
+"""Running mean and variance of observations, running scale of rewards, and normalisation with them.
 
-Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 whatever the
-observation's dtype.
+Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 for any dtype of the
+observation.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from evorl.ops.collectives import sum_shards
 from evorl.ops.trees import finite_rows, zeros_where
 from evorl.types import Observation, PyTreeData
 
-# A float32 counts exactly up to here. From here on the statistics forget: they weigh about this many latest rows.
+# Largest exact float32 count. From here on, the statistics reflect about this many most recent observations.
 MAX_COUNT = float(2**24)
 _MIN_VARIANCE = 1e-8
 
 
 class RunningStatistics(PyTreeData):
-    """Statistics of the rows seen so far.
+    """Statistics of the observations so far.
 
     Attributes:
-        count: number of rows, float32 scalar, at most ``MAX_COUNT``.
+        count: number of observations, float32 scalar, at most ``MAX_COUNT``.
         mean: pytree like one observation.
-        m2: sums of squared distances from the mean, the same structure; the variance is ``m2 / count``.
+        m2: sum of squared deviations from the mean, same structure; the variance is ``m2 / count``.
     """
 
     count: jax.Array
@@ -37,16 +37,16 @@ class RunningStatistics(PyTreeData):
 
     @property
     def variance(self) -> Observation:
-        """Population variance; 1 before any row was seen."""
+        """Population variance; 1 before the first observation."""
         count = jnp.maximum(self.count, 1.0)
         return jax.tree.map(lambda m2: jnp.where(self.count > 0.0, m2 / count, 1.0), self.m2)
 
 
 def init_statistics(spec: Any) -> RunningStatistics:
-    """Statistics of no rows.
+    """Return empty statistics.
 
     Args:
-        spec: one observation, or its shape: a pytree of anything with a ``shape`` (arrays, ``jax.ShapeDtypeStruct``,
+        spec: one observation, or its shape: a pytree of objects with a ``shape`` (arrays, ``jax.ShapeDtypeStruct``,
             boxes).
     """
 
@@ -61,12 +61,13 @@ def init_statistics(spec: Any) -> RunningStatistics:
 def update_statistics(
     statistics: RunningStatistics, batch: Observation, mask: jax.Array | None = None, *, sharded: bool = False
 ) -> RunningStatistics:
-    """Statistics with the rows of ``batch`` added.
+    """Return the statistics with the observations of ``batch`` added.
 
     Args:
         batch: observations with any leading axes, ``[..., *observation]``, the same for every leaf.
-        mask: which rows count, of the shape of those leading axes; all by default. The others may hold anything.
-        sharded: whether every device of a mesh holds different rows; their sums are then joined.
+        mask: true for observations to include, with the shape of the leading axes; defaults to all. Excluded ones may
+            hold any values.
+        sharded: true if each device of a mesh holds different observations; their sums are then combined.
     """
     chex.assert_trees_all_equal_structs(statistics.mean, batch)
     mean_leaves, batch_leaves = jax.tree.leaves(statistics.mean), jax.tree.leaves(batch)
@@ -81,10 +82,11 @@ def update_statistics(
 
 
 def add_row(statistics: RunningStatistics, obs: Observation, mask: jax.Array) -> RunningStatistics:
-    """Statistics with one observation more, if ``mask``, a bool, holds and all its numbers are finite (Welford 1962).
+    """Return the statistics with one more observation if ``mask``, a bool, is true and all its values are finite
+    (Welford 1962).
 
-    It needs no sums over rows, so that statistics ``[B]`` of B environments may be kept inside a loop by
-    ``jax.vmap(add_row)``, and be joined by ``add_groups`` at its end.
+    Needs no sums over a batch: a loop can keep statistics ``[B]`` of B environments with ``jax.vmap(add_row)`` and
+    merge them with ``add_groups`` at the end.
     """
     mask = mask & finite_rows(obs, num_axes=0)
     count = statistics.count + mask
@@ -98,7 +100,7 @@ def add_row(statistics: RunningStatistics, obs: Observation, mask: jax.Array) ->
 
 
 def add_groups(statistics: RunningStatistics, groups: RunningStatistics) -> RunningStatistics:
-    """Statistics with those of several groups of rows added, leaves ``[B, ...]``, of every device of a mesh."""
+    """Merge the statistics of several groups, leaves ``[B, ...]`` on all devices of a mesh, into ``statistics``."""
     return _with_groups(statistics, groups.count, groups.mean, groups.m2, sum_shards)
 
 
@@ -109,7 +111,7 @@ def _with_groups(
     m2s: Observation | None,
     join: Callable[[Any], Any],
 ) -> RunningStatistics:
-    """The parallel update of Chan et al. (1979) by groups of ``counts`` rows; groups of one row have no ``m2s``."""
+    """Return the parallel update of Chan et al. (1979) by groups of ``counts`` rows; one-row groups have no ``m2s``."""
 
     def group_sum(x: jax.Array) -> jax.Array:
         weights = counts.reshape(counts.shape + (1,) * (x.ndim - counts.ndim))
@@ -140,7 +142,7 @@ def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m
 
 
 def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array | float = 10.0) -> Observation:
-    """``clip((obs - mean) / std, -clip, clip)`` in float32; the observation itself while no row was seen."""
+    """Return ``clip((obs - mean) / std, -clip, clip)`` in float32; the observation itself if ``count`` is 0."""
 
     def standardize(x: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:
         x = jnp.asarray(x, jnp.float32)
@@ -151,11 +153,11 @@ def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array |
 
 
 class RewardScale(PyTreeData):
-    """How large rewards have been, by the discounted sums of those past.
+    """Scale of rewards: statistics of discounted sums of past rewards.
 
     Attributes:
-        statistics: of these sums, over all steps of all environments.
-        sums: of each environment in its present episode, ``[B]``.
+        statistics: statistics of these sums, over all steps of all environments.
+        sums: discounted sum of each environment in its running episode, ``[B]``.
     """
 
     statistics: RunningStatistics
@@ -163,25 +165,25 @@ class RewardScale(PyTreeData):
 
     @classmethod
     def of_none(cls, num_envs: int) -> RewardScale:
-        """Before any reward of so many environments."""
+        """Return the scale of ``num_envs`` environments before the first reward."""
         return cls(statistics=init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), sums=jnp.zeros(num_envs))
 
 
 def normalize_rewards(
     scale: RewardScale, rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, clip: float = 10.0
 ) -> tuple[jax.Array, RewardScale]:
-    """Rewards in units of the standard deviation of discounted sums of past ones (Engstrom et al. 2020,
-    https://arxiv.org/abs/2005.12729, section 3; VecNormalize of Stable-Baselines3). Their sign stays.
+    """Divide rewards by the standard deviation of discounted sums of past rewards (Engstrom et al. 2020,
+    https://arxiv.org/abs/2005.12729, section 3; VecNormalize of Stable-Baselines3). The sign is preserved.
 
     Args:
-        scale: until now.
-        rewards: of a trajectory of this device's environments, ``[T, B]``.
-        dones: which steps ended an episode, ``[T, B]``.
-        discount: of past rewards.
-        clip: bound of what is returned.
+        scale: scale so far.
+        rewards: rewards of this device's environments, ``[T, B]``.
+        dones: true where an episode ended, ``[T, B]``.
+        discount: discount of past rewards.
+        clip: bound on the absolute value of the result.
 
     Returns:
-        The rewards ``[T, B]``, and the scale with these steps, which they are already measured by.
+        The rewards ``[T, B]``, and the scale updated with these steps, which the result already uses.
     """
 
     def one_step(sums: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

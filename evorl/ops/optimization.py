@@ -1,4 +1,4 @@
-"""Gradient steps: one optimizer with clipping and schedule, one function that computes, reduces and applies."""
+"""Gradient steps: an optimizer with clipping and schedule, and functions that compute, reduce and apply gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
 from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
-# Those of optax that need nothing but gradients and parameters, which may be scalars.
+# Optax optimizers that need only gradients and parameters, which may be scalars.
 OptimizerName: TypeAlias = Literal[
     "adabelief",
     "adadelta",
@@ -48,16 +48,16 @@ OptimizerName: TypeAlias = Literal[
     "signum",
     "yogi",
 ]
-NOT_PROPORTIONAL = ("fromage", "rprop")  # their steps are no multiple of the learning rate
+NOT_PROPORTIONAL = ("fromage", "rprop")  # their steps are not proportional to the learning rate
 _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight_decay"}
 
 
 @functools.cache
 def _arguments(name: str) -> Mapping[str, Any]:
-    """The arguments of optax's function of that name that a config can give, and their defaults."""
+    """Return the arguments of the optimizer function that a config can set, with their defaults."""
     _, *arguments = inspect.signature(_maker(name)).parameters.values()  # the first one is the learning rate
-    no_numbers = ("mask", "dtype")
-    return {x.name: x.default for x in arguments if not x.name.endswith(no_numbers)}
+    not_numeric = ("mask", "dtype")
+    return {x.name: x.default for x in arguments if not x.name.endswith(not_numeric)}
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
@@ -81,27 +81,27 @@ def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
 
 
 class Switch(PyTreeNode):
-    """An option that shapes the computation, and is no data."""
+    """Optimizer option that affects the structure of the computation: static, not data."""
 
     value: bool | int | str
 
 
 class Optimizer(PyTreeNode):
-    """An optax optimizer built inside the traced function, so that its numbers are data.
+    """Optax optimizer built inside the traced function, so that its numbers are data.
 
     Attributes:
-        name: of optax's function: ``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd`` and so on; or
-            package.module:function of your own, which takes the learning rate first.
+        name: name of an optax function (``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd``, ...), or
+            package.module:function for a user-defined one, whose first argument is the learning rate.
         learning_rate: step size.
-        max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
-        epsilon: the stabilising constant, where the optimizer has one; ``None`` for the one it usually has.
-        beta1: how much of the mean of past gradients adam and its like keep in each step; ``None`` for the usual share.
-        weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none, but for optimizers that have
-            some by themselves, such as adamw.
-        options: further arguments of optax's function, such as ``{"momentum": 0.9, "nesterov": True}`` of sgd.
+        max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` disables clipping.
+        epsilon: constant for numerical stability, if the optimizer has one; ``None`` for the optimizer's default.
+        beta1: decay rate of the first moment in adam and its variants; ``None`` for the optimizer's default.
+        weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
+            nonzero for some, such as adamw.
+        options: further arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
 
     Raises:
-        ValueError: there is no such optimizer, or it has no such option.
+        ValueError: unknown optimizer or option.
     """
 
     name: OptimizerName | OwnName = "adam"
@@ -123,7 +123,7 @@ class Optimizer(PyTreeNode):
     def __post_init__(self) -> None:
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):
             valid = ", ".join(typing.get_args(OptimizerName))
-            raise ValueError(f"optimizer.name is one of {valid}; got {self.name!r}.")
+            raise ValueError(f"optimizer.name must be one of {valid}; got {self.name!r}.")
         function = self.name.function if isinstance(self.name, OwnName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
@@ -132,15 +132,15 @@ class Optimizer(PyTreeNode):
             )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
-                f"optimizer.beta1 is for adam and its like, and optimizer.name is {self.name}: leave one of them."
+                f"optimizer.beta1 is for adam and its variants, but optimizer.name is {self.name}: remove one of them."
             )
         if self.weight_decay is not None and self.name in NOT_PROPORTIONAL:
-            raise ValueError(f"{self.name} goes with no optimizer.weight_decay: leave it out, or choose adamw.")
+            raise ValueError(f"{self.name} does not support optimizer.weight_decay: remove it, or use adamw.")
         options = PyTreeDict({name: self._checked_option(name, value) for name, value in self.options.items()})
         object.__setattr__(self, "options", options)
 
     def _checked_option(self, name: str, value: Any) -> Any:
-        """An option as data, or as a ``Switch`` where optax takes a bool, a whole number or a name."""
+        """Return the option as data, or as a ``Switch`` where optax expects a bool, an integer or a name."""
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
@@ -156,7 +156,7 @@ class Optimizer(PyTreeNode):
         return float(value) if isinstance(value, int) else value
 
     def transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
-        """The optimizer as optax knows it, at this ``progress`` in [0, 1] of its schedule."""
+        """Return the optax transformation at ``progress`` in [0, 1] of the learning-rate schedule."""
         rate = value_at(self.learning_rate, progress)
         options = {name: x.value if isinstance(x, Switch) else x for name, x in self.options.items()}
         for field, argument in _ARGUMENTS_OF_FIELDS.items():
@@ -170,18 +170,18 @@ class Optimizer(PyTreeNode):
         return optax.chain(*parts, make(-1.0, **options), decay, optax.scale(-1.0 * rate))
 
     def init(self, params: Params) -> Any:
-        """The optimizer's state for these parameters."""
+        """Return the optimizer's initial state for these parameters."""
         return self.transformation(0.0).init(params)
 
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
-        """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
+        """Take one step; return parameters and state. ``progress`` in [0, 1] selects the scheduled learning rate."""
         updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
-        """Return the optimizer with ``scale`` times its learning rate for a part, see ``PartOptimizer``."""
+        """Return the optimizer with the learning rate multiplied by ``scale`` for a part, see ``PartOptimizer``."""
         if scale is None:
             return self
         return PartOptimizer(
@@ -190,10 +190,10 @@ class Optimizer(PyTreeNode):
 
 
 class PartOptimizer(Optimizer):
-    """An optimizer with another learning rate for one part of the parameters.
+    """Optimizer with another learning rate for one part of the parameters.
 
     Attributes:
-        part: path in the parameters, such as ``value`` or ``optimizer/value``; other parts keep their rate.
+        part: path in the parameters, such as ``value`` or ``optimizer/value``; other parts keep their learning rate.
         scale: multiple of the learning rate.
     """
 
@@ -224,12 +224,12 @@ def gradient_step(
     *args: Any,
     progress: jax.Array | float = 0.0,
 ) -> tuple[Params, Any, Any]:
-    """One gradient step on ``loss_fn(params, *args) -> (loss, auxiliary)``.
+    """Take one gradient step on ``loss_fn(params, *args) -> (loss, auxiliary)``.
 
-    Gradients are averaged over the devices that share the minibatch, if there are several.
+    Gradients are averaged over the devices that share the minibatch.
 
     Returns:
-        Parameters, optimizer state and the auxiliary output of the loss.
+        Parameters, optimizer state, and the auxiliary output of the loss.
     """
     gradients, auxiliary = jax.grad(loss_fn, has_aux=True)(params, *args)
     params, opt_state = optimizer.apply(collectives.mean_over_shares(gradients), opt_state, params, progress)
@@ -237,27 +237,28 @@ def gradient_step(
 
 
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
-    """``update(state)`` if a bool scalar says so, else ``state``; of one structure.
+    """Return ``update(state)`` if the bool scalar ``is_due`` is true, else ``state``; both have the same structure.
 
-    It is a loop of at most one turn: what is not due takes no time. Under ``vmap`` a ``cond`` would run both branches.
+    Implemented as a loop of at most one iteration, so that a skipped update takes no time. Under ``vmap``, ``cond``
+    would run both branches.
     """
     return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
 
 
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
-    """``values`` with mean 0 and variance 1, over the rows of all devices that share the batch.
+    """Scale ``values`` to mean 0 and variance 1 over the batch on all devices.
 
-    ``weights``, of mean 1, say how much each value counts.
+    ``weights``, with mean 1, weight each value in the statistics.
     """
     centred = values - collectives.mean_over_shares((weights * values).mean())
     return centred * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centred)).mean()) + 1e-8)
 
 
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
-    """Random orders of ``num_rows`` rows, int32 ``[num_shuffles, num_rows]``.
+    """Return random permutations of ``num_rows`` indices, int32 ``[num_shuffles, num_rows]``.
 
-    Up to 4096 rows the row's number is put into the low bits of the random number it is sorted by: one array is sorted
-    instead of two, four times faster on a CPU. At least 20 random bits are left, so that equal ones are rare.
+    Up to 4096 rows, the index is stored in the low bits of the random sort key: one array is sorted instead of two,
+    four times faster on a CPU. At least 20 random bits remain, so ties are rare.
     """
     index_bits = max(1, (num_rows - 1).bit_length())
     if index_bits > 12:
@@ -276,16 +277,16 @@ def scan_minibatches(
     num_epochs: int,
     num_minibatches: int,
 ) -> tuple[Any, Any]:
-    """Several passes over a batch in freshly shuffled minibatches: one scan over epochs x minibatches.
+    """Run several passes over a batch in reshuffled minibatches: one scan over epochs x minibatches.
 
     Args:
-        update: ``(carry, minibatch) -> (carry, metrics)``; the devices of a mesh share each minibatch
-            ``[N / num_minibatches, ...]`` out, and each is given its rows.
-        carry: what is learned.
-        batch: leaves ``[N, ...]``, equal on every device.
-        key: the shuffles' key.
+        update: ``(carry, minibatch) -> (carry, metrics)``. Each device receives its share of every minibatch
+            ``[N / num_minibatches, ...]``.
+        carry: learned state.
+        batch: leaves ``[N, ...]``, replicated on all devices.
+        key: key for shuffling.
         num_epochs: number of passes.
-        num_minibatches: parts of each pass; N must be divisible by it.
+        num_minibatches: minibatches per pass; must divide N.
 
     Returns:
         The last carry, and the metrics stacked over the ``num_epochs * num_minibatches`` updates.
@@ -296,16 +297,16 @@ def scan_minibatches(
     num_rows = jax.tree.leaves(batch)[0].shape[0]
     if num_rows % num_minibatches:
         raise ValueError(
-            f"A batch of {num_rows} rows cannot be cut into {num_minibatches} equal minibatches: "
-            "choose a divisor, or another number of environments or steps."
+            f"a batch of {num_rows} rows cannot be split into {num_minibatches} equal minibatches: "
+            "choose a divisor, or change the number of environments or steps."
         )
     order = _shuffles(key, num_epochs, num_rows).reshape(num_epochs * num_minibatches, -1)
 
     packed = pack(batch)
 
     def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
-        own_rows = collectives.minibatch_share(rows)
-        return update(carry, jax.tree.map(lambda x: x[own_rows], packed).unpack())
+        local_rows = collectives.minibatch_share(rows)
+        return update(carry, jax.tree.map(lambda x: x[local_rows], packed).unpack())
 
     return jax.lax.scan(one_minibatch, carry, order)
 
@@ -318,7 +319,7 @@ def scan_trajectories(
     num_epochs: int,
     num_minibatches: int,
 ) -> tuple[Any, Any]:
-    """``scan_minibatches`` whose rows are whole trajectories: leaves ``[T, B, ...]``, minibatches of them likewise.
+    """Run ``scan_minibatches`` over whole trajectories: leaves and minibatches are ``[T, B, ...]``, split along B.
 
     Raises:
         ValueError: B is not divisible by ``num_minibatches``.

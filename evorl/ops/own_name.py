@@ -1,4 +1,4 @@
-"""Name of a user-defined function, as a field of a node holds it."""
+"""User-defined function names as field values of nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 class OwnName(str):
     """Name of a user-defined function in a config, ``"package.module:function"``, with the function itself.
 
-    In a field's annotation it means that the field accepts such a name as well as its other values.
+    In a field's annotation, it allows such a name in addition to the other values.
     """
 
     function: Callable[..., Any]
 
     def __new__(cls, name: str, function: Callable[..., Any]) -> OwnName:
-        """Make the name of an imported function."""
+        """Return the name of an imported function."""
         self = super().__new__(cls, name)
         self.function = function
         return self

@@ -1,11 +1,11 @@
-"""What the processes of one program say to one another; of a process by itself every function here is the identity.
+"""Communication between the processes of one program; with a single process, every function is the identity.
 
-Several processes, on one machine or on several, may run one program: each has some of the devices, and all of them call
-the same compiled programs in the same order. So whatever a process learns from the clock, a signal or a disk has to be
-agreed upon before it decides what is called next. The functions below are called by all processes together, in the same
-order, but for ``are_several`` and ``is_first``, which ask nobody.
+Several processes, on one machine or on several, may run one program: each has some of the devices, and all call the
+same compiled programs in the same order. Therefore, all processes must agree on anything that one of them reads from
+the clock, a signal or a disk before it affects which program is called next. All processes must call these functions
+together, in the same order; only ``are_several`` and ``is_first`` do not communicate.
 
-JAX is imported where it is used: whoever reads run folders asks here, too, and does without it.
+JAX is imported lazily, because tools that read run folders also call these functions and do not need JAX.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ import numpy as np
 Tree = TypeVar("Tree")
 Answer = TypeVar("Answer")
 _LOST = re.compile(r"Gloo .*failed|NCCL|[Cc]oordination ?[Ss]ervice")
-_BLOCK = 1024  # bytes: texts of about one length are sent by one compiled program
+_BLOCK = 1024  # bytes: padding to multiples lets texts of similar length share one compiled program
 
 
 def without_working_directory() -> list[str]:
-    """Return flags for Python's ``-c`` and ``-m``, which would search the working directory for modules first.
+    """Return flags for Python's ``-c`` and ``-m`` that keep the working directory off the module search path.
 
-    The working directory may be a stranger's folder with a ``json.py`` in it. No flags are returned where this process
-    searches it too, as in a notebook.
+    The working directory may be untrusted and contain, for example, a ``json.py``. No flags are returned if this
+    process searches it too, as in a notebook.
     """
     return [] if {"", os.getcwd()} & set(sys.path) else ["-P"]
 
 
 def are_several() -> bool:
-    """Whether this program has several processes."""
+    """Return True if this program has several processes."""
     if "jax" not in sys.modules:
         return False
     import jax
 
-    # Without that there is one process; to count them would start the backend, and settle its devices.
+    # If not initialised, there is one process. process_count would start the backend and fix its devices.
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes: run folders, metrics, the screen."""
+    """Return True for the process that writes: run folders, metrics, the screen."""
     if not are_several():
         return True
     import jax
@@ -54,30 +54,30 @@ def is_first() -> bool:
 
 
 def decided_by_first(decide: Callable[[], Answer]) -> Answer:
-    """What ``decide()`` returns in the first process, which alone calls it: JSON data."""
+    """Call ``decide`` in the first process only, and return its result, JSON data, in all processes."""
     if not are_several():
         return decide()
     text = np.frombuffer(json.dumps(decide()).encode(), np.uint8) if is_first() else np.zeros(0, np.uint8)
-    length = int(_of_first(np.int32(len(text))))
+    length = int(_broadcast_from_first(np.int32(len(text))))
     buffer = np.zeros(-(-length // _BLOCK) * _BLOCK, np.uint8)
     if is_first():
         buffer[:length] = text
-    return json.loads(_of_first(buffer)[:length].tobytes().decode())
+    return json.loads(_broadcast_from_first(buffer)[:length].tobytes().decode())
 
 
 def number_of_first(number: int) -> int:
-    """The number that the first process gives, from 0 to 2^31 - 1."""
-    return int(_of_first(np.int32(number))) if are_several() else number
+    """Return the first process's ``number``, from 0 to 2^31 - 1, in all processes."""
+    return int(_broadcast_from_first(np.int32(number))) if are_several() else number
 
 
-def _of_first(array: Any) -> Any:
+def _broadcast_from_first(array: Any) -> Any:
     from jax.experimental import multihost_utils
 
     return multihost_utils.broadcast_one_to_all(array)
 
 
 def any_says(answer: bool) -> bool:
-    """Whether the answer of one of the processes is true."""
+    """Return True if ``answer`` is true in any process."""
     if not are_several():
         return answer
     from jax.experimental import multihost_utils
@@ -86,12 +86,12 @@ def any_says(answer: bool) -> bool:
 
 
 def wait_for_all() -> None:
-    """Wait until every process is here."""
+    """Wait until every process has called this function."""
     any_says(False)
 
 
 def on_host(tree: Tree) -> Tree:
-    """Arrays as NumPy arrays, whole in every process, also those of which each has a part; keys stay as they are."""
+    """Convert arrays to NumPy, complete in every process even if sharded over processes; keys stay unchanged."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import multihost_utils
@@ -103,10 +103,10 @@ def on_host(tree: Tree) -> Tree:
             return multihost_utils.process_allgather(x, tiled=True)
         return np.asarray(x)
 
-    # By device_get a single process begins all copies before it waits for the first.
+    # In a single process, device_get starts all copies before it waits for the first.
     return jax.tree.map(fetch, tree) if are_several() else jax.device_get(tree)
 
 
 def tells_of_loss(error: BaseException) -> bool:
-    """Whether an error says that another process of this program can no longer be reached."""
+    """Return True if the error means that another process of this program is unreachable."""
     return are_several() and isinstance(error, RuntimeError | ValueError) and _LOST.search(str(error)) is not None

@@ -1,12 +1,12 @@
-"""Returns and advantages: every one is the same backward recursion with other coefficients.
+"""Returns and advantages, all computed by the same backward recursion with different coefficients.
 
 All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t]`` estimates the value of ``obs_t``,
 ``next_values[t]`` that of its *true* successor (the last observation of an episode, never the first of the next one).
-``terminations[t]`` says that the MDP ended with step ``t``: nothing is bootstrapped. ``dones[t]`` says that the episode
-ended for either reason: the recursion is cut there, and unless it terminated, the step bootstraps from
-``next_values[t]``. The last row of the window bootstraps likewise. Flags may be bools or floats.
+``terminations[t]`` is true if the MDP ended with step ``t``: such steps do not bootstrap. ``dones[t]`` is true if the
+episode ended for either reason: the recursion stops there, and unless the episode terminated, the step bootstraps from
+``next_values[t]``, as does the last step of the window. Flags may be bools or floats.
 
-No gradient is stopped here; a caller that differentiates through ``values`` stops it.
+No function stops gradients; callers that differentiate ``values`` stop them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import jax.numpy as jnp
 
 
 class VTraceResult(NamedTuple):
-    """``value_targets``: v_s of eq. 1; ``advantages``: weights of the policy gradient. Both ``[T, ...]``."""
+    """V-trace outputs ``[T, ...]``: ``value_targets`` v_s (eq. 1), and ``advantages`` for the policy gradient."""
 
     value_targets: jax.Array
     advantages: jax.Array
 
 
 def linear_recurrence(offsets: jax.Array, factors: jax.Array | float, final: jax.Array | float = 0.0) -> jax.Array:
-    """Solves ``x_t = offsets_t + factors_t * x_{t+1}`` backwards in time, with ``x_T = final``.
+    """Solve ``x_t = offsets_t + factors_t * x_{t+1}`` backwards in time, with ``x_T = final``.
 
     Args:
         offsets: ``[T, ...]``.
         factors: ``[T, ...]``, or a number.
-        final: ``[...]``, or a number: the value after the window.
+        final: value after the window, ``[...]`` or a number.
 
     Returns:
         ``x``, shape ``[T, ...]``.
@@ -56,18 +56,18 @@ def gae(
     discount: jax.Array | float,
     gae_lambda: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), right across time limits.
+    """Compute generalised advantage estimates (Schulman et al. 2016, eq. 16), correct at time limits.
 
     ``delta_t = r_t + discount (1 - termination_t) V(s_{t+1}) - V(s_t)`` and
     ``A_t = delta_t + discount lambda (1 - done_t) A_{t+1}``.
 
     Returns:
-        ``(advantages, value_targets)``, both ``[T, ...]``; the targets are ``A_t + V(s_t)``, the TD(lambda) return.
+        ``(advantages, value_targets)``, both ``[T, ...]``; the targets are ``A_t + V(s_t)``, the TD(lambda) returns.
     """
     chex.assert_equal_shape([rewards, values, next_values, terminations, dones])
-    going_on = _not(dones, rewards.dtype)
+    continues = _not(dones, rewards.dtype)
     deltas = rewards + discount * _not(terminations, rewards.dtype) * next_values - values
-    advantages = linear_recurrence(deltas, discount * gae_lambda * going_on)
+    advantages = linear_recurrence(deltas, discount * gae_lambda * continues)
     return advantages, advantages + values
 
 
@@ -79,7 +79,7 @@ def lambda_return(
     discount: jax.Array | float,
     lambda_: jax.Array | float,
 ) -> jax.Array:
-    """TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
+    """Compute TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
 
     ``G_t = r_t + discount (1 - termination_t) [(1 - lambda c_t) V(s_{t+1}) + lambda c_t G_{t+1}]`` where
     ``c_t = 1 - done_t``. ``lambda_`` 0 gives one-step TD targets, 1 the discounted return with bootstrapping.
@@ -93,7 +93,7 @@ def lambda_return(
 def discounted_return(
     rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, final_values: jax.Array | float = 0.0
 ) -> jax.Array:
-    """Sums of discounted rewards up to the end of the episode, without bootstrapping at its end: ``[T, ...]``.
+    """Compute sums of discounted rewards to the end of the episode, ``[T, ...]``, without bootstrapping at its end.
 
     ``G_t = r_t + discount (1 - done_t) G_{t+1}`` with ``G_T = final_values`` (``[...]`` or a number).
     """
@@ -109,7 +109,7 @@ def n_step_return(
     discount: jax.Array | float,
     num_steps: int,
 ) -> jax.Array:
-    """Returns of ``num_steps`` rewards and a bootstrap (Sutton & Barto 2018, eq. 7.1), ``[T, ...]``.
+    """Compute returns of ``num_steps`` rewards and a bootstrap value (Sutton & Barto 2018, eq. 7.1), ``[T, ...]``.
 
     ``G_t = r_t + discount r_{t+1} + ... + discount^n V(s_{t+n})``; fewer steps where the episode or the window ends.
 
@@ -143,7 +143,7 @@ def vtrace(
     clip_c: jax.Array | float = 1.0,
     clip_pg_rho: jax.Array | float = 1.0,
 ) -> VTraceResult:
-    """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
+    """Compute V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
 
     With ``rho_t = min(clip_rho, ratio_t)`` and ``c_t = lambda min(clip_c, ratio_t)``::
 
@@ -152,20 +152,20 @@ def vtrace(
         A_t = min(clip_pg_rho, ratio_t) (r_t + discount (1 - termination_t) q_{t+1} - V(s_t))
 
     where ``q_{t+1} = V(s_{t+1}) + lambda (v_{t+1} - V(s_{t+1}))`` within an episode, which is the paper's ``v_{t+1}``
-    for ``lambda = 1``, and ``V(s_{t+1})`` at a truncation or the end of the window. On-policy it is ``gae``.
+    for ``lambda = 1``, and ``V(s_{t+1})`` at a truncation or the end of the window. On-policy, it equals ``gae``.
 
     Args:
-        log_ratios: ``log pi(a_t|s_t) - log mu(a_t|s_t)`` of target and behaviour policy, ``[T, ...]``.
+        log_ratios: ``log pi(a_t|s_t) - log mu(a_t|s_t)``, ``[T, ...]``, of target policy pi and behaviour policy mu.
     """
     chex.assert_equal_shape([rewards, values, next_values, terminations, dones, log_ratios])
-    going_on = _not(dones, rewards.dtype)
+    continues = _not(dones, rewards.dtype)
     ratios = jnp.exp(log_ratios)
     errors = rewards + discount * _not(terminations, rewards.dtype) * next_values - values
     corrections = linear_recurrence(
-        jnp.minimum(clip_rho, ratios) * errors, discount * lambda_ * going_on * jnp.minimum(clip_c, ratios)
+        jnp.minimum(clip_rho, ratios) * errors, discount * lambda_ * continues * jnp.minimum(clip_c, ratios)
     )
     next_corrections = jnp.concatenate([corrections[1:], jnp.zeros_like(corrections[:1])])
-    advantages = jnp.minimum(clip_pg_rho, ratios) * (errors + discount * lambda_ * going_on * next_corrections)
+    advantages = jnp.minimum(clip_pg_rho, ratios) * (errors + discount * lambda_ * continues * next_corrections)
     return VTraceResult(value_targets=corrections + values, advantages=advantages)
 
 

@@ -1,7 +1,7 @@
-"""Values that change as training goes on, as functions of progress: 0 at the start of a run, 1 at its end.
+"""Schedules: values as functions of training progress, which is 0 at the start of a run and 1 at its end.
 
-A setting that may change is annotated ``float | Schedule``: a config gives a number, which stays, or
-``{start: 2.5e-3, end: 1e-4}``. Both are data: other numbers compile nothing anew.
+A setting that may vary is annotated ``float | Schedule``: in a config it is a constant, or
+``{start: 2.5e-3, end: 1e-4}``. Both are data: changing their numbers does not recompile.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from evorl.types import PyTreeNode
 
 
 class Schedule(PyTreeNode):
-    """A value over the course of a training, as a config describes it.
+    """Value that varies over training.
 
     Attributes:
-        start: the value at the beginning.
-        end: the value from ``share`` on; 0 where it is left out.
-        share: the share of the training after which the end is reached; above 1 the training ends before it. A config
+        start: initial value.
+        end: value from ``share`` on.
+        share: fraction of training after which the end value is reached; above 1, training ends before that. A config
             may give environment ``steps`` instead.
         kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; or ``exponential``,
-            ``start (end / start)^progress``, whose ends are positive.
-        power: of a polynomial schedule: above 1 the value changes fast first, slowly at the end.
+            ``start (end / start)^progress``, which requires positive start and end.
+        power: exponent of a polynomial schedule; above 1, the value changes fast at first and slowly at the end.
     """
 
     start: float
@@ -40,9 +40,9 @@ class Schedule(PyTreeNode):
 
 
 def value_at(value: jax.Array | float | Schedule, progress: jax.Array | float) -> jax.Array | float:
-    """The value of a setting when this share of the training is over; a number is always itself.
+    """Return the value of a setting at ``progress``; a constant is returned unchanged.
 
-    Progress outside [0, 1] counts as the nearer end.
+    Progress is clipped to [0, 1].
     """
     if not isinstance(value, Schedule):
         return value
@@ -54,12 +54,12 @@ def value_at(value: jax.Array | float | Schedule, progress: jax.Array | float) -
 
 
 class ExponentialScheduleSpec(PyTreeNode):
-    """A value multiplied by ``decay`` at each update until it reaches ``final``.
+    """Value multiplied by ``decay`` at each update until it reaches ``final``.
 
     Attributes:
-        init: the value before the first update.
-        final: the bound it stops at, below ``init`` for ``decay < 1`` and above it for ``decay > 1``.
-        decay: the factor of one update.
+        init: value before the first update.
+        final: bound of the value, below ``init`` for ``decay < 1`` and above it for ``decay > 1``.
+        decay: factor per update.
     """
 
     init: float
@@ -69,17 +69,17 @@ class ExponentialScheduleSpec(PyTreeNode):
     ranges: ClassVar[Mapping[str, str]] = {"decay": "(0, inf)"}
 
     def value_at(self, num_updates: jax.Array | float) -> jax.Array:
-        """The value after ``num_updates`` updates."""
+        """Return the value after ``num_updates`` updates."""
         value = self.init * self.decay ** jnp.asarray(num_updates, jnp.float32)
         return jnp.clip(value, jnp.minimum(self.init, self.final), jnp.maximum(self.init, self.final))
 
 
 def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> jax.Array:
-    """By how many whole updates their number goes up, int32, when each of ``count`` more events is worth ``rate``.
+    """Return the number of whole updates, int32, due for ``count`` more events at ``rate`` updates per event.
 
-    ``before`` is the number of events so far, uint32; the fraction of updates that is left over repeats.
+    ``before`` is the number of events so far, uint32; fractions of updates are carried over.
     """
     updates, events = rate.numerator, rate.denominator
     phase = (before % events).astype(jnp.int32)
-    rest = (phase + count % events) * updates // events - phase * updates // events
-    return jnp.asarray(count // events * updates + rest, jnp.int32)
+    remainder = (phase + count % events) * updates // events - phase * updates // events
+    return jnp.asarray(count // events * updates + remainder, jnp.int32)

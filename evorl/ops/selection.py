@@ -1,4 +1,4 @@
-"""Selection in a population that trains: whose state every member goes on from."""
+"""Selection in population-based training: the member from whose state each member continues."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ Tree = TypeVar("Tree")
 
 
 def best_member(scores: jax.Array) -> jax.Array:
-    """The number of the member with the highest of the scores ``[P]``, int32; NaN stands for a score not known yet."""
+    """Return the index of the member with the highest score, int32; scores ``[P]`` that are NaN are unknown."""
     return jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))
 
 
 def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) -> jax.Array:
-    """For every member whose state it goes on from, int32 ``[P]``: its own, or that of a better one.
+    """Return the parent of every member, from whose state it continues, int32 ``[P]``: itself or a better member.
 
-    The lowest ``share`` of the members, and all that diverged, take one each out of as large a share of the best, by a
-    draw of its own, unless that is not better.
+    The lowest ``share`` of the members, and all that diverged, each draw a parent from the best ``share`` at random,
+    and keep their own state if that parent is not better.
 
     Args:
-        key: of the draws.
-        scores: ``[P]``: minus infinity for members that diverged, NaN for those whose score is not known yet, which are
-            left alone.
-        share: of the members, up to a half; one member at least.
+        key: key of the draws.
+        scores: ``[P]``; ``-inf`` for diverged members, NaN for unknown scores, whose members keep their state.
+        share: fraction of the members, at most 0.5; at least one member is selected.
     """
     num_members = len(scores)
     order = jnp.argsort(jnp.where(jnp.isnan(scores), -jnp.inf, scores), descending=True)
@@ -40,9 +39,9 @@ def truncation_parents(key: Key, scores: jax.Array, share: jax.Array | float) ->
 
 
 def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
-    """For every member whose state it goes on from, int32 ``[P]``: that of the better one of a random pair.
+    """Return the parent of every member, int32 ``[P]``: the better member of its random pair.
 
-    Of an odd number of members one has no opponent; nor has one whose score is not known yet (NaN).
+    A member keeps its own state if it has no opponent, because their number is odd, or if its score is unknown (NaN).
     """
     num_members = len(scores)
     first, second = jax.random.permutation(key, num_members)[: num_members // 2 * 2].reshape(2, -1)
@@ -52,16 +51,16 @@ def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
 
 
 def clones(members: Tree, parents: jax.Array) -> Tree:
-    """Every member with what its parent has, but its own keys, so that clones explore differently.
+    """Copy each parent's state to its members, except their keys, so that clones explore differently.
 
     Args:
-        members: the states of this device's members, leaves ``[P / num_shards, ...]``.
-        parents: of all members, ``[P]``.
+        members: states of this device's members, leaves ``[P / num_shards, ...]``.
+        parents: parents of all members, ``[P]``.
     """
-    everyone = collectives.gather_rows(members, mesh_axis=MEMBER_AXIS)
+    all_members = collectives.gather_rows(members, mesh_axis=MEMBER_AXIS)
     parents = parents[collectives.local_indices(len(parents), MEMBER_AXIS)]
 
-    def take(of_one: jax.Array, of_all: jax.Array) -> jax.Array:
-        return of_one if jnp.issubdtype(of_one.dtype, jax.dtypes.prng_key) else of_all[parents]
+    def select(local: jax.Array, everywhere: jax.Array) -> jax.Array:
+        return local if jnp.issubdtype(local.dtype, jax.dtypes.prng_key) else everywhere[parents]
 
-    return jax.tree.map(take, members, everyone)
+    return jax.tree.map(select, members, all_members)

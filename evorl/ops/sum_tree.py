@@ -1,7 +1,7 @@
-"""A tree of sums over many weights, to draw among them in proportion (Schaul et al. 2016, appendix B.2.1).
+"""Sum tree for sampling indices in proportion to their weights (Schaul et al. 2016, appendix B.2.1).
 
-Every inner node is the sum of ``FAN_OUT`` children, computed anew from them whenever one changes: no error gathers.
-Reading and changing k weights costs k * FAN_OUT operations on each of the few levels, all k at once.
+Every inner node is the sum of ``FAN_OUT`` children and is recomputed when one changes, so errors do not accumulate.
+Reading or changing k weights costs k * FAN_OUT operations on each of the few levels, vectorised over k.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ FAN_OUT = 64
 
 
 class SumTree(PyTreeData):
-    """Weights and their sums.
+    """Weights and their partial sums.
 
     Attributes:
-        levels: float32 vectors from the weights, padded by zeros, up to at most ``FAN_OUT`` sums.
+        levels: float32 vectors, from the weights, padded with zeros, to the top level of at most ``FAN_OUT`` sums.
     """
 
     levels: tuple[jax.Array, ...]
 
     @property
     def total(self) -> jax.Array:
-        """The sum of all weights, a scalar."""
+        """Sum of all weights, a scalar."""
         return self.levels[-1].sum()
 
 
 def init_sum_tree(num_weights: int) -> SumTree:
-    """A tree of zeros.
+    """Return a tree of zero weights.
 
     Raises:
-        ValueError: there is no weight.
+        ValueError: ``num_weights`` is less than 1.
     """
     if num_weights < 1:
         raise ValueError(f"a sum tree needs at least one weight, got {num_weights}.")
@@ -46,17 +46,17 @@ def init_sum_tree(num_weights: int) -> SumTree:
 
 
 def get_weights(tree: SumTree, indices: jax.Array) -> jax.Array:
-    """The weights at ``indices``, of their shape."""
+    """Return the weights at ``indices``, with the same shape."""
     return tree.levels[0][indices]
 
 
 def set_weights(tree: SumTree, indices: jax.Array, weights: jax.Array) -> SumTree:
-    """The tree with other weights at ``indices``.
+    """Return the tree with the weights at ``indices`` replaced.
 
     Args:
-        indices: ``[N]``, int32; where one stands twice, which of its weights is taken is left open. Indices beyond the
-            tree are dropped.
-        weights: ``[N]``, not negative.
+        indices: int32 ``[N]``; for a repeated index, any one of its weights is stored. Indices beyond the tree are
+            dropped.
+        weights: ``[N]``, non-negative.
     """
     weights = jnp.broadcast_to(weights, indices.shape)
     levels = [tree.levels[0].at[indices].set(weights, mode="drop")]
@@ -69,20 +69,20 @@ def set_weights(tree: SumTree, indices: jax.Array, weights: jax.Array) -> SumTre
 
 
 def find(tree: SumTree, shares: jax.Array) -> jax.Array:
-    """Where the cumulative sum of the weights first exceeds ``shares * total``: indices, int32 of the shares' shape.
+    """Return the indices at which the cumulative sum of the weights first exceeds ``shares * total``, int32.
 
-    With shares uniform in [0, 1) an index is found with the probability of its weight over the total; one of weight
-    zero never is, unless all are.
+    With shares uniform in [0, 1), the probability of an index is its weight over the total. Indices of zero weight are
+    never returned, unless all weights are zero.
 
     Args:
-        shares: in [0, 1).
+        shares: array of any shape, in [0, 1); the result has its shape.
     """
     left = shares * tree.total
     index = jnp.zeros(shares.shape, jnp.int32)
     for level in reversed(tree.levels):
         nodes = level.reshape(-1, FAN_OUT)[index]  # [..., FAN_OUT]
         sums = jnp.cumsum(nodes, axis=-1)
-        # Rounding may leave more than the sum of the nodes: then the last one that has weight is meant.
+        # Rounding may leave more than the sum of the nodes: then select the last node with nonzero weight.
         last = FAN_OUT - 1 - jnp.argmax(jnp.flip(nodes > 0.0, axis=-1), axis=-1)
         child = jnp.minimum((sums <= left[..., None]).sum(axis=-1), last)
         before = jnp.where(child > 0, jnp.take_along_axis(sums, jnp.maximum(child - 1, 0)[..., None], -1)[..., 0], 0.0)

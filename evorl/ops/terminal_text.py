@@ -17,9 +17,9 @@ def escaped(text: str, colours: bool = False, lines: bool = False) -> str:
     r"""Return the text with control characters as Python writes them, ``\x1b`` for the escape character.
 
     Args:
-        text: to be shown.
-        colours: whether colour sequences stay as they are.
-        lines: whether newlines and tabs are escaped too, so that the text stays one cell of a table.
+        text: text to display.
+        colours: if true, colour sequences are preserved.
+        lines: if true, newlines and tabs are escaped too, so that the text fits in a table cell.
     """
     if colours:
         parts = _COLOUR.split(text)
@@ -29,27 +29,27 @@ def escaped(text: str, colours: bool = False, lines: bool = False) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it is not 1."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class TerminalStream:
-    """A text stream that escapes control characters, and otherwise forwards to the stream that it wraps.
+    """Text stream that escapes control characters and forwards everything to the wrapped stream.
 
-    A carriage return at the start of a text stays: progress bars of other libraries begin with one.
+    A carriage return at the start of a text is preserved, because progress bars of other libraries begin with one.
 
     Args:
-        stream: standard output or error.
+        stream: standard output or standard error.
 
     Attributes:
-        raw: the wrapped stream, for output that needs control characters.
+        raw: wrapped stream, for output that needs control characters.
     """
 
     def __init__(self, stream: Any) -> None:
         self.raw = stream
 
     def write(self, text: str) -> int:
-        """Write the text, and return its length."""
+        """Write the text and return its length."""
         start = "\r" if text[:1] == "\r" else ""
         self.raw.write(start + escaped(text[len(start) :]))
         return len(text)
@@ -64,5 +64,5 @@ class TerminalStream:
 
 
 def raw_stream(stream: Any) -> Any:
-    """Return the stream below a ``TerminalStream``; any other one as it is."""
+    """Return the stream wrapped by a ``TerminalStream``; other streams are returned unchanged."""
     return stream.raw if isinstance(stream, TerminalStream) else stream

@@ -17,12 +17,12 @@ Tree = TypeVar("Tree")
 
 
 def tree_where(mask: jax.Array, on_true: Tree, on_false: Tree) -> Tree:
-    """Rows of ``on_true`` where ``mask`` holds, of ``on_false`` elsewhere.
+    """Select rows of ``on_true`` where ``mask`` is true, of ``on_false`` elsewhere.
 
     Args:
-        mask: bool, ``[B]`` or any shape that is a prefix of every leaf's; a scalar chooses whole trees.
+        mask: bool ``[B]``, or any shape that is a prefix of every leaf's; a scalar selects whole trees.
         on_true: leaves ``[B, ...]``.
-        on_false: the same structure; leaves of the same shapes, or numbers for all rows.
+        on_false: same structure; leaves of the same shapes, or numbers for all rows.
     """
 
     def choose(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -34,15 +34,15 @@ def tree_where(mask: jax.Array, on_true: Tree, on_false: Tree) -> Tree:
 
 
 def flatten_leading_axes(tree: Tree, num_axes: int = 2) -> Tree:
-    """Joins the first ``num_axes`` axes of every leaf: ``[T, B, ...] -> [T * B, ...]``."""
+    """Merge the first ``num_axes`` axes of every leaf: ``[T, B, ...] -> [T * B, ...]``."""
     return jax.tree.map(lambda x: x.reshape((math.prod(x.shape[:num_axes]),) + x.shape[num_axes:]), tree)
 
 
 def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
-    """Splits the first axis of every leaf: ``[n * m, ...] -> [n, m, ...]``; one size may be -1.
+    """Split the first axis of every leaf: ``[n * m, ...] -> [n, m, ...]``; one size may be -1.
 
     Raises:
-        ValueError: the axis is not the product of the sizes.
+        ValueError: the length of the axis is not the product of the sizes.
     """
 
     def split(x: jax.Array) -> jax.Array:
@@ -55,10 +55,10 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
 
 
 def num_rows(tree: Any) -> int:
-    """The length of the first axis of the leaves.
+    """Return the length of the first axis of the leaves.
 
     Raises:
-        ValueError: there is no leaf.
+        ValueError: the tree has no leaves.
     """
     leaves = jax.tree.leaves(tree)
     if not leaves:
@@ -67,67 +67,67 @@ def num_rows(tree: Any) -> int:
 
 
 def array_library(tree: Any) -> Any:
-    """``numpy`` where every leaf is a number or an array of it, else ``jax.numpy``: what is on the host stays there."""
+    """Return ``numpy`` if every leaf is a number or NumPy array, so that host data stays there, else ``jax.numpy``."""
     on_host = all(isinstance(leaf, np.ndarray | np.generic | int | float) for leaf in jax.tree.leaves(tree))
     return np if on_host else jnp
 
 
 @jax.jit
 def copied(tree: Tree) -> Tree:
-    """The same arrays in memory of their own, by one program."""
+    """Copy all arrays to new memory, in one program."""
     return jax.tree.map(jnp.copy, tree)
 
 
 def stack_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
-    """Trees of one structure joined along a new axis of every leaf; trees of NumPy arrays give NumPy arrays."""
+    """Stack trees of the same structure along a new axis; trees of NumPy arrays give NumPy arrays."""
     library = array_library(trees)
     return jax.tree.map(lambda *leaves: library.stack(leaves, axis), *trees)
 
 
 def concatenate_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
-    """Trees of one structure joined along an axis that every leaf has; trees of NumPy arrays give NumPy arrays."""
+    """Concatenate trees of the same structure along an axis; trees of NumPy arrays give NumPy arrays."""
     library = array_library(trees)
     return jax.tree.map(lambda *leaves: library.concatenate(leaves, axis), *trees)
 
 
 def merged(*dicts: Mapping[str, Any]) -> PyTreeDict:
-    """One dict with the entries of all.
+    """Merge dicts.
 
     Raises:
-        ValueError: two have an entry of the same name.
+        ValueError: two dicts share a key.
     """
     result = PyTreeDict()
     for entries in dicts:
-        twice = sorted(set(result) & set(entries))
-        if twice:
-            raise ValueError(f"entries of several dicts are called {', '.join(twice)}: rename those of one.")
+        shared = sorted(set(result) & set(entries))
+        if shared:
+            raise ValueError(f"several dicts have an entry called {', '.join(shared)}: rename it in one of them.")
         result.update(entries)
     return result
 
 
 def finite_rows(tree: Any, num_axes: int = 1) -> jax.Array:
-    """The rows, bool of the shape of the first ``num_axes`` axes of every leaf, in which all numbers are finite."""
+    """Return whether all numbers of each row are finite: bools with the shape of the first ``num_axes`` axes."""
     finite = (jnp.isfinite(x).reshape(*x.shape[:num_axes], -1).all(axis=-1) for x in jax.tree.leaves(tree))
     return functools.reduce(jnp.logical_and, finite)
 
 
 def zeros_where(where: jax.Array, tree: Tree) -> Tree:
-    """Leaves ``[*where.shape, ...]`` with zeros in the rows where ``where`` (bools or floats) holds."""
+    """Set the rows of leaves ``[*where.shape, ...]`` to zero where ``where`` (bools or floats) is true."""
     return tree_where(where.astype(bool), jax.tree.map(jnp.zeros_like, tree), tree)
 
 
 class Packed(PyTreeData, Generic[Tree]):
-    """The leaves of a tree joined along a last axis, by dtype: a tree of few arrays, each ``[*leading, features]``.
+    """Leaves of a tree concatenated along a last axis, by dtype: few arrays, each ``[*leading, features]``.
 
-    A loop that writes or gathers many small leaves pays for each of them in each iteration; packed, it pays once.
-    Without it an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.16 times the CPU time (median of 15
-    alternating pairs, AMD EPYC, 2 cores). How leaves lie in the arrays does not depend on the leading axes: rows may be
-    chosen, stacked and split before they are unpacked.
+    A loop that writes or gathers many small leaves has a cost per leaf and iteration; packing reduces it to one.
+    Without packing, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.16 times the CPU time (median of 15
+    alternating pairs, AMD EPYC, 2 cores). The layout does not depend on the leading axes: rows may be selected,
+    stacked and split before unpacking.
 
     Attributes:
-        arrays: by the name of the dtype; typed keys by their words.
-        treedef: the structure of the tree.
-        places: dtype, offset and shape of each leaf, and the kind of its keys, ``None`` for numbers.
+        arrays: arrays by the name of their dtype; typed keys are stored as their key data.
+        treedef: structure of the tree.
+        places: dtype, offset and shape of each leaf, and its key implementation, ``None`` for numbers.
     """
 
     arrays: dict[str, jax.Array]
@@ -135,7 +135,7 @@ class Packed(PyTreeData, Generic[Tree]):
     places: tuple[tuple[str, int, tuple[int, ...], Any], ...] = pytree_field(static=True)
 
     def unpack(self) -> Tree:
-        """The tree, every leaf with the leading axes that the arrays have now."""
+        """Return the tree; its leaves have the current leading axes of the arrays."""
         leaves: list[Any] = []
         for dtype, offset, shape, impl in self.places:
             array = self.arrays[dtype]
@@ -145,7 +145,7 @@ class Packed(PyTreeData, Generic[Tree]):
 
 
 def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
-    """A tree whose leaves, arrays or typed keys, have ``num_axes`` leading axes in common, as few arrays."""
+    """Pack a tree whose leaves, arrays or typed keys, share ``num_axes`` leading axes into few arrays."""
     leaves, treedef = jax.tree.flatten(tree)
     places: list[tuple[str, int, tuple[int, ...], Any]] = []
     parts: dict[str, list[jax.Array]] = {}
@@ -163,12 +163,12 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """Every leaf by its path, names joined by dots: ``agent.discount``."""
+    """Return every leaf by its path, names joined by dots: ``agent.discount``."""
     return {_dotted(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def with_leaves(tree: Tree, values: Mapping[str, Any]) -> Tree:
-    """The tree with other values for the leaves of these dotted paths; what the tree does not have is left out."""
+    """Replace the leaves at these dotted paths; paths that the tree does not have are ignored."""
     return jax.tree.map_with_path(lambda path, leaf: values.get(_dotted(path), leaf), tree)
 
 
@@ -177,27 +177,27 @@ def _dotted(path: Any) -> str:
 
 
 def polyak_update(target: Any, online: Any, tau: jax.Array | float) -> Any:
-    """``(1 - tau) target + tau online`` in every leaf (Lillicrap et al. 2016, section 3); ``tau`` 1 copies."""
-    # Written so, what is equal stays equal to the last bit; a copy has to be asked for, as ``t + (o - t)`` rounds.
+    """Return ``(1 - tau) target + tau online`` for every leaf (Lillicrap et al. 2016, section 3); ``tau`` 1 copies."""
+    # In this form equal values stay bit-identical. ``tau`` 1 needs a special case, because ``t + (o - t)`` rounds.
     return jax.tree.map(lambda t, o: jnp.where(tau == 1.0, o, t + tau * (o - t)), target, online)
 
 
 def hard_update(target: Any, online: Any, due: jax.Array | float = True) -> Any:
-    """A copy of ``online`` when ``due`` (a bool, may be traced), else ``target`` unchanged (Mnih et al. 2015)."""
+    """Return ``online`` if ``due`` (a bool, may be traced), else ``target`` (Mnih et al. 2015)."""
     return jax.tree.map(lambda t, o: jnp.where(due, o, t), target, online)
 
 
 class Flat(NamedTuple):
-    """A tree as its leaves: to take it apart and put it together, in Python and at each step, would take longer."""
+    """Flattened tree: saves flattening and unflattening it in Python at every step."""
 
     leaves: list[Any]
     treedef: Any
 
     @classmethod
     def of(cls, tree: Any) -> Flat:
-        """The tree, taken apart."""
+        """Flatten a tree."""
         return cls(*jax.tree.flatten(tree))
 
     def tree(self) -> Any:
-        """The tree, put together."""
+        """Return the unflattened tree."""
         return self.treedef.unflatten(self.leaves)

@@ -1,4 +1,4 @@
-"""A squashed scale for values, so that returns of any size can be learned (Pohlen et al. 2018,
+"""Invertible rescaling of values, to learn returns of any magnitude (Pohlen et al. 2018,
 https://arxiv.org/abs/1805.11593, section 3.2).
 """
 
@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 
 def rescale(values: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
-    """``sign(x) (sqrt(abs(x) + 1) - 1) + epsilon x``, elementwise."""
+    """Return ``sign(x) (sqrt(abs(x) + 1) - 1) + epsilon x``, elementwise."""
     return jnp.sign(values) * (jnp.sqrt(jnp.abs(values) + 1.0) - 1.0) + epsilon * values
 
 
 def undo_rescale(rescaled: jax.Array, epsilon: jax.Array | float = 1e-3) -> jax.Array:
-    """The inverse of ``rescale`` (proposition A.2), for ``epsilon`` above 0.
+    """Return the inverse of ``rescale`` (proposition A.2), for ``epsilon`` above 0.
 
-    The quadratic is solved in a form that subtracts no two numbers that are nearly equal.
+    The quadratic is solved in a form without cancellation.
     """
     # With u = sqrt(abs(x) + 1): epsilon u^2 + u - (1 + epsilon + abs(y)) = 0, and abs(x) = u^2 - 1.
     magnitude = jnp.abs(rescaled)

@@ -1,1 +1,1 @@
-"""Workers whose gradients meet in one server of parameters: its commands over the network, and trainings by them."""
+"""Distributed training: workers send gradients over the network to one server, which stores the parameters."""

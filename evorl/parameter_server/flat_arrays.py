@@ -1,4 +1,4 @@
-"""A tree of arrays as one row of bytes: what of parameters and gradients goes over the wire."""
+"""Serialization of a pytree of arrays to bytes, for parameters and gradients."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 
 class FlatArrays:
-    """Layout of the leaves of a tree one after another, little-endian, in the order of the tree.
+    """Byte layout of a pytree: its leaves are concatenated in tree order, little-endian.
 
-    Both ends know it from the config, so that nothing about it has to be sent but its ``digest``.
+    Server and workers derive the layout from the config, so only its ``digest`` is sent.
 
     Args:
-        tree: of arrays, or of their shapes.
+        tree: pytree of arrays or of their shapes.
 
     Raises:
-        TypeError: a leaf is no array of numbers, such as a typed PRNG key.
+        TypeError: a leaf is not a numeric array, such as a typed PRNG key.
     """
 
     def __init__(self, tree: Any) -> None:
@@ -35,17 +35,17 @@ class FlatArrays:
         self.digest = hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
 
     def to_bytes(self, tree: Any) -> bytes:
-        """The tree's numbers; it is of the structure that this was made of."""
+        """Serialize a pytree, which must have the structure of the layout."""
         leaves = jax.tree.leaves(tree)
         return b"".join(
             np.asarray(x).astype(y, copy=False).tobytes() for x, y in zip(leaves, self._dtypes, strict=True)
         )
 
     def from_bytes(self, data: bytes | memoryview) -> Any:
-        """The tree again, of NumPy arrays that may only be read.
+        """Deserialize to a pytree of read-only NumPy arrays.
 
         Raises:
-            ValueError: there are too few bytes, or too many.
+            ValueError: the number of bytes is wrong.
         """
         if len(data) != self.num_bytes:
             raise ValueError(f"{self.num_bytes:,} bytes were expected, and {len(data):,} came.")

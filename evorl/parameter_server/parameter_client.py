@@ -1,4 +1,4 @@
-"""A worker's end of the wire: it connects again when the connection is lost, and repeats what was not answered."""
+"""Client of a parameter server, for workers: reconnects after a lost connection and repeats unanswered requests."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from evorl.parameter_server.parameter_frames import (
 )
 from evorl.sockets.access import host_and_port
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two attempts to connect
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two connection attempts
 _MAX_CONFIG = 1 << 20  # bytes of JSON
-_WAITING = 600.0  # seconds for an answer: an evaluation may come before it
+_WAITING = 600.0  # timeout of a response in seconds: the server may evaluate first
 
 
 class ServerLost(ConnectionError):
-    """There is no server at the address, after all attempts."""
+    """Raised when all attempts to reach the server failed."""
 
 
 class ParameterClient:
     """Calls the commands of a parameter server.
 
-    Pushes are numbered. One that is repeated, because its answer was lost with the connection, is answered and not
+    Pushes are numbered. A push that is repeated because its response was lost with the connection is answered but not
     applied again.
 
     Args:
         address: ``host:port`` of the server.
-        worker: a name, which gets an ending of its own: a worker that starts again is another one.
-        token: that the server wants to see.
-        attempts: to connect, before it gives up.
+        worker: name of the worker; a random suffix is added, so that a restarted worker counts as a new one.
+        token: access token of the server.
+        attempts: maximum number of connection attempts per request.
         tls: for encrypted connections.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is invalid.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ParameterClient:
         self.worker = f"{worker}-{secrets.token_hex(6)}"
         self._host, self._port = host_and_port(address, "address")
         self._token, self._attempts, self._tls = token, attempts, tls
-        self._pauses = random.Random(self.worker)  # workers that lost a server do not come back all at once
+        self._pauses = random.Random(self.worker)  # random, so that workers do not reconnect all at once
         self._socket: socket.socket | None = None
         self._sequence = 0
 
@@ -71,18 +71,18 @@ class ParameterClient:
         self.close()
 
     def n_step(self) -> dict[str, Any]:
-        """Return the server's ``step``, ``updates``, ``pushes``, ``workers``, ``score`` and what it wants sent."""
+        """Return ``step``, ``updates``, ``pushes``, ``workers`` and ``score`` of the server, and its settings."""
         return self.request({"command": "n_step"})[0]
 
     def checkpoint(self) -> dict[str, Any]:
-        """Ask the server to save its state; ``saved`` in the answer is the number of pushes in it."""
+        """Request a checkpoint; ``saved`` in the response is the number of pushes that it contains."""
         return self.request({"command": "checkpoint"})[0]
 
     def config(self) -> dict[str, Any]:
-        """Return the config of the training as the server hands it out: data that is not checked.
+        """Return the config of the training that the server provides; its content is not checked.
 
         Raises:
-            CommandRefused: the server has none, or what it sends is none.
+            CommandRefused: the server provides no config, or the response is not a JSON object.
         """
         body = self.request({"command": "config"})[1]
         try:
@@ -94,29 +94,29 @@ class ParameterClient:
         return config
 
     def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
-        """The server's ``step`` and ``updates``, and its parameters; ``rest`` asks for what new workers start with."""
+        """Return the server's ``step``, ``updates`` and parameters; with ``rest`` also the other agent arrays."""
         return self.request({"command": "pull", "rest": rest})
 
-    def push(self, body: bytes, *, step: int, updates: int, steps: int, **told: Any) -> dict[str, Any]:
-        """Send a gradient or a delta; ``accepted`` in the answer says whether it counts.
+    def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
+        """Send a gradient or a delta; ``accepted`` in the response tells whether it was applied.
 
         Args:
-            body: flat, and behind it the rest of the agent.
-            step: the server's, as the pull before told it.
-            updates: likewise.
-            steps: environment steps that it took.
-            **told: ``metrics``, numbers by name, and ``episodes``.
+            body: serialized gradient or delta, followed by the other arrays of the agent.
+            step: ``step`` of the server in the last pull.
+            updates: ``updates`` of the server in the last pull.
+            steps: number of environment steps that the push stands for.
+            **statistics: ``metrics``, numbers by name, and ``episodes``.
         """
         self._sequence += 1
         numbers = {"sequence": self._sequence, "step": step, "updates": updates, "steps": steps}
-        return self.request({"command": "push", "worker": self.worker, **numbers, **told}, body)[0]
+        return self.request({"command": "push", "worker": self.worker, **numbers, **statistics}, body)[0]
 
     def request(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """The answer to a command.
+        """Send a command and return the response.
 
         Raises:
-            CommandRefused: with the server's error.
-            ServerLost: it cannot be reached.
+            CommandRefused: the server refused the command; with its error message.
+            ServerLost: the server cannot be reached.
         """
         message = frame(header, body)
         for attempt in range(self._attempts):
@@ -138,7 +138,7 @@ class ParameterClient:
         raise ValueError(f"attempts is at least 1, got {self._attempts}.")
 
     def close(self) -> None:
-        """Hang up; the next request connects again."""
+        """Close the connection; the next request reconnects."""
         connection, self._socket = self._socket, None
         if connection is not None:
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """The five commands of a parameter server: pull, push, checkpoint, n_step and config.
 
-They are called one at a time. Each push carries its worker's name and a number that grows: one that came before is
-answered as it was then, and not applied again. The numbers are saved with the parameters, so this holds across a
-restart of the server, too.
+Commands run one at a time. Each push carries the name of its worker and an increasing sequence number. A push that was
+received before gets its earlier response again and is not applied twice. The sequence numbers are saved with the
+parameters, so this also holds after a restart of the server.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from evorl.parameter_server.push_record import MAX_STEPS, PushRecord
 from evorl.types import Params
 from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, push
 
-MAX_WORKERS = 4096  # that are remembered; the one that was silent longest is forgotten first
-MAX_SENT = 1e15  # of a gradient or delta: its square, which optimizers sum, is finite in float32
-_RECENT = 100  # pushes that the score is of
+MAX_WORKERS = 4096  # whose last push is remembered; the least recent one is forgotten first
+MAX_SENT = 1e15  # absolute value in a gradient or delta: its square, which optimizers sum, is finite in float32
+_RECENT = 100  # pushes over which the score is averaged
 
 
 @dataclasses.dataclass(frozen=True)
 class Pushed:
-    """A push, as recorders of the training receive it.
+    """A processed push.
 
     Attributes:
-        worker: its name.
-        accepted: whether it counts.
-        staleness: updates since its worker had pulled.
-        before: the server's step before it.
-        step: and after it.
+        worker: name of the worker.
+        accepted: whether the push was applied.
+        staleness: number of updates since the worker's pull.
+        before: step of the server before the push.
+        step: step of the server after the push.
         metrics: numbers by name.
-        episodes: of the iteration: how many ended, and the sums of their returns and lengths.
+        episodes: number of episodes that ended in the iteration, and the sums of their returns and lengths.
     """
 
     worker: str
@@ -55,26 +55,26 @@ class Pushed:
 
 
 class ParameterCommands:
-    """Commands of a parameter server, with their answers.
+    """State of a parameter server, and the commands that read and change it.
 
     Args:
-        settings: how pushes are combined.
-        state: to begin with; its memory is taken.
-        rest: what of an agent no optimizer steps, for workers that join.
-        total_steps: the training ends when so many environment steps took effect.
-        after_push: is told of every push that was not a repetition, before it is answered.
-        save: writes a checkpoint, and returns how many pushes are in it.
-        max_steps: environment steps that one push can stand for, see ``max_steps_per_push``.
+        settings: combination of pushes.
+        state: initial state; its buffers are donated.
+        rest: agent arrays that no optimizer updates, sent to workers that join.
+        total_steps: number of accepted environment steps after which the training ends.
+        after_push: callback for every push except repeated ones, called before the response is sent.
+        save: writes a checkpoint and returns the number of pushes that it contains.
+        max_steps: maximum number of environment steps of one push, see ``max_steps_per_push``.
 
     Raises:
-        TypeError: parameters are no float32.
+        TypeError: a parameter is not float32.
 
     Attributes:
-        state: as it is now.
-        rest: of the worker that pushed last.
-        pushes: how many were accepted.
-        ending: whether workers are told to end.
-        handed_out: the config that workers may ask for; ``None`` where there is none to give.
+        state: current state.
+        rest: agent arrays of the last accepted push that no optimizer updates.
+        pushes: number of accepted pushes.
+        ending: set to true to end the training early.
+        handed_out: config that workers may request; ``None`` to refuse such requests.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ParameterCommands:
         self._parameters: bytes | None = None
 
     def table(self, spans: Spans | None = None) -> dict[str, Command]:
-        """The commands by name, of which pulls and pushes are measured: nothing else can be called."""
+        """Return the callable commands by name; ``spans`` profiles pulls and pushes."""
         num_bytes = self.layout.num_bytes + self.rest_layout.num_bytes
         spans = spans or Spans(None)
         return {
@@ -116,25 +116,25 @@ class ParameterCommands:
 
     @property
     def step(self) -> int:
-        """Environment steps of the pushes that took effect."""
+        """Number of environment steps of the accepted pushes."""
         return self._step
 
     @property
     def is_over(self) -> bool:
-        """Return whether all steps were taken, or workers were told to end."""
+        """Return True if all steps were taken or ``ending`` is set."""
         return self.ending or self._step >= self._total_steps
 
     def parameters(self) -> Params:
-        """The present parameters, on the host."""
+        """Return the current parameters on the host."""
         return self.layout.from_bytes(self._flat())
 
     def pull(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """The parameters, and with ``rest`` in the header what else a new worker begins with."""
+        """Return the parameters; with ``rest`` in the header also the other agent arrays that a new worker needs."""
         rest = self.rest_layout.to_bytes(self.rest) if header.get("rest") is True else b""
         return self._standing(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Return the state of the server, and what it expects of workers."""
+        """Return the state of the server, and the settings and layouts that workers must match."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._standing() | {
             "pushes": self.pushes,
@@ -147,19 +147,19 @@ class ParameterCommands:
         }, b""
 
     def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Save now."""
+        """Save a checkpoint."""
         if self._save is None:
             raise CommandRefused("this server saves no checkpoints: it was started without a place for them.")
         return self._standing() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """The config of the training as JSON, behind the header."""
+        """Return the config of the training as JSON in the body."""
         if self.handed_out is None:
             raise CommandRefused("this server has no config to hand out: it was started from Python, by a workflow.")
         return self._standing(), json.dumps(self.handed_out).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Combine a gradient or a delta with the parameters, once."""
+        """Apply a gradient or a delta to the parameters, unless the push is a repetition."""
         record = PushRecord.from_header(header, self._max_steps, self._names)
         last, answer = self._answers.get(record.worker, (-1, {}))
         if record.sequence <= last:
@@ -179,7 +179,7 @@ class ParameterCommands:
         return answer | self._standing(), b""
 
     def _applied(self, body: bytes, steps: int, worker_step: int) -> bool:
-        """Return whether the push counts; then it has been applied."""
+        """Apply a push; return True if it was accepted."""
         whole = self.layout.num_bytes + self.rest_layout.num_bytes
         if len(body) != whole:
             raise CommandRefused(f"a push has {whole:,} bytes behind its header here, and this one {len(body):,}.")
@@ -216,7 +216,7 @@ class ParameterCommands:
         return self._parameters
 
     def to_json(self) -> dict[str, Any]:
-        """Return the last answer to each worker, for a checkpoint."""
+        """Return the number of pushes and the last response to each worker, for a checkpoint."""
         return {"pushes": self.pushes, "answers": {name: [n, answer] for name, (n, answer) in self._answers.items()}}
 
     def go_on(self, stored: Mapping[str, Any]) -> None:
@@ -226,7 +226,7 @@ class ParameterCommands:
 
 
 def _stays_finite(old: np.ndarray, new: np.ndarray) -> bool:
-    """Return whether an array has no NaN or infinite number where the one before had none."""
+    """Return True if every element that was finite in ``old`` is finite in ``new``."""
     if new.dtype.kind != "f":
         return True
     return bool((np.isfinite(new) | ~np.isfinite(old)).all())

@@ -1,7 +1,7 @@
-"""Frames of the parameter server: a JSON object of a few numbers, and behind it bytes as they are.
+"""Frames of the parameter server: a small JSON header followed by a binary body.
 
-A frame is two lengths (unsigned, 32 bits, little-endian), the JSON in UTF-8, and the bytes. A request names its
-``command``; an answer has what was asked for, or an ``error`` in words.
+A frame consists of two lengths (unsigned, 32 bits, little-endian), the JSON in UTF-8, and the body. A request has the
+key ``command``; a response contains the results, or an error message under the key ``error``.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ MAX_BODY = (1 << 32) - 1
 
 
 class WireError(Exception):
-    """What came is no frame, or one that is too large: the connection is of no use any more."""
+    """Raised for an invalid or too large frame; the connection cannot be used any more."""
 
 
 class CommandRefused(ValueError):
-    """The other side understood, and says in words why not."""
+    """Raised for a well-formed command that is refused; the message is the reason."""
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """The bytes of a frame.
+    """Return the bytes of a frame.
 
     Raises:
-        ValueError: it is too large, or the header holds what JSON has no word for, NaN among them.
+        ValueError: the frame is too large, or the header contains NaN, infinity or another value outside JSON.
     """
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > MAX_HEADER or len(body) > MAX_BODY:
@@ -37,10 +37,10 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
-    """Return the numbers of bytes of JSON, and after it, that follow these 8.
+    """Return the lengths of header and body from the first 8 bytes of a frame.
 
     Raises:
-        WireError: the JSON would be empty or too long.
+        WireError: the length of the header is out of range.
     """
     header, body = LENGTHS.unpack(data)
     if not 2 <= header <= max_header:
@@ -49,14 +49,14 @@ def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
 
 
 def parsed_header(data: bytes) -> dict[str, Any]:
-    """The JSON object of a frame.
+    """Return the JSON object of a frame.
 
     Raises:
-        WireError: it is none.
+        WireError: the header is not a JSON object.
     """
     try:
         header = json.loads(data.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:  # deep nesting is the latter
+    except (ValueError, RecursionError) as error:  # RecursionError: deep nesting
         raise WireError("a frame begins with a JSON object, and this one does not.") from error
     if not isinstance(header, dict):
         raise WireError(f"a frame begins with a JSON object, and this one with a {type(header).__name__}.")
@@ -68,10 +68,10 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def whole_number(header: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """A number of a header, from 0 to 2^53.
+    """Return an integer of a header, from 0 to 2^53.
 
     Raises:
-        CommandRefused: it is missing, or something else.
+        CommandRefused: the entry is missing, not an integer, or out of range.
     """
     value = header.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**53:

@@ -1,4 +1,4 @@
-"""Training by a parameter server over the network: ``serve_parameters`` in one process, ``work`` in others."""
+"""Training with a parameter server: ``serve_parameters`` runs in one process, ``work`` in each worker process."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from evorl.types import PyTreeDict
 from evorl.workflows.parameter_worker import ParameterWorker, settings_for, workflow_of
 from evorl.workflows.workflow import Workflow
 
-_LOOK = 0.05  # seconds between two looks at whether the training is over
-_ASK = 1.0  # seconds between two questions to the server whether it is, of a worker that waits for simulators
+_LOOK = 0.05  # seconds between two checks whether the training is over
+_ASK = 1.0  # seconds between two such requests to the server by a worker that waits for simulators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Served:
     """Result of a training.
 
     Attributes:
-        agent_state: the agent at its end.
-        step: environment steps that took effect.
-        pushes: that were accepted.
-        complete: whether it went to its end; else it was stopped, and goes on from its checkpoint.
+        agent_state: final agent.
+        step: number of environment steps of the accepted pushes.
+        pushes: number of accepted pushes.
+        complete: whether the training is complete; a stopped training can be resumed from its checkpoint.
     """
 
     agent_state: AgentState
@@ -69,29 +69,29 @@ def serve_parameters(
     handed_out: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
 ) -> Served:
-    """Keep the parameters of a training until ``total_timesteps`` environment steps of its workers took effect.
+    """Run a parameter server until the accepted pushes of its workers reach ``total_timesteps`` environment steps.
 
     Args:
-        config: of the workflow, with ``workflow``; or the workflow. Workers are given the same.
-        bind: ``host:port``; port 0 is any free one. An address that others can reach needs a ``token``.
+        config: config of the workflow, with the key ``workflow``; or the workflow. Workers need the same one.
+        bind: ``host:port``; port 0 selects a free port. An address that other machines can reach requires a ``token``.
         settings: mode, send and so on, see ``ParameterServerSettings``.
-        seed: of the first parameters, and of evaluations.
-        token: what workers have to know.
+        seed: seed of the initial parameters and of evaluations.
+        token: access token that workers must send.
         tls: for encrypted connections.
-        recorder: where metrics go; closing it is up to its owner.
-        checkpointer: where states are saved, by ``checkpoint_interval``, when a worker asks and at the end. The newest
-            that lies there is gone on from.
-        on_ready: is told the address when workers may come.
-        should_stop: asked often; true ends the training early, after saving. Without it SIGINT and SIGTERM do, in the
+        recorder: receives metrics; the caller closes it.
+        checkpointer: saves states every ``checkpoint_interval``, on request of a worker, and at the end. The training
+            resumes from its newest checkpoint, if there is one.
+        on_ready: callback that receives the address once the server listens.
+        should_stop: polled often; true saves and ends the training early. By default SIGINT and SIGTERM do this, in the
             main thread.
-        patience: seconds in which workers may hear of the end.
-        limits: of connections.
-        handed_out: a config for workers that have none, as JSON has words for it; ``None`` to give them none.
-        profile_dir: folder for where the time goes, see ``evorl.live.spans``; ``None`` for none.
+        patience: seconds that the server waits at the end for workers to disconnect.
+        limits: limits of connections.
+        handed_out: config that workers can request, JSON-serializable; ``None`` to provide no config.
+        profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
 
     Raises:
-        ValueError: the workflow cannot work for a parameter server, or a setting is wrong; or others can reach the
-            address, and there is no token.
+        ValueError: the workflow does not support a parameter server, a setting is invalid, or other machines could
+            connect without a token.
         TrainingDiverged: parameters became NaN or infinite; checkpoints are kept.
         RunFolderError: a checkpoint cannot be written.
     """
@@ -132,7 +132,7 @@ async def _serve(
 
 @contextlib.contextmanager
 def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[[], bool]]:
-    """Return whether the training is to end early: as the caller says, or by a first SIGINT or SIGTERM."""
+    """Yield a function that is true after a stop request: of the caller, or by a first SIGINT or SIGTERM."""
     if should_stop is not None or threading.current_thread() is not threading.main_thread():
         yield should_stop or (lambda: False)
         return
@@ -150,12 +150,12 @@ def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[
 
 @dataclasses.dataclass(frozen=True)
 class Worked:
-    """Work of a worker.
+    """Result of a worker.
 
     Attributes:
-        pushes: that were answered.
-        accepted: of these.
-        step: the server's, as it was told last.
+        pushes: number of answered pushes.
+        accepted: number of accepted pushes.
+        step: last known step of the server.
     """
 
     pushes: int
@@ -178,27 +178,27 @@ def work(
     collector: Any = None,
     message: Callable[[str], None] = lambda _: None,
 ) -> Worked:
-    """Learn for a parameter server until it says that the training is over.
+    """Run a worker of a parameter server until the training is over.
 
     Args:
-        config: as the server's.
-        address: the server's, ``host:port``.
-        worker: which one this is: random draws are those of ``seed`` and this number.
-        seed: of the training.
-        token: that the server wants.
+        config: same config or workflow as that of the server.
+        address: ``host:port`` of the server.
+        worker: number of this worker; its random numbers depend on ``seed`` and this number.
+        seed: seed of the training.
+        token: access token of the server.
         tls: for encrypted connections.
-        attempts: to reach the server, each time; pauses between them grow up to 6 seconds.
-        should_stop: asked after every push; true ends the work.
-        max_pushes: so many, and no more.
-        profile_dir: folder for where the time goes, see ``evorl.live.spans``; ``None`` for none.
-        collector: a ``TrainingServer`` of the workflow with ``env=remote``, to which simulators come; it is told when
-            to stop, and closed by its owner.
-        message: is told in a sentence what happens to the collector.
+        attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
+        should_stop: polled after every push; true ends the worker.
+        max_pushes: maximum number of pushes; ``None`` for no limit.
+        profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
+        collector: ``TrainingServer`` of the workflow with ``env=remote``, to which simulators connect. Its
+            ``should_stop`` is set here; the caller closes it.
+        message: callback for messages of the collector.
 
     Raises:
-        ValueError: the config is of another network than the server's, or does not fit what it wants sent.
-        CommandRefused: with the server's reason.
-        ServerLost: it cannot be reached.
+        ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
+        CommandRefused: the server refused a command, or has parameters of another network.
+        ServerLost: the server cannot be reached.
     """
     workflow = workflow_of(config)
     spans = Spans(profile_dir, f"worker {worker}")
@@ -219,7 +219,7 @@ def work(
 
 
 class _Link:
-    """A worker and its server: what was pulled last, and what was pushed so far."""
+    """Connection of a worker to its server: the last pulled parameters, and counts of pushes."""
 
     def __init__(
         self, client: ParameterClient, local: ParameterWorker, wanted: Mapping[str, Any], spans: Spans
@@ -245,13 +245,13 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def is_over_by_now(self) -> bool:
-        """Return whether the training is over, of which a worker without simulators would not hear otherwise."""
+        """Return True if the training is over; ask the server, as a worker that waits for simulators does not pull."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over
 
     def work_once(self) -> None:
-        """One iteration by the parameters that were pulled, its push, and the next pull."""
+        """Run one iteration with the pulled parameters, push its result, and pull again."""
         with self._spans.span("update"):
             done = self._local.work(self._params, self.step)
         if done.sent is not None:
@@ -268,7 +268,7 @@ class _Link:
 
 
 def _told(metrics: PyTreeDict) -> dict[str, Any]:
-    """Metrics as JSON has words for them: those that are numbers."""
+    """Return the finite metrics and the episode sums in JSON-serializable form."""
     numbers = {name: float(np.mean(x)) for name, x in metrics.items() if not isinstance(x, EpisodeStatistics)}
     told: dict[str, Any] = {"metrics": {name: x for name, x in numbers.items() if np.isfinite(x)}}
     if isinstance(episodes := metrics.get("episodes"), EpisodeStatistics):

@@ -1,10 +1,10 @@
-"""The parameter server's end of the wire: connections, the commands by name, one at a time.
+"""Network server of the parameter server: connections, authentication and dispatch of commands.
 
-The transport is asyncio's streams. Ray's actors, the other one at hand, take 9 seconds and 1.3 GiB to start, speak
-pickle, and let a client call any method by its name; here are five commands, plain numbers, and nothing to install.
+The transport is asyncio streams. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
+a client call any method by name. This server has five commands, plain numbers and no dependencies.
 
-All commands run in one thread, one after another: pushes of any number of workers are a sequence. Until a connection
-has shown the token, where there is one, its frames are small and it lives for seconds.
+All commands run in one thread, one after another, so the pushes of all workers form a sequence. Until a connection has
+sent the token, if there is one, its frames are limited in size and its lifetime to seconds.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from evorl.sockets.access import host_and_port, is_same_secret
 from evorl.sockets.socket_server import ConnectionLimits, SocketServer
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], bytes]]
-_READ_AHEAD = 1 << 18  # bytes that wait in a connection before its sender is slowed down
-STRANGER_HEADER = 4096  # bytes of JSON before the token was shown
-_LIMITS = ConnectionLimits(idle_seconds=24 * 3600.0)  # an iteration may take a worker hours
+_READ_AHEAD = 1 << 18  # bytes buffered per connection before its sender is slowed down
+STRANGER_HEADER = 4096  # maximum bytes of JSON before authentication
+_LIMITS = ConnectionLimits(idle_seconds=24 * 3600.0)  # an iteration of a worker may take hours
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """Commands that a client may call.
+    """Command that clients may call.
 
     Attributes:
-        handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for what it does not do.
-        max_body: bytes behind the header, at most.
+        handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for a refused request.
+        max_body: maximum size of the body in bytes.
     """
 
     handler: Handler
@@ -49,10 +49,10 @@ class Command:
 
 
 class CommandProtocol(asyncio.StreamReaderProtocol):
-    """One client of a ``CommandServer``, read by a coroutine.
+    """Connection of one client to a ``CommandServer``, served by a coroutine.
 
     Args:
-        converse: coroutine function of a reader and a writer that runs until the conversation ends.
+        converse: coroutine function of a reader and a writer that runs until the connection ends.
     """
 
     def __init__(self, converse: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
@@ -61,26 +61,26 @@ class CommandProtocol(asyncio.StreamReaderProtocol):
         self._to: Any = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Store the transport of a new connection and start the coroutine."""
         self._to = transport
         super().connection_made(transport)
 
     def refuse(self, message: str) -> None:
-        """Tell the client why its connection ends."""
+        """Send the reason why the connection will be closed."""
         self._to.write(frame({"error": message}))
 
 
 class CommandServer:
-    """Answers the commands that are registered, and nothing else.
+    """Server of the registered commands.
 
     Args:
-        commands: by name.
-        token: that every connection has to show first; ``None`` for none.
-        limits: of every connection.
+        commands: commands by name.
+        token: access token that every connection must send first; ``None`` for no authentication.
+        limits: limits of every connection.
         tls: for encrypted connections.
 
     Attributes:
-        failure: what went wrong here, if something did: not at a client.
+        failure: exception of the server itself, as opposed to errors of clients; ``None`` if there was no failure.
     """
 
     def __init__(
@@ -99,22 +99,22 @@ class CommandServer:
 
     @property
     def num_connections(self) -> int:
-        """Clients that are connected."""
+        """Number of connected clients."""
         return len(self._sockets.connections)
 
     async def start(self, bind: str) -> str:
-        """Listen at ``host:port``, of which port 0 is any free one; returns the address.
+        """Listen at ``host:port``, where port 0 selects a free port; return the address.
 
         Raises:
-            ValueError: others could connect, and there is no token; or it is no address.
-            OSError: the address is taken, or not of this machine.
+            ValueError: the address is invalid, or other machines could connect without a token.
+            OSError: the address is in use, or does not belong to this machine.
         """
         host, port = host_and_port(bind, "bind")
         await self._sockets.start(host, port, self._token, self._tls)
         return self._sockets.url_host
 
     async def close(self) -> None:
-        """Hang up. A command that runs is finished first."""
+        """Finish the running command, then close all connections."""
         await self._sockets.stop_listening()
         for task in self._conversations:
             task.cancel()
@@ -123,7 +123,7 @@ class CommandServer:
         await asyncio.to_thread(self._one_thread.shutdown)
 
     async def in_order(self, work: Callable[[], Any]) -> Any:
-        """The result of ``work()``, which has its turn between two commands."""
+        """Run ``work()`` in the thread of the commands, in order of arrival, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._one_thread, work)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -134,7 +134,7 @@ class CommandServer:
             await self._converse(reader, writer)
             writer.close()
         except (OSError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()  # the client has gone, or is too slow, or the server closes
+            writer.transport.abort()  # the client has disconnected or is too slow, or the server closes
         finally:
             self._conversations.discard(task)
 
@@ -176,7 +176,7 @@ class CommandServer:
     async def _answer(
         self, writer: asyncio.StreamWriter, command: Command | None, header: Mapping[str, Any], body: bytes
     ) -> bool:
-        """Do what is asked; whether the connection goes on."""
+        """Run a command and send the response; return False if the connection must end."""
         if command is None:
             name, known = str(header.get("command"))[:40], ", ".join(sorted(self._commands))
             await self._send(writer, {"error": f"there is no command {name!r}; there are: {known}."})
@@ -185,7 +185,7 @@ class CommandServer:
             answer, out = await self.in_order(lambda: command.handler(header, body))
         except CommandRefused as error:
             answer, out = {"error": str(error)}, b""
-        except Exception as error:  # of the server: told by whoever runs it, not to a client
+        except Exception as error:  # a server error: raised by serve_parameters, hidden from clients
             self.failure = self.failure or error
             await self._send(writer, {"error": "the server failed, and ends."})
             return False

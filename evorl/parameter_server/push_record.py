@@ -1,7 +1,7 @@
-"""Checks the record that a worker sends with a push, before anything of the push takes effect.
+"""Validation of the record that a worker sends with a push, before the push is applied.
 
-A refused record leaves the server unchanged. Counts must be whole numbers that one push can stand for, and all other
-numbers finite in float32, so that sums over many pushes stay finite.
+A refused record leaves the server unchanged. Counts must be integers in the range of one push, and all other numbers
+finite in float32, so that sums over many pushes stay finite.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # of one push
-MAX_NAMES = 1000  # of metrics, in the whole training: each is a column of its files
-MAX_LENGTHS = 2**53  # sum of episode lengths
-MAX_STEPS = 2**32 - 1  # of a push where no workflow says how many steps one takes
+MAX_NAMES = 1000  # metric names in the whole training: each is a column of its files
+MAX_LENGTHS = 2**53  # sum of the episode lengths of one push
+MAX_STEPS = 2**32 - 1  # environment steps of one push, if no workflow determines the limit
 _WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
 class PushRecord:
-    """A checked record.
+    """A validated record.
 
     Attributes:
-        worker: its name.
-        sequence: number of the push among those of the worker.
-        step: of the server when the worker pulled.
-        updates: of the server when the worker pulled.
-        steps: environment steps that the push stands for.
+        worker: name of the worker.
+        sequence: sequence number of the push, counted per worker.
+        step: step of the server at the worker's pull.
+        updates: update count of the server at the worker's pull.
+        steps: number of environment steps that the push stands for.
         metrics: numbers by name.
         episodes: number of episodes that ended, and the sums of their returns and lengths.
     """
@@ -49,12 +49,12 @@ class PushRecord:
     def from_header(
         cls, header: Mapping[str, Any], max_steps: int = MAX_STEPS, known_names: Collection[str] = ()
     ) -> PushRecord:
-        """Check the header of a push.
+        """Validate the header of a push.
 
         Args:
-            header: received over the network.
-            max_steps: environment steps that one push can stand for.
-            known_names: names of the metrics so far.
+            header: header received over the network.
+            max_steps: maximum number of environment steps of one push.
+            known_names: metric names of earlier pushes.
 
         Raises:
             CommandRefused: a field is missing, of another type, not finite or out of range; the message names it.
@@ -71,10 +71,10 @@ class PushRecord:
 
 
 def max_steps_per_push(workflow: Workflow) -> int:
-    """Return the environment steps that one push of a workflow can stand for.
+    """Return the maximum number of environment steps of one push of a workflow.
 
-    A push stands for its iteration and for those before it that learned nothing: until ``learning_starts``, or between
-    two updates where ``updates_per_iteration`` is below 1.
+    A push stands for its iteration and for preceding iterations without an update: those before ``learning_starts``,
+    and those between two updates if ``updates_per_iteration`` is below 1.
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
     waiting = math.ceil(getattr(workflow, "learning_starts", 0))

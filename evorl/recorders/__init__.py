@@ -1,6 +1,6 @@
-"""Where metrics go: files, a live panel, TensorBoard, pictures. Each recorder is an argument of ``learn``.
+"""Recorders of metrics: files, a live panel, TensorBoard, and images. Each is an argument of ``learn``.
 
-Libraries are imported when a recorder starts, not here.
+Their libraries are imported when a recorder starts, not here.
 """
 
 from evorl.recorders.chart_recorder import ChartRecorder

@@ -1,4 +1,4 @@
-"""What a workflow tells of the end of a run: a table as CSV, and its pictures as PNG."""
+"""Writes the charts that a workflow reports at the end of a run: tables as CSV, images as PNG."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from evorl.runs.recording import Chart, HeatMap, Panel
 
 PANEL_HEIGHT, HEAT_HEIGHT = 2.2, 5.2  # inches
-EMPTY = "#eef0f3"  # of heat maps, where there is no value
+EMPTY = "#eef0f3"  # colour of empty cells in heat maps
 
 
 class ChartRecorder(Recorder):
     """Writes ``<name>.csv`` and ``<name>.png`` for every chart.
 
     Args:
-        folder: where.
+        folder: output folder.
 
     Raises:
         RunFolderError: the disk is full or read-only.
@@ -42,7 +42,7 @@ class ChartRecorder(Recorder):
 
 
 def write_table(path: Path | str, chart: Chart) -> None:
-    """A chart's columns as CSV; floats are written so that reading them gives the same bits.
+    """Write a chart's columns as CSV; floats are written so that reading them gives the same bits.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -52,12 +52,12 @@ def write_table(path: Path | str, chart: Chart) -> None:
 
 
 def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
-    """A chart's panels below one another, PNG: a dot for each row and a line through those that are marked, or a map.
+    """Draw a chart's panels below one another, as PNG: dots with a line through the marked rows, or a heat map.
 
     Raises:
-        RunFolderError: the picture cannot be written.
+        RunFolderError: the image cannot be written.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -86,7 +86,7 @@ def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:
     edges = [np.linspace(low, high, num + 1) for low, high, num in ends]
     mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(heat.values.T), cmap="viridis")
     bar: Any = axes.figure.colorbar(mesh, ax=axes)
-    bar.set_label(heat.told, fontsize=8, color=GREY)
+    bar.set_label(heat.label, fontsize=8, color=GREY)
     bar.ax.tick_params(colors=GREY, labelsize=8)
     bar.outline.set_visible(False)
     tidy(axes)

@@ -1,4 +1,4 @@
-"""``metrics.csv``: everything that depends on the seed and the config only, so that equal runs give equal files."""
+"""Recorder of ``metrics.csv``: all values that depend only on seed and config, so that equal runs give equal files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TIMED = "time/"
 
 
 class CsvRecorder(Recorder):
-    """One line per row, one column per metric; what is timed (``time/*``) is left out.
+    """Writes one line per row and one column per metric, except timings (``time/*``).
 
-    Columns stand in the order of their first appearance. One that appears later is added to the header, and earlier
-    rows are empty there. Floats are written so that reading them gives the same bits.
+    Columns are in the order of their first appearance. A later column is added to the header, and is empty in earlier
+    rows. Floats are written so that reading them gives the same bits.
 
     Raises:
-        RunFolderError: the disk is full or read-only, or the file to go on with is damaged.
-        TypeError: a value is no number.
+        RunFolderError: the disk is full or read-only, or the existing file is corrupted.
+        TypeError: a value is not a number.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -33,7 +33,7 @@ class CsvRecorder(Recorder):
         if not header:
             return
         rows = [row for at, row in zip(self._iterations(header, rows), rows, strict=True) if at <= iterations]
-        # A column that only forgotten rows had is forgotten too: it comes back where it came first.
+        # Columns used only by removed rows are removed too; they are added again when they first appear.
         filled = [i for i in range(len(header)) if any(row[i] for row in rows)]
         table = [[row[i] for i in filled] for row in (header, *rows)]
         self._file.replace(map(as_line, table) if rows else [])
@@ -55,7 +55,7 @@ class CsvRecorder(Recorder):
         self._file.close()
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """The header and the rows; nothing of an empty file."""
+        """Return the header and the rows; both empty for an empty file."""
         try:
             table = list(csv.reader(self._file.lines(), strict=True))
         except csv.Error as error:
@@ -63,14 +63,14 @@ class CsvRecorder(Recorder):
         return (table[0], table[1:]) if table else ([], [])
 
     def _iterations(self, header: list[str], rows: list[list[str]]) -> list[int]:
-        """The iteration of each row, all of which have a cell for each column."""
+        """Return the iteration of each row, and check that every row has a cell for each column."""
         if "iterations" not in header:
             raise self._file.damaged("it has no column 'iterations'")
-        place, iterations = header.index("iterations"), []
+        column, iterations = header.index("iterations"), []
         for number, row in enumerate(rows, start=2):
-            if len(row) != len(header) or not row[place].isdecimal() or not all(map(_is_number_or_empty, row)):
-                raise self._file.damaged(f"line {number} is no row of {len(header)} numbers")
-            iterations.append(int(row[place]))
+            if len(row) != len(header) or not row[column].isdecimal() or not all(map(_is_number_or_empty, row)):
+                raise self._file.damaged(f"line {number} is not a row of {len(header)} numbers")
+            iterations.append(int(row[column]))
         return iterations
 
     def _add_columns(self, new: list[str]) -> None:
@@ -89,7 +89,7 @@ def _is_number_or_empty(text: str) -> bool:
 
 
 def as_line(cells: Iterable[str]) -> str:
-    """Cells as a line of CSV, without its end."""
+    """Format cells as a line of CSV, without its end."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""Episodes of evaluations, step by step, as files of their own."""
+"""Saves evaluation episodes step by step, one pair of files each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STEPS = re.compile(r"(\d{12})[_.]")
 
 
 class EpisodeRecorder(Recorder):
-    """Writes ``<steps>_<episode>.npz`` and ``.json``, with several seeds ``<steps>_seed_<i>_<episode>``.
+    """Writes ``<steps>_<episode>.npz`` and ``.json``; with several seeds, ``<steps>_seed_<i>_<episode>``.
 
     Args:
-        folder: where; made when there is something to write.
-        about: what every description says: ``env``, the config of the environment, and more.
-        num_episodes: of each evaluation so many, the first ones.
-        suffix: behind the steps in names, for evaluations beside the training's own.
+        folder: output folder; created when the first episode is written.
+        about: common entries of every description: ``env``, the config of the environment, and others.
+        num_episodes: number of episodes saved per evaluation, the first ones.
+        suffix: appended to the number of steps in file names, for evaluations other than the training's.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -39,7 +39,7 @@ class EpisodeRecorder(Recorder):
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
         for seed, number, episode in kept_episodes_of(episodes, self._num_episodes):
-            of_seed = "" if seed is None else f"_seed_{seed}"
+            seed_part = "" if seed is None else f"_seed_{seed}"
             about = {
                 **self._about,
                 "iterations": iterations,
@@ -48,31 +48,31 @@ class EpisodeRecorder(Recorder):
                 **({} if seed is None else {"seed_index": seed}),
                 **episode.about,
             }
-            name = f"{timesteps:012d}{self._suffix}{of_seed}_{number:03d}"
+            name = f"{timesteps:012d}{self._suffix}{seed_part}_{number:03d}"
             SavedEpisode(about, episode.arrays).save(self.folder / name)
 
 
 def kept_episodes_of(episodes: EvaluationMetrics, num_episodes: int) -> Iterator[tuple[int | None, int, SavedEpisode]]:
-    """The first so many episodes of every seed of which the steps are kept: seed, number, and what is to be saved.
+    """Yield seed, number and ``SavedEpisode`` of the first ``num_episodes`` recorded episodes of every seed.
 
-    The seed is ``None`` where there is no axis of seeds.
+    The seed is ``None`` without an axis of seeds.
     """
     if episodes.steps is None:
         return
     if np.ndim(episodes.episode_returns) == 2:
         for seed in range(len(episodes.episode_returns)):
-            of_seed = jax.tree.map(lambda x, seed=seed: x[seed], episodes)
-            yield from ((seed, number, episode) for _, number, episode in kept_episodes_of(of_seed, num_episodes))
+            seed_part = jax.tree.map(lambda x, seed=seed: x[seed], episodes)
+            yield from ((seed, number, episode) for _, number, episode in kept_episodes_of(seed_part, num_episodes))
         return
     for number in range(min(num_episodes, len(episodes.steps.rewards))):
         length = int(episodes.episode_lengths[number])
         steps = jax.tree.map(lambda x, number=number: np.asarray(x[number]), episodes.steps)
-        moments = {"obs": steps.obs, **{name: _as_numbers(x) for name, x in steps.physics.items()}}
-        told = {"action": steps.actions, "reward": steps.rewards, "termination": steps.terminations}
+        per_state = {"obs": steps.obs, **{name: _as_numbers(x) for name, x in steps.physics.items()}}
+        per_step = {"action": steps.actions, "reward": steps.rewards, "termination": steps.terminations}
         if steps.is_success is not None:
-            told["success"] = steps.is_success
-        arrays = {name: x[: length + 1] for name, x in named_leaves(moments).items()}
-        arrays |= {name: x[:length] for name, x in named_leaves(told).items()}
+            per_step["success"] = steps.is_success
+        arrays = {name: x[: length + 1] for name, x in named_leaves(per_state).items()}
+        arrays |= {name: x[:length] for name, x in named_leaves(per_step).items()}
         about = {"length": length, "return": float(episodes.episode_returns[number])}
         for name, flags in (("success", episodes.success_at_end), ("success_ever", episodes.success_ever)):
             if flags is not None:
@@ -81,7 +81,7 @@ def kept_episodes_of(episodes: EvaluationMetrics, num_episodes: int) -> Iterator
 
 
 def forget_later_files(folder: Path, timesteps: int) -> None:
-    """Remove the files of evaluations after so many steps: a resumed run writes them again."""
+    """Remove the files of evaluations after ``timesteps``: a resumed run writes them again."""
     for path in sorted(folder.glob("[0-9]*")) if folder.is_dir() else ():
         match = _STEPS.match(path.name)
         if match and int(match[1]) > timesteps:
@@ -89,5 +89,5 @@ def forget_later_files(folder: Path, timesteps: int) -> None:
 
 
 def _as_numbers(values: np.ndarray) -> np.ndarray:
-    """Numbers of ``Env.physics``, of which float64 stand as bytes."""
+    """Convert values of ``Env.physics``, which represents float64 as bytes, to numbers."""
     return np.ascontiguousarray(values).view(np.float64) if values.dtype == np.uint8 else values

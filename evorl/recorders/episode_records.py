@@ -1,48 +1,45 @@
-"""What a run folder holds of the episodes of evaluations, as recorders."""
+"""Creates the recorders of evaluation episodes in a run folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from evorl.config.names import load
-from evorl.config.nodes import plain
 from evorl.recorders.episode_recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
 from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import as_paid_by_the_environment
 from evorl.workflows.workflow import Workflow
 
-_VIDEO_RECORDER = "evorl.recorders.video_recorder:VideoRecorder"  # loaded where it is asked for
+_VIDEO_RECORDER = "evorl.recorders.video_recorder:VideoRecorder"  # imported only if used
 
 
 def episode_recorders(
-    folder: RunFolder, workflow: Workflow, config: Mapping[str, Any], of_training: bool = True, suffix: str = ""
+    folder: RunFolder, workflow: Workflow, spec: RunSpec, of_training: bool = True, suffix: str = ""
 ) -> list[Recorder]:
-    """What writes into a run folder what a workflow keeps of its evaluations' episodes.
+    """Create the recorders that write evaluation episodes to a run folder.
 
     Args:
         folder: the run folder.
-        workflow: built from the config.
-        config: of the run: ``env``, ``seed`` and ``render_interval``.
-        of_training: whether the evaluations are the training's own, whose goals stand in a table.
-        suffix: behind the steps in the names of files.
+        workflow: built from the settings.
+        spec: settings of the run.
+        of_training: true for evaluations during training; only these write the goal table and videos.
+        suffix: appended to the number of steps in file names.
     """
     keeping, recorders = workflow.keeping, []
-    if of_training and config.get("render_interval"):
-        recorders.append(load(_VIDEO_RECORDER)(folder, config["render_interval"]))
+    if of_training and spec.render_interval:
+        recorders.append(load(_VIDEO_RECORDER)(folder, spec.render_interval))
     if keeping is None:
         return recorders
     if keeping.goals and of_training:
         recorders.append(GoalTableRecorder(folder.eval_goals))
     if keeping.save_episodes:
-        env = as_paid_by_the_environment(plain(config)["env"])
+        env = as_paid_by_the_environment(spec.workflow["env"])
         env = {"name": env} if isinstance(env, str) else dict(env)
-        about = {"library": env.get("library"), "name": env.get("name"), "env": env, "seed": config["seed"]}
+        about = {"library": env.get("library"), "name": env.get("name"), "env": env, "seed": spec.seed}
         recorders.append(EpisodeRecorder(folder.episodes, about, keeping.save_episodes, suffix))
     if keeping.plot_episodes:
-        drawn = (keeping.plot_episodes, keeping.plot_of, keeping.plot_dimensions)
-        recorders.append(ProjectionRecorder(folder.plots, workflow.eval_env, *drawn, suffix))
+        projection = (keeping.plot_episodes, keeping.plot_of, keeping.plot_dimensions)
+        recorders.append(ProjectionRecorder(folder.plots, workflow.eval_env, *projection, suffix))
     return recorders

@@ -1,4 +1,4 @@
-"""``eval_goals.csv``: a row for each episode of every evaluation, with its goal and what came of it."""
+"""Recorder of ``eval_goals.csv``: a row per evaluation episode, with its goal and outcome."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from evorl.metrics import EvaluationMetrics
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.recording import Recorder, RunPlan
 
-GOALS = ("desired", "achieved", "start")  # what is told of goals, in the order of the columns
+GOALS = ("desired", "achieved", "start")  # columns of goals, in this order
 
 
 class GoalTableRecorder(Recorder):
-    """Writes the table as ``metrics.csv`` is written: appended to, and cut where a run is resumed.
+    """Writes the table like ``metrics.csv``: rows are appended, and truncated when a run is resumed.
 
     Args:
-        path: of the table.
+        path: path of the table.
 
     Raises:
-        RunFolderError: the disk is full or read-only, or the file to go on with is damaged.
+        RunFolderError: the disk is full or read-only, or the existing file is corrupted.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -52,14 +52,14 @@ class GoalTableRecorder(Recorder):
 
 
 def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
-    """Of N episodes of all seeds: ``desired``, ``achieved`` and ``start`` ``[N, G]``, and what came of each ``[N]``.
+    """Return ``desired``, ``achieved`` and ``start`` ``[N, G]`` of N episodes of all seeds, and outcomes ``[N]``.
 
     Raises:
-        ValueError: no goals are kept of these episodes.
+        ValueError: the goals of these episodes were not recorded.
     """
     goals = episodes.goals
     if goals is None or episodes.success_at_end is None or episodes.success_ever is None:
-        raise ValueError("no goals are kept of these episodes: evaluate with keep_goals=True.")
+        raise ValueError("the goals of these episodes were not recorded: evaluate with keep_goals=True.")
     outcomes = {
         "success": np.asarray(episodes.success_at_end, np.int32),
         "success_ever": np.asarray(episodes.success_ever, np.int32),

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: every value of every row, timings too."""
+"""Recorder of ``metrics.jsonl``: every value of every row, timings included."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from evorl.runs.recording import Recorder, Row, RunPlan
 
 
 class JsonlRecorder(Recorder):
-    """One JSON object per row.
+    """Writes one JSON object per row.
 
-    What is not finite is written as ``NaN`` and ``Infinity``, which Python's ``json`` reads.
+    Non-finite values are written as ``NaN`` and ``Infinity``, which Python's ``json`` reads.
 
     Raises:
-        RunFolderError: the disk is full or read-only, or the file to go on with is damaged.
-        TypeError: a value is no number.
+        RunFolderError: the disk is full or read-only, or the existing file is corrupted.
+        TypeError: a value is not a number.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -41,4 +41,4 @@ class JsonlRecorder(Recorder):
         try:
             return int(json.loads(line)["iterations"])
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise self._file.damaged(f"line {number} is no row with an iteration") from error
+            raise self._file.damaged(f"line {number} is not a row with an iteration") from error

@@ -1,4 +1,4 @@
-"""The learning curve as a picture, drawn from ``metrics.csv`` when the run ends."""
+"""The learning curve as an image, drawn from ``metrics.csv`` when the run ends."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_SMALL = 6
 
 
 class LearningCurveRecorder(Recorder):
-    """Draws the picture at the end, also of a run that was stopped.
+    """Draws the image at the end, also of an interrupted run.
 
     Args:
-        metrics_csv: the file to read, of a ``CsvRecorder`` that closes before this one.
-        picture: the PNG to write.
+        metrics_csv: input file, written by a ``CsvRecorder`` that closes before this recorder.
+        picture: path of the PNG to write.
     """
 
     def __init__(self, metrics_csv: Path | str, picture: Path | str) -> None:
@@ -43,16 +43,16 @@ class LearningCurveRecorder(Recorder):
 
 
 def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str = "") -> bool:
-    """Draw returns over environment steps, and the learner's own metrics small below.
+    """Draw returns over environment steps, and the learner's metrics as small plots below.
 
-    The evaluation return has its standard deviation as a band: over seeds, each of which is a thin line, or, of one
-    seed, over episodes. The training return is a thin line.
+    The evaluation return has its standard deviation as a band: over seeds, each drawn as a thin line, or over the
+    episodes of a single seed. The training return is a thin line.
 
     Returns:
-        Whether there was anything to draw.
+        True if there was anything to draw.
 
     Raises:
-        RunFolderError: the picture cannot be written.
+        RunFolderError: the image cannot be written.
     """
     curves = read_curves(metrics_csv)
     small = sorted(
@@ -62,7 +62,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     has_returns = EVALUATION in curves or TRAINING in curves
     if not has_returns and not small:
         return False
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -70,7 +70,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     height = 4.4 + 1.6 * rows
     figure = Figure(figsize=(8.0, height), dpi=130, facecolor="white")
     FigureCanvasAgg(figure)
-    # Margins by hand: matplotlib's own layout would draw everything twice.
+    # Explicit margins: matplotlib's automatic layout would draw everything twice.
     top, bottom = 1 - 0.35 / height, (0.3 if rows else 0.55) / height
     floor = bottom + (1.6 * rows + 0.2) / height if rows else bottom
     upper = figure.add_gridspec(1, 1, left=0.09, right=0.93, top=top, bottom=floor)
@@ -88,7 +88,7 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
 
 
 def read_curves(metrics_csv: Path | str) -> Curves:
-    """For every column its finite values and their environment steps, ``name -> (steps, values)``."""
+    """Return the finite values of every column with their environment steps, ``name -> (steps, values)``."""
     curves: Curves = {}
     with open(metrics_csv, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -143,7 +143,7 @@ def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) 
 
 
 def tidy(axes: Axes) -> None:
-    """The look of every picture: few lines, grey, environment steps in words along the horizontal axis."""
+    """Apply the common style: few grey lines, abbreviated environment steps on the horizontal axis."""
     from matplotlib.ticker import FuncFormatter
 
     axes.spines[["top", "right"]].set_visible(False)
@@ -156,7 +156,7 @@ def tidy(axes: Axes) -> None:
 
 
 def format_steps(steps: float) -> str:
-    """A number of steps as it stands on an axis: ``500``, ``50k``, ``1.5M``."""
+    """Format a number of steps for an axis: ``500``, ``50k``, ``1.5M``."""
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(steps) >= size:
             return f"{steps / size:.4g}{unit}"

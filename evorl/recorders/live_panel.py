@@ -1,4 +1,4 @@
-"""Progress as a live panel, for terminals."""
+"""Progress as a live panel on a terminal."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 SECONDS_BETWEEN_FRAMES = 0.2
-SHARE_OF_TIME = 0.01  # a frame is put off until drawing has cost no more than this
+SHARE_OF_TIME = 0.01  # upper bound of the time spent on drawing
 MAX_LOSSES = 9
 WIDTH = 84
-HISTORY = 24  # characters of the curve beside the evaluation return, half as many beside one that says much
+HISTORY = 24  # characters of the curve next to the evaluation return, half as many next to a long one
 SHORT_RETURN = 22
 
 
 class LivePanel(Recorder):
-    """A panel that is redrawn in place; messages scroll by above it, and the last frame stays.
+    """A panel that is redrawn in place; messages scroll above it, and the last frame remains.
 
-    It is drawn by the thread that trains, when that says so, and so seldom that it costs less than one percent.
+    The training thread draws it when it reports progress, and rarely enough to cost less than one percent of the time.
 
     Args:
-        console: where to draw; standard output when ``None``.
-        clock: seconds, for tests.
+        console: output console; standard output when ``None``.
+        clock: function that returns seconds, for tests.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -73,7 +73,7 @@ class LivePanel(Recorder):
         if self._live is not None:
             from rich.text import Text
 
-            # As Text: print(markup=False) would redraw the panel without its colours, too.
+            # As Text: print(markup=False) would also redraw the panel without colours.
             self._live.console.print(Text(printable(text, self._live.console.encoding)))
         else:
             print_line(text)
@@ -101,7 +101,7 @@ class LivePanel(Recorder):
         assert self._status is not None, "start() makes the status"
         encoding = self._console.encoding if self._console is not None else None
         parts = [*_bar(self._status), *_returns(self._status, encoding), *_losses(self._status)]
-        title = Text(printable(self._status.plan.name, encoding), style="bold")  # as Text: brackets are no markup
+        title = Text(printable(self._status.plan.name, encoding), style="bold")  # as Text: brackets are not markup
         return Panel(Group(*parts), title=title, title_align="left", width=WIDTH, box=box.ROUNDED)
 
 

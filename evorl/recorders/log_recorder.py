@@ -1,4 +1,4 @@
-"""``run.log``: what was said during the run, and the evaluations, with times."""
+"""Recorder of ``run.log``: messages and evaluations with timestamps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evorl.runs.recording import Recorder, Row, RunPlan
 
 
 class _StrictFileHandler(logging.FileHandler):
-    """A file handler whose failures are raised instead of printed, and that writes through no link."""
+    """A file handler that raises its failures instead of printing them, and never writes through a symbolic link."""
 
     def _open(self) -> Any:
         return open_to_write(self.baseFilename, "a")
@@ -23,7 +23,7 @@ class _StrictFileHandler(logging.FileHandler):
 
 
 class LogRecorder(Recorder):
-    """Messages, the start, evaluations and the end, a line each. A resumed run writes on in the same file.
+    """Writes messages, the start, evaluations and the end, one line each. A resumed run appends to the same file.
 
     Raises:
         RunFolderError: the disk is full or read-only.
@@ -61,7 +61,7 @@ class LogRecorder(Recorder):
                 handler.close()
 
     def _abandon(self) -> None:
-        """Let go of a file that cannot be written, so that closing it does not fail once more."""
+        """Drop a file that cannot be written, so that closing it does not fail again."""
         logger, self._logger = self._logger, None
         for handler in logger.handlers if logger else ():
             with contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ class LogRecorder(Recorder):
 
     def _open(self) -> logging.Logger:
         make_folder(self.path.parent)
-        # Outside the tree of named loggers: nothing that others configure reaches it.
+        # Outside the hierarchy of named loggers, so that no other logging configuration affects it.
         logger = logging.Logger("evorl.run", logging.INFO)
         handler = _StrictFileHandler(self.path, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%Y-%m-%d %H:%M:%S"))

@@ -14,18 +14,18 @@ from evorl.runs.recording import Recorder, Row, RunPlan
 SECONDS_BETWEEN_LINES = 2.0
 LONGEST_SILENCE = 60.0
 FRACTION_BETWEEN_LINES = 0.05
-WIDTH = 80  # of a terminal, as it opens; logs are read there too
-_INDENT = " " * 6  # below the steps, which stand behind the share of them
+WIDTH = 80  # default width of a terminal; logs are read there too
+_INDENT = " " * 6  # aligned with the steps, which follow the percentage
 
 
 class PlainLines(Recorder):
-    """Lines for every message and evaluation, and now and then on the progress.
+    """Prints a line for every message and evaluation, and occasionally for the progress.
 
-    A sign of progress is one line, and below it the metrics that fit another one; ``metrics.csv`` has all of them.
+    A progress report is one line, followed by a line with the metrics that fit; ``metrics.csv`` has all of them.
 
     Args:
-        stream: where the lines go; standard output when ``None``.
-        clock: seconds, for tests.
+        stream: output stream; standard output when ``None``.
+        clock: function that returns seconds, for tests.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,8 +39,8 @@ class PlainLines(Recorder):
     def start(self, plan: RunPlan) -> None:
         self._status = RunStatus(plan, self._clock)
         self._last_time, self._last_fraction = self._clock(), self._status.fraction
-        from_where = f" from {plan.first_timesteps:,}" if plan.first_timesteps else ""
-        self._print(f"{plan.name}: {plan.total_timesteps:,} environment steps{from_where}")
+        start = f" from {plan.first_timesteps:,}" if plan.first_timesteps else ""
+        self._print(f"{plan.name}: {plan.total_timesteps:,} environment steps{start}")
 
     def write(self, row: Row) -> None:
         if self._status is None:

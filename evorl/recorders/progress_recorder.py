@@ -1,4 +1,4 @@
-"""Progress on the screen: a live panel on a terminal, plain lines elsewhere."""
+"""Progress on the screen: a live panel on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ProgressRecorder(RecorderGroup):
     """Chooses between ``LivePanel`` and ``PlainLines`` when the run starts.
 
     Args:
-        live: ``True`` or ``False`` to choose; ``None`` asks whether standard output is a terminal.
+        live: true for the panel, false for lines; ``None`` uses the panel if standard output is a terminal.
     """
 
     def __init__(self, live: bool | None = None) -> None:
@@ -31,5 +31,5 @@ class ProgressRecorder(RecorderGroup):
     def message(self, text: str) -> None:
         if self.recorders:
             super().message(text)
-        else:  # before the start, as when a resume is announced
+        else:  # before the start, such as the message about a resume
             print_line(text)

@@ -1,4 +1,4 @@
-"""Pictures of evaluations: the ways that episodes took through goals or observations, one PNG each time."""
+"""Plots of evaluation episodes: their paths through goals or observations, one PNG per evaluation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RED = "#c0453b"
-MANY = 24  # lines are thinner from so many episodes on
+MANY = 24  # number of episodes from which lines are thinner
 
 
 class ProjectionRecorder(Recorder):
     """Draws ``<steps>.png``, 12 digits, for each evaluation.
 
     Args:
-        folder: where; made when there is something to draw.
-        env: of the evaluation, which draws what is behind.
-        num_episodes: how many are drawn, of each seed.
+        folder: output folder; created when the first image is written.
+        env: environment of the evaluation, which draws the background.
+        num_episodes: number of episodes drawn per seed.
         of: ``"goal"`` or ``"observation"``.
-        dimensions: one or two of its numbers.
-        suffix: behind the steps in names, for evaluations beside the training's own.
+        dimensions: indices of one or two components.
+        suffix: appended to the number of steps in file names, for evaluations other than the training's.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -48,10 +48,10 @@ class ProjectionRecorder(Recorder):
         forget_later_files(self.folder, plan.first_timesteps)
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        kept = [episode for _, _, episode in kept_episodes_of(episodes, self._num_episodes)]
-        if kept:
+        recorded = [episode for _, _, episode in kept_episodes_of(episodes, self._num_episodes)]
+        if recorded:
             path = self.folder / f"{timesteps:012d}{self._suffix}.png"
-            draw_episodes(path, kept, self._of, self._dimensions, self._env, f"after {timesteps:,} steps")
+            draw_episodes(path, recorded, self._of, self._dimensions, self._env, f"after {timesteps:,} steps")
 
 
 def draw_episodes(
@@ -62,22 +62,22 @@ def draw_episodes(
     env: Env | None = None,
     title: str = "",
 ) -> None:
-    """Episodes in one or two numbers of what they achieved or observed.
+    """Plot episodes in one or two components of their achieved goals or observations.
 
-    Two numbers are a plane; a single one is drawn over the steps of the episode.
+    Two components span a plane; a single one is plotted over the steps of the episode.
 
     Args:
-        path: of the picture, PNG.
-        episodes: with all their steps.
+        path: path of the PNG.
+        episodes: episodes with all their steps.
         of: ``"goal"`` or ``"observation"``.
-        dimensions: one or two.
-        env: draws what is behind; ``None`` for nothing.
-        title: of the picture.
+        dimensions: indices of one or two components.
+        env: environment that draws the background; ``None`` for no background.
+        title: title of the plot.
 
     Raises:
-        RunFolderError: the picture cannot be written.
+        RunFolderError: the image cannot be written.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -93,7 +93,7 @@ def draw_episodes(
     for episode in episodes:
         _draw_episode(axes, episode, of, dimensions, width=1.6 if len(episodes) < MANY else 0.9)
     has_background = bool(axes.collections)
-    if is_plane and (of == "goal" or has_background):  # numbers of other observations are of different units
+    if is_plane and (of == "goal" or has_background):  # components of other observations have different units
         axes.set_aspect("equal", adjustable="box" if has_background else "datalim")
     _label(axes, episodes, of, dimensions, title)
     with writing_to(Path(path).parent):
@@ -103,24 +103,26 @@ def draw_episodes(
 
 
 def points_of(episode: SavedEpisode, of: str, dimensions: tuple[int, ...]) -> np.ndarray:
-    """Where an episode was, ``[T + 1, 1 or 2]``."""
+    """Return the projected positions of an episode, ``[T + 1, 1 or 2]``."""
     names = ("obs.achieved_goal",) if of == "goal" else ("obs.observation", "obs")
     points = next(episode.arrays[name] for name in names if name in episode.arrays)
     return points.reshape(len(points), -1)[:, list(dimensions)]
 
 
 def _draw_episode(axes: Axes, episode: SavedEpisode, of: str, dimensions: tuple[int, ...], width: float) -> None:
-    way = points_of(episode, of, dimensions)
+    path = points_of(episode, of, dimensions)
     colour = _colour(episode)
     is_plane = len(dimensions) == 2
-    x, y = (way[:, 0], way[:, 1]) if is_plane else (np.arange(len(way)), way[:, 0])
+    x, y = (path[:, 0], path[:, 1]) if is_plane else (np.arange(len(path)), path[:, 0])
     axes.plot(x, y, color=colour, linewidth=width, alpha=0.75, solid_joinstyle="round", zorder=3)
     axes.plot(x[0], y[0], "o", color="white", markeredgecolor=GREY, markersize=5.5, zorder=4)
     axes.plot(x[-1], y[-1], "o", color=colour, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
     if of == "goal":
         goal = episode.arrays["obs.desired_goal"][-1].reshape(-1)[list(dimensions)]
-        place = goal if is_plane else (x[-1], goal[0])
-        axes.plot(*place, "*", color=colour, markersize=13, markeredgecolor="white", markeredgewidth=0.8, zorder=6)
+        marker_position = goal if is_plane else (x[-1], goal[0])
+        axes.plot(
+            *marker_position, "*", color=colour, markersize=13, markeredgecolor="white", markeredgewidth=0.8, zorder=6
+        )
         dots = ([x[-1], goal[0]], [y[-1], goal[1]]) if is_plane else ([x[0], x[-1]], [goal[0]] * 2)
         axes.plot(*dots, ":", color=colour, linewidth=0.9, alpha=0.6, zorder=2)
 
@@ -136,8 +138,8 @@ def _colour(episode: SavedEpisode) -> str:
 def _label(axes: Axes, episodes: list[SavedEpisode], of: str, dimensions: tuple[int, ...], title: str) -> None:
     from matplotlib.lines import Line2D
 
-    what = "achieved goal" if of == "goal" else "observation"
-    names = [f"{what} [{i}]" for i in dimensions]
+    quantity = "achieved goal" if of == "goal" else "observation"
+    names = [f"{quantity} [{i}]" for i in dimensions]
     across, up = names if len(names) == 2 else ("step of the episode", names[0])
     axes.set_xlabel(across, fontsize=9, color=GREY)
     axes.set_ylabel(up, fontsize=9, color=GREY)

@@ -1,4 +1,4 @@
-"""The one fan-out that makes several recorders into one."""
+"""Combines several recorders into one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class RecorderGroup(Recorder):
-    """Several recorders as one, called in the order given.
+    """Several recorders as one, called in order.
 
     Args:
-        recorders: to be called.
-        title: by which the run goes in all of them; ``None`` for the one in its plan.
+        recorders: recorders to call.
+        title: title of the run in all of them; ``None`` for the name in its plan.
         side_by_side: see ``RunPlan``; ``None`` for the value in the plan.
     """
 
@@ -61,7 +61,7 @@ class RecorderGroup(Recorder):
             recorder.failure(error)
 
     def close(self) -> None:
-        """Close every recorder, also when one of them fails; the first failure is raised at the end."""
+        """Close every recorder, even if one of them fails; the first failure is raised at the end."""
         failures: list[Exception] = []
         for recorder in self.recorders:
             try:

@@ -1,4 +1,4 @@
-"""A text file of one row per line, that survives kills and is never truncated by a resume."""
+"""A text file with one row per line that survives kills and is never truncated by a resume."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_
 
 
 class RowFile:
-    """Lines appended one by one, each handed to the system when written.
+    """Appends lines; each is flushed to the operating system when written.
 
-    A kill can tear the last line only; such a rest is dropped when the file is opened again.
+    A kill can only leave an incomplete last line, which is dropped when the file is opened again.
 
     Raises:
-        RunFolderError: the disk is full or read-only, or a symbolic link is in the file's place; in one sentence.
+        RunFolderError: the disk is full or read-only, or the path is a symbolic link.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -25,7 +25,7 @@ class RowFile:
         self._file: IO[str] | None = None
 
     def lines(self) -> list[str]:
-        """The complete lines, without their ends; none when there is no file."""
+        """Return the complete lines, without line ends; an empty list without a file."""
         refuse_link(self.path)
         if not self.path.exists():
             return []
@@ -35,14 +35,15 @@ class RowFile:
         except UnicodeDecodeError as error:
             raise self.damaged(f"{error.reason} at byte {error.start:,}") from error
 
-    def damaged(self, what: str) -> RunFolderError:
-        """The error for a file that is not as it was written, for a reason that ``what`` tells."""
+    def damaged(self, reason: str) -> RunFolderError:
+        """Build the error for a corrupted file; ``reason`` describes the problem."""
         return RunFolderError(
-            f"{self.path} is damaged ({what}): mend it, or move it away to go on without its rows, and start again."
+            f"{self.path} is damaged ({reason}): repair it, or move it away to continue without its rows, and start "
+            "again."
         )
 
     def open(self) -> None:
-        """Get ready to append."""
+        """Open the file for appending."""
         with writing_to(self.path.parent):
             make_folder(self.path.parent)
             if self.path.exists() and not self._ends_with_newline():
@@ -50,7 +51,7 @@ class RowFile:
             self._file = open_to_write(self.path, "a")
 
     def append(self, line: str) -> None:
-        """Add one line."""
+        """Append one line."""
         if self._file is None:
             self.open()
         assert self._file is not None, "open() sets the file"
@@ -63,7 +64,7 @@ class RowFile:
                 raise
 
     def replace(self, lines: Iterable[str]) -> None:
-        """Put other lines in the place of all; a kill leaves either the old file or the new one."""
+        """Replace all lines atomically; a kill leaves either the old file or the new one."""
         was_open = self._file is not None
         self.close()
         written = self.path.with_name(self.path.name + ".new")
@@ -75,14 +76,14 @@ class RowFile:
             self.open()
 
     def close(self) -> None:
-        """Close the file; it opens again when it is needed."""
+        """Close the file; it is reopened on demand."""
         file, self._file = self._file, None
         if file is not None:
             with writing_to(self.path.parent):
                 file.close()
 
     def _abandon(self) -> None:
-        """Let go of a file that cannot be written, so that closing it does not fail once more."""
+        """Drop a file that cannot be written, so that closing it does not fail again."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):
@@ -98,10 +99,10 @@ class RowFile:
 
 
 def as_number(name: str, value: Any) -> int | float:
-    """A row's value as a Python number.
+    """Return a row's value as a Python number.
 
     Raises:
-        TypeError: it is no single number.
+        TypeError: the value is not a single number.
     """
     if type(value) in (int, float):
         return value
@@ -110,5 +111,5 @@ def as_number(name: str, value: Any) -> int | float:
         return int(number) if isinstance(number, bool | int) else float(number)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"rows hold numbers, but {name!r} is {value!r} ({type(value).__name__}): reduce it first."
+            f"values of rows must be numbers, but {name!r} is {value!r} ({type(value).__name__}): reduce it first."
         ) from error

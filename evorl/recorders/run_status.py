@@ -1,4 +1,4 @@
-"""Where a run stands, and how numbers read on a screen."""
+"""Status of a run, and formatting of its numbers for the screen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
 
     Args:
         steps: environment steps of N evaluations.
-        values: of the N evaluations.
+        values: values of the N evaluations.
     """
     pairs = zip(steps, values, strict=True)
     return float(max((value for step, value in pairs if step > 0 and math.isfinite(value)), default=math.nan))
@@ -33,12 +33,12 @@ class RunStatus:
     """Progress, speed, time left and the latest metrics of a run.
 
     Attributes:
-        plan: what the run sets out to do.
-        timesteps: environment steps taken, for each seed.
-        steps_per_second: over all seeds.
+        plan: total steps and title of the run.
+        timesteps: environment steps taken, per seed.
+        steps_per_second: sum over all seeds.
         latest: the latest value of every metric.
-        evaluations: every evaluation return so far.
-        best: the best of them, not counting that of the untrained policy; NaN before there is one.
+        evaluations: all evaluation returns so far.
+        best: the best evaluation return, excluding the untrained policy; NaN before the first one.
     """
 
     def __init__(self, plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,10 +49,10 @@ class RunStatus:
         self.evaluations: list[float] = []
         self._evaluated_at: list[int] = []
         self._clock = clock
-        self._measured_from: tuple[float, int] | None = None  # seconds and timesteps at the first sign of life
+        self._measured_from: tuple[float, int] | None = None  # seconds and timesteps at the first progress report
 
     def advance(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        """Take in a sign of life."""
+        """Process a progress report."""
         self.timesteps = timesteps
         self.steps_per_second = steps_per_second
         self.latest.update(latest)
@@ -60,7 +60,7 @@ class RunStatus:
             self._measured_from = (self._clock(), timesteps)
 
     def take_row(self, row: Row) -> None:
-        """Take in a row of metrics."""
+        """Process a row of metrics."""
         self.latest.update(row)
         self.timesteps = int(row.get("timesteps", self.timesteps))
         if EVALUATION in row:
@@ -74,12 +74,12 @@ class RunStatus:
 
     @property
     def fraction(self) -> float:
-        """How much of the run is done, from 0 to 1."""
+        """Fraction of the run that is done, from 0 to 1."""
         return min(1.0, self.timesteps / self.plan.total_timesteps) if self.plan.total_timesteps else 1.0
 
     @property
     def seconds_left(self) -> float:
-        """The time left at the pace so far, evaluations and all; NaN when there is no telling yet."""
+        """Time left at the pace so far, evaluations included; NaN while unknown."""
         left = self.plan.total_timesteps - self.timesteps
         if self._measured_from is not None:
             seconds, steps = self._clock() - self._measured_from[0], self.timesteps - self._measured_from[1]
@@ -93,10 +93,10 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
     """Describe the returns and losses in a row.
 
     Args:
-        row: of metrics.
-        num_losses: losses that are described.
-        width: characters at most; the last parts are left out.
-        side_by_side: what returns are averaged over, see ``RunPlan``; by default the seeds.
+        row: metrics.
+        num_losses: maximum number of losses.
+        width: maximum number of characters; the last parts are dropped.
+        side_by_side: the units that returns are averaged over, see ``RunPlan``; by default the seeds.
     """
     parts = []
     if EVALUATION in row:
@@ -110,16 +110,16 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
 
 
 def losses(row: Row) -> list[tuple[str, float]]:
-    """Names and values of what the learner reports, losses first."""
+    """Return names and values of the learner's metrics, losses first."""
     reported = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in _NO_LOSS]
     return sorted([(name.removeprefix("train/"), v) for name, v in reported], key=lambda item: "loss" not in item[0])
 
 
 def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
-    """Format a return with its standard deviation where the row has it, and what that is over.
+    """Format a return with its standard deviation, if the row has it, and the units it was computed over.
 
     Args:
-        row: of metrics.
+        row: metrics.
         name: column of the return.
         side_by_side: see ``RunPlan``; by default the number of seeds.
     """
@@ -131,18 +131,18 @@ def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
 
 
 def spread_column(columns: Iterable[str], name: str) -> tuple[str, int]:
-    """The column of a return's standard deviation, and over how many seeds it is; 0 for the episodes of one seed."""
+    """Return the column of a return's standard deviation and its number of seeds, 0 for the episodes of one seed."""
     num_seeds = sum(column.startswith(f"{name}_seed_") for column in columns)
     return f"{name}_std_over_seeds" if num_seeds else f"{name}_std", num_seeds
 
 
 def format_number(value: float) -> str:
-    """Four digits, whatever the size."""
+    """Format a number with four significant digits."""
     return f"{value:.4g}"
 
 
 def format_duration(seconds: float) -> str:
-    """``h:mm:ss``, or ``-:--:--`` when it is not known."""
+    """Format seconds as ``h:mm:ss``, or ``-:--:--`` if unknown."""
     if not math.isfinite(seconds):
         return "-:--:--"
     minutes, rest = divmod(max(0, round(seconds)), 60)
@@ -150,8 +150,8 @@ def format_duration(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """A curve of at most ``width`` characters; values that are not finite are blanks."""
-    if len(values) > width:  # the mean of equal parts, so that the whole history stays in view
+    """Return a curve of at most ``width`` characters; non-finite values are blanks."""
+    if len(values) > width:  # means of equal parts, so that the whole history remains visible
         edges = [i * len(values) // width for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
     finite = [v for v in values if math.isfinite(v)]

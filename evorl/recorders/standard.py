@@ -1,4 +1,4 @@
-"""The recorders of an ordinary run, as one."""
+"""Creates the standard recorders of a run."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def make_recorder(
     wandb: Mapping[str, Any] | None = None,
     others: Iterable[Recorder] = (),
 ) -> RecorderGroup:
-    """Everything a run folder holds, and the screen; nothing for processes but the first of several.
+    """Create the recorders of a run folder and of the screen; an empty group in all processes except the first.
 
     Args:
         folder: the run folder.
-        title: what the run is called on the screen and in pictures; ``None`` for the name in its plan.
+        title: title of the run on the screen and in images; ``None`` for the name in its plan.
         progress: show progress on the screen.
-        live: a live panel (``True``), plain lines (``False``), or what fits the output (``None``).
+        live: true for a live panel, false for plain lines, ``None`` to choose by the output.
         tensorboard: write TensorBoard events.
         learning_curve: draw the learning curve at the end.
-        wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` for no Weights & Biases.
-        others: recorders besides, such as ``episode_recorders`` gives.
+        wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` disables Weights & Biases.
+        others: additional recorders, such as those from ``episode_recorders``.
     """
     if not is_first():
         return RecorderGroup(())
     recorders: list[Recorder] = [
-        StateRecorder(folder.state),  # first: it refuses a run that is in training already
+        StateRecorder(folder.state),  # first: it fails if the run is already being trained
         LogRecorder(folder.log),
         CsvRecorder(folder.metrics_csv),
         JsonlRecorder(folder.metrics_jsonl),
@@ -59,6 +59,6 @@ def make_recorder(
         recorders.append(WandbRecorder(folder.path, **wandb))
     if progress:
         recorders.append(ProgressRecorder(live))
-    if learning_curve:  # last: the picture is drawn when the files and the screen are closed
+    if learning_curve:  # last: the image is drawn after the files and the screen are closed
         recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
     return RecorderGroup(recorders, title)

@@ -1,4 +1,4 @@
-"""``state.json``: that a run goes on, and how it ended."""
+"""Recorder of ``state.json``: that a run is in progress, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, HeldState, 
 
 
 class StateRecorder(Recorder):
-    """Says "running" from the start, and at the end whether the run is finished, stopped or failed.
+    """Records "running" from the start, and at the end "finished", "stopped" or "failed".
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        RunFolderError: the run is in training already; or the disk is full or read-only.
+        RunFolderError: the run is already being trained; or the disk is full or read-only.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -37,7 +37,7 @@ class StateRecorder(Recorder):
 
     def failure(self, error: Exception) -> None:
         self._failure = f"{type(error).__name__}: {error}".splitlines()[0]
-        with contextlib.suppress(OSError):  # the disk may be what failed
+        with contextlib.suppress(OSError):  # the disk may be the cause of the failure
             self._file.write(RunState(FAILED, self._total, self._failure))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The learning curves of all settings of a sweep in one picture."""
+"""Learning curves of all settings of a sweep in one image."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Curve = tuple[Sequence[float], Sequence[float]]
-MAX_NAMED = 20  # settings in the legend, the best ones
-MAX_WITHIN = 6  # so many stand within the picture
+MAX_NAMED = 20  # maximum number of settings in the legend, best first
+MAX_WITHIN = 6  # maximum length of a legend inside the plot
 
 
 def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[Curve]]]) -> bool:
-    """Draw evaluation returns over environment steps: a colour for each setting, a thin line for each of its runs.
+    """Draw evaluation returns over environment steps: a colour per setting, a thin line per run.
 
     Args:
-        picture: the PNG to write.
-        panels: by title, drawn below one another; in each the settings by their names, the best one first, and the
-            curves ``(steps, returns)`` of their runs.
+        picture: path of the PNG to write.
+        panels: by title, drawn below one another; each maps the names of the settings, best first, to the curves
+            ``(steps, returns)`` of their runs.
 
     Returns:
-        Whether there was anything to draw.
+        True if there was anything to draw.
 
     Raises:
-        RunFolderError: the picture cannot be written.
+        RunFolderError: the image cannot be written.
     """
     panels = {title: {name: runs for name, runs in panel.items() if runs} for title, panel in panels.items()}
     panels = {title: panel for title, panel in panels.items() if panel}
     if not panels:
         return False
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs that it builds its font cache
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 4.4 * len(panels)), dpi=130, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
-    for place, (title, panel) in enumerate(panels.items(), start=1):
-        _draw_panel(figure.add_subplot(len(panels), 1, place), title, panel)
+    for position, (title, panel) in enumerate(panels.items(), start=1):
+        _draw_panel(figure.add_subplot(len(panels), 1, position), title, panel)
     with writing_to(Path(picture).parent), open_to_write(picture, "wb") as file:
         figure.savefig(file, format="png")
     return True
 
 
 def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps at which every run was evaluated, and the mean of their returns there; all of it for a single run."""
+    """Return the steps at which all runs were evaluated, and their mean returns."""
     steps = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
     tables = [dict(zip(*run, strict=True)) for run in runs]
     return np.asarray(steps), np.asarray([np.mean([table[step] for table in tables]) for step in steps])
@@ -66,10 +66,10 @@ def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) ->
         if len(runs) > 1:
             for steps, returns in runs:
                 axes.plot(steps, returns, color=colour, linewidth=0.7, alpha=0.4)
-        of_several = f" (mean of {len(runs)})" if len(runs) > 1 else ""
+        mean_label = f" (mean of {len(runs)})" if len(runs) > 1 else ""
         steps, means = mean_curve(runs)
         marker = "o" if len(steps) <= 40 else None
-        axes.plot(steps, means, color=colour, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{of_several}")
+        axes.plot(steps, means, color=colour, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{mean_label}")
     tidy(axes)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
     axes.set_xlabel("environment steps", fontsize=9, color=GREY)

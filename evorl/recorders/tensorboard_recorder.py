@@ -1,4 +1,4 @@
-"""TensorBoard events, over environment steps."""
+"""Recorder of TensorBoard events, over environment steps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SECONDS_BETWEEN_WRITES = 10.0
 
 
 class TensorBoardRecorder(Recorder):
-    """One event per row. After a resume, TensorBoard drops what had been recorded beyond the checkpoint.
+    """Writes one event per row. After a resume, TensorBoard drops the events recorded after the checkpoint.
 
-    Events reach the disk every ten seconds and at the end; a run that is killed hard may lack the last ones here
-    (``metrics.csv`` lacks none).
+    Events reach the disk every ten seconds and at the end; after a hard kill the last ones may be missing here, though
+    not in ``metrics.csv``.
 
     Args:
-        folder: where the event files lie.
+        folder: folder of the event files.
 
     Raises:
         RunFolderError: the disk is full or read-only.
@@ -42,7 +42,7 @@ class TensorBoardRecorder(Recorder):
         self._first_timesteps = plan.first_timesteps
 
     def write(self, row: Row) -> None:
-        # Kept back at first: the library takes longer to import than all else that is recorded in a short run.
+        # Buffered at first: importing the library takes longer than all other recording of a short run.
         if not self._pending and self._writer is None:
             self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
         self._pending.append((time.time(), {name: as_number(name, value) for name, value in row.items()}))
@@ -52,14 +52,14 @@ class TensorBoardRecorder(Recorder):
     def write_histogram(
         self, name: str, timesteps: int, values: np.ndarray, edges: Sequence[float], counts: Sequence[int]
     ) -> None:
-        """Write how values are spread, at once.
+        """Write a histogram of values, without buffering.
 
         Args:
-            name: of the metric.
-            timesteps: environment steps at which they were.
+            name: name of the metric.
+            timesteps: environment steps at which the values were recorded.
             values: finite numbers, ``[N]``, at least one.
-            edges: of the bins, ``[K + 1]``.
-            counts: of the values in each, ``[K]``.
+            edges: bin edges, ``[K + 1]``.
+            counts: number of values in each bin, ``[K]``.
         """
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboardX.proto.summary_pb2 import (
@@ -68,18 +68,18 @@ class TensorBoardRecorder(Recorder):
         )
 
         self.flush()
-        told = HistogramProto(
+        histogram = HistogramProto(
             min=values.min(), max=values.max(), num=values.size, sum=values.sum(), sum_squares=values @ values,
-            bucket_limit=edges, bucket=[0, *counts],  # limits are the upper ones: the first bin is below all values
+            bucket_limit=edges, bucket=[0, *counts],  # bucket_limit has upper limits: the first bin is below all values
         )  # fmt: skip
         with writing_to(self.folder.parent):
             writer = self._writer or self._open()
-            summary = Summary(value=[Summary.Value(tag=name, histo=told)])
+            summary = Summary(value=[Summary.Value(tag=name, histo=histogram)])
             writer.write_event(Event(wall_time=time.time(), step=timesteps, summary=summary))
             writer.flush()
 
     def flush(self) -> None:
-        """Write the rows that are kept back."""
+        """Write the buffered rows."""
         if self._pending:
             self._write_pending()
 
@@ -98,8 +98,8 @@ class TensorBoardRecorder(Recorder):
         self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
         with writing_to(self.folder.parent):
             writer = self._writer or self._open()
-            # All values of a row in one event, written by this thread: a call for each costs twenty times more, and
-            # the library's own queue and thread wait for ever on a full disk.
+            # All values of a row in one event, written by this thread: one call per value costs twenty times more, and
+            # the library's own queue and thread wait forever on a full disk.
             for seconds, row in pending:
                 values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
                 writer.write_event(Event(wall_time=seconds, step=int(row["timesteps"]), summary=Summary(value=values)))
@@ -113,7 +113,7 @@ class TensorBoardRecorder(Recorder):
         before = list(self.folder.iterdir())
         for path in before:
             refuse_link(path)
-        # The name has the second it was opened in; the rest keeps a quick resume from overwriting the first part.
+        # The name contains the second of its creation; the suffix keeps a quick resume from overwriting the first part.
         name = f".{os.getpid()}.{self._first_timesteps}.{len(before)}"
         self._writer = EventsWriter(str(self.folder / "events"), name)
         if self._first_timesteps:

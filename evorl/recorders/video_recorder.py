@@ -1,4 +1,4 @@
-"""Pictures of the best policy while the training goes on, drawn by processes of their own."""
+"""Renders the best policy during training, in separate processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder, Row, RunPlan
 
-# What a process begins with: it gives way to the training, is none of its processes, and then it is the command line.
-_BESIDE_THE_TRAINING = """
+# Start of a rendering process: leave the distributed run, lower the priority, run the command line.
+_RENDER_SCRIPT = """
 import os
 from evorl.cli.commands import main
-from evorl.cli.joining import PLACE_VARIABLE
+from evorl.execution.multiprocess import PLACE_VARIABLE
 os.environ.pop(PLACE_VARIABLE, None)
 if hasattr(os, "nice"):
     os.nice(10)
@@ -28,19 +28,19 @@ main()
 
 
 class VideoRecorder(Recorder):
-    """Starts ``evorl render`` on the run whenever so many steps are done, one at a time; it waits for none.
+    """Starts ``evorl render`` on the run every ``interval`` steps, one process at a time, without waiting for it.
 
-    A process draws the best checkpoint that it finds, and names the picture by the steps of that one; where the best
-    is still the one that was drawn last, none is started. It computes on the CPU: the training has the accelerator. It
-    trusts the config as far as this process does, whose gate it inherits (``evorl.config.gate``).
+    A process renders the best checkpoint that it finds and names the file after the steps of that checkpoint. No
+    process starts if the best checkpoint has been rendered already. It computes on the CPU, since the training uses the
+    accelerator. It trusts the config as far as this process does, whose gate it inherits (``evorl.config.gate``).
 
     Args:
-        folder: of the run, whose folder ``videos`` gets the pictures.
-        interval: environment steps between two pictures.
-        command: instead of Python's interpreter with the command line.
+        folder: the run folder; files are written to its folder ``videos``.
+        interval: environment steps between two renderings.
+        command: replaces the Python interpreter with the command line.
 
     Attributes:
-        process: the last one that was started; ``None`` before.
+        process: the last process that was started; ``None`` before.
 
     Raises:
         ValueError: the interval is not positive.
@@ -48,16 +48,16 @@ class VideoRecorder(Recorder):
 
     def __init__(self, folder: RunFolder, interval: float, command: Sequence[str] | None = None) -> None:
         if interval <= 0:
-            raise ValueError(f"the interval between pictures must be positive, got {interval}.")
+            raise ValueError(f"the interval between renderings must be positive, got {interval}.")
         self._folder, self._interval = folder, interval
-        self._command = tuple(command or (sys.executable, *without_working_directory(), "-c", _BESIDE_THE_TRAINING))
-        self._intervals = 0  # that are over
+        self._command = tuple(command or (sys.executable, *without_working_directory(), "-c", _RENDER_SCRIPT))
+        self._intervals = 0  # number of completed intervals
         self._checkpoints, self._shown = RunCheckpointer(folder.checkpoints), None
         self.process: subprocess.Popen | None = None
 
     @property
     def log(self) -> Path:
-        """What the processes say."""
+        """File with the output of the processes."""
         return self._folder.videos / "render.log"
 
     def start(self, plan: RunPlan) -> None:

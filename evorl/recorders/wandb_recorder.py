@@ -1,4 +1,4 @@
-"""Weights & Biases, an optional extra: ``pip install -c constraints.txt -e ".[wandb]"`` in a clone."""
+"""Recorder for Weights & Biases, an optional extra: ``pip install -c constraints.txt -e ".[wandb]"`` in a clone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evorl.runs.recording import Recorder, Row, RunPlan
 
 
 class WandbRecorder(Recorder):
-    """Sends rows to Weights & Biases, or stores them for a later ``wandb sync``. A resumed run goes on as the same one.
+    """Sends rows to Weights & Biases, or stores them for a later ``wandb sync``. A resumed run keeps its W&B run.
 
     Args:
         folder: the run folder; ``wandb/`` below it holds the data and the run's id.
@@ -24,7 +24,7 @@ class WandbRecorder(Recorder):
         mode: ``offline`` (no account, no network), ``online`` or ``disabled``.
 
     Raises:
-        ImportError: at the start, when wandb is not installed.
+        ImportError: wandb is not installed; raised at the start.
         ValueError: an unknown mode.
     """
 
@@ -40,7 +40,7 @@ class WandbRecorder(Recorder):
             raise ValueError(f"wandb mode must be offline, online or disabled, got {mode!r}.")
         self.folder = Path(folder)
         self._settings = {"project": project, "name": name or self.folder.name, "config": dict(config or {})}
-        self._mode: Any = mode  # one of those names, as wandb would have them annotated
+        self._mode: Any = mode  # one of those names; wandb annotates them as a Literal
         self._run: Any = None
 
     def start(self, plan: RunPlan) -> None:
@@ -49,13 +49,13 @@ class WandbRecorder(Recorder):
         except ImportError as error:
             raise ImportError(
                 "Recording to Weights & Biases needs the package wandb: pip install wandb, or turn it off. "
-                "Metrics are in metrics.csv and TensorBoard without it."
+                "metrics.csv and TensorBoard have the metrics in any case."
             ) from error
         with writing_to(self.folder):
             self._run = wandb.init(
                 dir=str(self.folder), id=self._run_id(), resume="allow", mode=self._mode, **self._settings
             )
-        # Rows carry their own axis: wandb's step cannot go back, as a resume from an earlier checkpoint does.
+        # Rows contain the x axis: wandb's step cannot decrease, as it would after a resume from an earlier checkpoint.
         self._run.define_metric("timesteps")
         self._run.define_metric("*", step_metric="timesteps")
 
@@ -73,8 +73,8 @@ class WandbRecorder(Recorder):
         make_folder(stored.parent)
         refuse_link(stored)
         if not stored.exists():
-            write_text(stored, secrets.token_hex(4))  # W&B's own ids are of eight characters too
+            write_text(stored, secrets.token_hex(4))  # eight characters, like W&B's own ids
         run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
         if not re.fullmatch(r"[\w-]+", run_id, flags=re.ASCII):
-            raise RunFolderError(f"{stored} holds no id of a run: remove it, and another id is made.")
+            raise RunFolderError(f"{stored} contains no valid run id: remove it to create a new one.")
         return run_id

@@ -1,1 +1,1 @@
-"""Pictures of what was saved: loaded when they are asked for."""
+"""Rendering of saved or replayed episodes; modules are imported on demand."""

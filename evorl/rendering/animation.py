@@ -1,4 +1,4 @@
-"""Saved episodes as moving pictures."""
+"""Renders saved episodes as animations."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _KINDS = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
 
 
 def physics_of(episode: SavedEpisode) -> tuple[np.ndarray, np.ndarray] | None:
-    """Positions ``[T + 1, nq]`` and velocities ``[T + 1, nv]`` of an episode's bodies; ``None`` where it has none."""
+    """Return positions ``[T + 1, nq]`` and velocities ``[T + 1, nv]`` of an episode; ``None`` without bodies."""
     arrays = episode.arrays
     return next(((arrays[q], arrays[v]) for q, v in PHYSICS if q in arrays and v in arrays), None)
 
 
 def frame_numbers(num_moments: int, num_frames: int = MOST_FRAMES) -> np.ndarray:
-    """Which of so many moments are shown, the first and the last among them: all, or so many at equal distances."""
+    """Return up to ``num_frames`` equally spaced indices of ``num_moments`` moments, including first and last."""
     return np.unique(np.linspace(0, num_moments - 1, min(num_moments, num_frames)).round().astype(np.int64))
 
 
 def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and velocities of an episode's bodies, which are those of the environment's model.
+    """Return positions and velocities of an episode's bodies, checked against the environment's model.
 
     Raises:
-        ValueError: the episode has none, or they are not; in words.
+        ValueError: the episode has no bodies, or they do not match the model.
     """
     physics, model = physics_of(episode), env.mujoco_model
     if physics is None or model is None:
@@ -46,24 +46,24 @@ def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]
     qpos, qvel = physics
     if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):
         raise ValueError(
-            f"The episode has {qpos.shape[1]} coordinates and {qvel.shape[1]} velocities, and the model of its "
-            f"environment {model.nq} and {model.nv}: it was saved with another version of it."
+            f"The episode has {qpos.shape[1]} coordinates and {qvel.shape[1]} velocities, but the model of its "
+            f"environment has {model.nq} and {model.nv}: it was saved with another version of the environment."
         )
     return qpos, qvel
 
 
 def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MOST_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
-    """Pictures of an episode's bodies, uint8 ``[K, size, size, 3]``.
+    """Render an episode's bodies, uint8 ``[K, size, size, 3]``.
 
     Args:
-        episode: with physics.
-        env: an environment like that it was played in, of which only the model is looked at.
-        num_frames: K at most, see ``frame_numbers``.
+        episode: an episode with physics.
+        env: an environment with the same model as the episode's; only the model is used.
+        num_frames: maximum of K, see ``frame_numbers``.
         size: width and height, in pixels.
 
     Raises:
-        ValueError: the episode has no physics, or they are not those of the environment's model; in words.
-        HostEnvError: nothing here can draw.
+        ValueError: the episode has no physics, or it does not match the environment's model.
+        HostEnvError: no graphics library works.
     """
     qpos, qvel = physics_in(episode, env)
     renderer = BodyRenderer(env.mujoco_model, size)
@@ -76,19 +76,19 @@ def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MOST_FRAMES, si
 def write_animation(
     path: Path | str, frames: np.ndarray, seconds_per_frame: float = SECONDS_PER_FRAME, lossless: bool = True
 ) -> None:
-    """Write pictures uint8 ``[K, height, width, 3]`` as an animation, a GIF or what else the name ends with.
+    """Write images uint8 ``[K, height, width, 3]`` as an animation in the format of the file extension.
 
-    Each picture of a GIF has the 256 colours that fit it best. An MP4 is a film, for which height and width are even.
+    Each image of a GIF is quantized to its best 256 colours. An MP4 needs even height and width.
 
     Args:
-        path: of the file; its folder is made.
-        frames: the pictures.
-        seconds_per_frame: how long each is seen.
-        lossless: whether a WebP keeps every pixel, which makes it several times as large.
+        path: output file; its folder is created.
+        frames: the images.
+        seconds_per_frame: duration of each frame.
+        lossless: true for a lossless WebP, which is several times as large.
 
     Raises:
-        ValueError: the name ends with a format that has no animations.
-        ImportError: it is .mp4, and what writes films is not installed.
+        ValueError: the extension is not a format with animations.
+        ImportError: the extension is .mp4, and no video encoder is installed.
         RunFolderError: the file cannot be written.
     """
     path = Path(path)
@@ -97,7 +97,7 @@ def write_animation(
     elif path.suffix.lower() in _KINDS:
         encoded = animation_bytes(frames, _KINDS[path.suffix.lower()], seconds_per_frame, lossless)
     else:
-        raise ValueError(f"An animation is a .gif, .webp, .png or .mp4, got {path.name}.")
+        raise ValueError(f"An animation must be a .gif, .webp, .png or .mp4, got {path.name}.")
     with writing_to(path.parent):
         make_folder(path.parent)
         with open_to_write(path, "wb") as file:
@@ -107,13 +107,13 @@ def write_animation(
 def animation_bytes(
     frames: np.ndarray, kind: str, seconds_per_frame: float = SECONDS_PER_FRAME, lossless: bool = False
 ) -> bytes:
-    """An animation that repeats itself, as the bytes of a file.
+    """Encode a looping animation as the bytes of a file.
 
     Args:
-        frames: pictures uint8 ``[K, height, width, 3]``.
+        frames: images uint8 ``[K, height, width, 3]``.
         kind: ``GIF``, ``WEBP`` or ``PNG``.
-        seconds_per_frame: how long each is seen.
-        lossless: whether a WebP keeps every pixel.
+        seconds_per_frame: duration of each frame.
+        lossless: true for a lossless WebP.
     """
     from PIL import Image
 

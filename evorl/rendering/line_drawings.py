@@ -1,6 +1,6 @@
-"""Pictures of what has no renderer of its own: classic control by lines, grids by colours, all else as bars.
+"""Draws environments without a renderer: classic control with lines, grids with colours, others as bars.
 
-Drawn from an episode's arrays. Lines are drawn three times as large and made smaller, which smooths them.
+The input is an episode's arrays. Lines are drawn at three times the size and downsampled for antialiasing.
 """
 
 from __future__ import annotations
@@ -15,69 +15,69 @@ import numpy as np
 Point = tuple[float, float]
 Draw = Callable[[int], np.ndarray]
 
-_LARGER = 3
+_SUPERSAMPLING = 3
 _PAPER, _INK, _GREY = (250, 250, 247), (40, 44, 52), (168, 172, 178)
 _BODY, _ARM, _GOAL = (52, 101, 164), (214, 122, 44), (60, 150, 90)
 _MOST_BARS = 64
 
 
 class Sheet:
-    """A sheet that is drawn on in the units of what is shown, y upwards.
+    """A drawing canvas in world coordinates, y upwards.
 
     Args:
-        size: its height in pixels.
-        low: what its lower left corner stands for.
-        high: what its upper right corner stands for; the width follows.
+        size: height in pixels.
+        low: world coordinates of the lower left corner.
+        high: world coordinates of the upper right corner; they determine the width.
     """
 
     def __init__(self, size: int, low: Point, high: Point) -> None:
         from PIL import Image, ImageDraw
 
-        self._scale = _LARGER * size / (high[1] - low[1])
+        self._scale = _SUPERSAMPLING * size / (high[1] - low[1])
         self._low, self._high = low, high
         self._size = round(size * (high[0] - low[0]) / (high[1] - low[1])), size
-        self._image = Image.new("RGB", (_LARGER * self._size[0], _LARGER * self._size[1]), _PAPER)
+        self._image = Image.new("RGB", (_SUPERSAMPLING * self._size[0], _SUPERSAMPLING * self._size[1]), _PAPER)
         self._pen: Any = ImageDraw.Draw(self._image)
 
     def line(self, points: list[Point], width: float, colour: tuple[int, int, int]) -> None:
-        """A line through points, round at its ends; ``width`` in the units of the sheet."""
-        places = [self._place(point) for point in points]
-        self._pen.line(places, fill=colour, width=max(1, round(width * self._scale)), joint="curve")
+        """Draw a line through points with round ends; ``width`` is in world units."""
+        pixels = [self._to_pixels(point) for point in points]
+        self._pen.line(pixels, fill=colour, width=max(1, round(width * self._scale)), joint="curve")
         for point in (points[0], points[-1]):
             self.disc(point, width / 2, colour)
 
     def disc(self, centre: Point, radius: float, colour: tuple[int, int, int]) -> None:
-        """A filled circle."""
-        (x, y), r = self._place(centre), radius * self._scale
+        """Draw a filled circle."""
+        (x, y), r = self._to_pixels(centre), radius * self._scale
         self._pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
 
     def box(self, low: Point, high: Point, colour: tuple[int, int, int]) -> None:
-        """A filled rectangle between two corners, lower left and upper right."""
-        (left, bottom), (right, top) = self._place(low), self._place(high)
+        """Draw a filled rectangle from the lower left to the upper right corner."""
+        (left, bottom), (right, top) = self._to_pixels(low), self._to_pixels(high)
         self._pen.rectangle((left, top, max(left, right), max(top, bottom)), fill=colour)
 
     def picture(self) -> np.ndarray:
-        """What was drawn, uint8 ``[height, width, 3]``."""
+        """Return the drawing, uint8 ``[height, width, 3]``."""
         from PIL import Image
 
         return np.asarray(self._image.resize(self._size, Image.Resampling.LANCZOS))
 
-    def _place(self, point: Point) -> Point:
+    def _to_pixels(self, point: Point) -> Point:
         return (point[0] - self._low[0]) * self._scale, (self._high[1] - point[1]) * self._scale
 
 
 def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
-    """How an episode is drawn, of which there are these arrays: from the number of a moment to a picture.
+    """Return a function that draws an episode, given by its arrays, at a moment.
 
-    Bodies of classic control, by the names that gymnax gives their positions; else what the agent observes: pictures as
-    they are, grids with a colour for each channel, numbers as bars.
+    Classic control is drawn from the positions under gymnax's names. Otherwise the observation is drawn: images
+    unchanged, grids with a colour per channel, other numbers as bars.
 
     Args:
-        arrays: as those of a ``SavedEpisode``, ``[T + 1, ...]``.
-        size: height of the pictures, in pixels.
+        arrays: arrays as in a ``SavedEpisode``, ``[T + 1, ...]``.
+        size: image height, in pixels.
 
     Returns:
-        A function to uint8 ``[size, width, 3]``.
+        A function from the index of a moment to uint8 ``[size, width, 3]``.
     """
     for names, draw in _BODIES.items():
         if all(name in arrays for name in names):
@@ -92,10 +92,10 @@ def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
 
 
 def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
-    """A grid ``[H, W]`` or ``[H, W, C]`` as a picture uint8 ``[size, width, 3]``, each cell a square.
+    """Draw a grid ``[H, W]`` or ``[H, W, C]`` with square cells, uint8 ``[size, width, 3]``.
 
-    Three channels of bytes are red, green and blue, and one channel is grey. Else each channel has a colour, and a cell
-    that of its last channel that is not 0. Of a stack ``[4, H, W]`` of pictures the last one is shown.
+    Three uint8 channels are red, green and blue, and a single channel is grey. Otherwise each channel has a colour, and
+    a cell has that of its last nonzero channel. For a stack of images ``[4, H, W]`` the last one is drawn.
     """
     from PIL import Image
 
@@ -138,7 +138,7 @@ def _pendulum(size: int, angle: float) -> np.ndarray:
 
 def _acrobot(size: int, first: float, second: float) -> np.ndarray:
     sheet = Sheet(size, (-2.4, -2.4), (2.4, 2.4))
-    sheet.line([(-2.4, 1.0), (2.4, 1.0)], 0.02, _GOAL)  # to be reached by the end of the second arm
+    sheet.line([(-2.4, 1.0), (2.4, 1.0)], 0.02, _GOAL)  # height that the end of the second arm must reach
     elbow = math.sin(first), -math.cos(first)
     end = elbow[0] + math.sin(first + second), elbow[1] - math.cos(first + second)
     sheet.line([(0.0, 0.0), elbow], 0.2, _BODY)
@@ -149,11 +149,11 @@ def _acrobot(size: int, first: float, second: float) -> np.ndarray:
 
 
 def _mountain_car(size: int, x: float) -> np.ndarray:
-    def ground(place: float) -> Point:
-        return place, 0.45 * math.sin(3 * place) + 0.55
+    def ground(position: float) -> Point:
+        return position, 0.45 * math.sin(3 * position) + 0.55
 
     sheet = Sheet(size, (-1.25, 0.0), (0.65, 1.25))
-    sheet.line([ground(place) for place in np.linspace(-1.25, 0.65, 96)], 0.012, _INK)
+    sheet.line([ground(position) for position in np.linspace(-1.25, 0.65, 96)], 0.012, _INK)
     flag = ground(0.5)
     sheet.line([flag, (0.5, flag[1] + 0.16)], 0.01, _GREY)
     sheet.box((0.5, flag[1] + 0.1), (0.58, flag[1] + 0.16), _GOAL)
@@ -161,8 +161,8 @@ def _mountain_car(size: int, x: float) -> np.ndarray:
     along, up = (math.cos(slope), math.sin(slope)), (-math.sin(slope), math.cos(slope))
 
     def above(forward: float, height: float) -> Point:
-        place = ground(x)
-        return place[0] + forward * along[0] + height * up[0], place[1] + forward * along[1] + height * up[1]
+        position = ground(x)
+        return position[0] + forward * along[0] + height * up[0], position[1] + forward * along[1] + height * up[1]
 
     sheet.line([above(-0.06, 0.06), above(0.06, 0.06)], 0.05, _BODY)
     for wheel in (-0.05, 0.05):
@@ -170,19 +170,19 @@ def _mountain_car(size: int, x: float) -> np.ndarray:
     return sheet.picture()
 
 
-def _bars(size: int, shares: np.ndarray) -> np.ndarray:
-    """Numbers from -1 to 1, each as a bar up or down."""
+def _bars(size: int, values: np.ndarray) -> np.ndarray:
+    """Draw numbers from -1 to 1 as bars up or down."""
     sheet = Sheet(size, (-0.5, -1.2), (2.9, 1.2))
-    width = 2.8 / len(shares)
-    for number, share in enumerate(shares.tolist()):
+    width = 2.8 / len(values)
+    for number, value in enumerate(values.tolist()):
         left = -0.2 + number * width
-        low, high = min(share, 0.0), max(share, 0.0)
-        sheet.box((left, low), (left + 0.8 * width, high), _BODY if share >= 0 else _ARM)
+        low, high = min(value, 0.0), max(value, 0.0)
+        sheet.box((left, low), (left + 0.8 * width, high), _BODY if value >= 0 else _ARM)
     sheet.line([(-0.3, 0.0), (2.7, 0.0)], 0.01, _INK)
     return sheet.picture()
 
 
-# By the names of positions, those of more names first.
+# By names of the position arrays, longer tuples first.
 _BODIES: dict[tuple[str, ...], Callable[..., np.ndarray]] = {
     ("x", "theta"): _cart_pole,
     ("joint_angle1", "joint_angle2"): _acrobot,

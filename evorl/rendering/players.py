@@ -1,4 +1,4 @@
-"""Who plays what is looked at: the policy that an evaluation would take, or elites of an archive."""
+"""Selects the policies to render: the policy of an evaluation, or elites of an archive."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ELITES_SHOWN = 9
 
 
 class Player(NamedTuple):
-    """Who plays.
+    """A policy whose episodes are rendered.
 
     Attributes:
-        title: what its episodes are called; empty for one that needs no name.
-        agent_state: of the agent.
-        num_episodes: how many it plays.
+        title: title of its episodes; empty if they need no title.
+        agent_state: state of the agent.
+        num_episodes: number of episodes that it plays.
     """
 
     title: str
@@ -33,12 +33,12 @@ class Player(NamedTuple):
 
 
 def has_archive(workflow: Workflow) -> bool:
-    """Whether it keeps elites."""
+    """Return True if the workflow has an archive of elites."""
     return isinstance(getattr(workflow, "archive", None), Archive)
 
 
 def best_policy(state: State) -> AgentState:
-    """Who acts in an evaluation of a state of one seed: of a population the member with the best score."""
+    """Return the agent state that an evaluation of a single-seed state uses: in a population the best member."""
     if "members" not in state:
         return state.agent_state
     best = best_member(state.scores)
@@ -46,22 +46,22 @@ def best_policy(state: State) -> AgentState:
 
 
 def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int | Sequence[int] | None) -> list[Player]:
-    """Who plays.
+    """Return the policies to render.
 
     Args:
-        workflow: that trained.
-        state: of one seed; of a workflow with an archive with ``archive_state``.
-        num_episodes: of the best policy; of elites each plays one.
-        cells: of an archive so many elites, or those of these cells; ``None`` for ``ELITES_SHOWN`` where there is an
-            archive, 0 for the best policy alone.
+        workflow: the trained workflow.
+        state: state of one seed; with ``archive_state`` if the workflow has an archive.
+        num_episodes: number of episodes of the best policy; each elite plays one.
+        cells: number of elites, or indices of their cells; ``None`` for ``ELITES_SHOWN`` if there is an archive, 0 for
+            the best policy only.
 
     Raises:
-        ValueError: there is no archive, or no such elite; in words.
+        ValueError: the workflow has no archive, or a cell has no elite.
     """
     if not has_archive(workflow):
         if cells:
             raise ValueError(
-                f"cells={cells} are of an archive, and {type(workflow).__name__} keeps none: leave it out."
+                f"cells={cells} needs an archive, but {type(workflow).__name__} does not keep one: remove cells."
             )
         return [Player("", best_policy(state), num_episodes)]
     if cells == 0:
@@ -78,13 +78,13 @@ def players_of(workflow: Workflow, state: State, num_episodes: int, cells: int |
 
 
 def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int]:
-    """So many cells with elites, or all there are: the best first, then each time the one farthest from those before.
+    """Select up to ``number`` cells with elites: the best first, then repeatedly the one farthest from those selected.
 
-    Far means in descriptors, each as a share of the archive's range.
+    Distances are between descriptors, scaled by the archive's range.
 
     Args:
-        archive: whose cells they are.
-        state: of it, on the host.
+        archive: the archive.
+        state: its state, on the host.
         number: at least 1.
 
     Raises:
@@ -95,35 +95,37 @@ def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int
     if not cells.size:
         raise ValueError("The archive has no elite yet: train longer.")
     low, high = np.asarray(archive.low), np.asarray(archive.high)
-    places = (np.asarray(state.descriptors)[cells] - low) / (high - low)
+    positions = (np.asarray(state.descriptors)[cells] - low) / (high - low)
     chosen = [int(np.argmax(fitness[cells]))]
-    distances = np.linalg.norm(places - places[chosen[0]], axis=1)
+    distances = np.linalg.norm(positions - positions[chosen[0]], axis=1)
     while len(chosen) < min(number, cells.size):
         chosen.append(int(np.argmax(np.where(np.isin(np.arange(cells.size), chosen), -1.0, distances))))
-        distances = np.minimum(distances, np.linalg.norm(places - places[chosen[-1]], axis=1))
+        distances = np.minimum(distances, np.linalg.norm(positions - positions[chosen[-1]], axis=1))
     return cells[chosen].tolist()
 
 
 def checked_cells(state: ArchiveState, cells: Sequence[int]) -> list[int]:
-    """Cells that were asked for.
+    """Return the requested cells.
 
     Raises:
-        ValueError: there is no such cell, or it is empty, with cells that are not.
+        ValueError: a cell does not exist or is empty; the message lists filled cells.
     """
     filled = np.flatnonzero(np.isfinite(np.asarray(state.fitness))).tolist()
     for cell in cells:
         if cell not in filled:
             some = ", ".join(map(str, filled[:12])) + (" ..." if len(filled) > 12 else "")
-            raise ValueError(f"cells: the archive has no elite in cell {cell!r}. There are {len(filled)}: {some}")
+            raise ValueError(
+                f"cells: the archive has no elite in cell {cell!r}. Cells with elites ({len(filled)}): {some}"
+            )
     return list(cells)
 
 
 def elite_title(state: ArchiveState, cell: int) -> str:
-    """What an elite is called: its cell, and what its policy does."""
+    """Return the title of an elite: its cell and descriptors."""
     numbers = ", ".join(f"{value:.2g}" for value in np.asarray(state.descriptors)[cell])
     return f"cell {cell} ({numbers})"
 
 
 def elite_of(state: ArchiveState, cell: int) -> Any:
-    """The parameters of the policy in a cell."""
+    """Return the policy parameters of the elite in a cell."""
     return jax.tree.map(lambda x: x[cell], state.solutions)

@@ -1,11 +1,11 @@
 "use strict";
-// Draws the scenes of a replay page: every shape is a few flat faces, painted from the farthest to the nearest.
+// Draws the scenes of a replay page: shapes consist of flat faces, painted back to front.
 const data = JSON.parse(document.getElementById("data").textContent);
 const FOV = 45 * Math.PI / 180, NEAR = 0.05, FRAMES_PER_SECOND = 25;
 const view = {azimuth: 90, elevation: -20, distance: data.distance * 1.15};
 const numBodies = Math.max(-1, ...data.shapes.map(s => s.body)) + 1;
 
-const turn = (q, v) => { // a vector turned by a quaternion, w first
+const turn = (q, v) => { // rotates a vector by a quaternion, w first
   const [w, x, y, z] = q, a = y * v[2] - z * v[1] + w * v[0], b = z * v[0] - x * v[2] + w * v[1], c = x * v[1] - y * v[0] + w * v[2];
   return [v[0] + 2 * (y * c - z * b), v[1] + 2 * (z * a - x * c), v[2] + 2 * (x * b - y * a)];
 };
@@ -14,7 +14,7 @@ const less = (a, b) => [a[0] - b[0], a[1] - b[1], a[2] - b[2]];
 const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
 
-// A profile of [radius, height] turned around the z axis: its corners, and faces as lists of their numbers.
+// Surface of revolution of a profile of [radius, height] around the z axis: corners, and faces as lists of indices.
 function lathe(profile, sides) {
   const corners = [], faces = [];
   profile.forEach(([r, z]) => {
@@ -72,7 +72,7 @@ class Tile {
     const q = [n[at + 3], n[at + 4], n[at + 5], n[at + 6]], length = Math.hypot(...q) || 1;
     return {pos: [0, 1, 2].map(i => n[at + i] * reach + centre[i]), quat: q.map(x => x / length)};
   }
-  steer() { // all scenes are seen from one direction
+  steer() { // all scenes share one camera direction
     let from = null;
     this.canvas.onpointerdown = e => { from = [e.clientX, e.clientY]; this.canvas.setPointerCapture(e.pointerId); };
     this.canvas.onpointerup = () => { from = null; };
@@ -133,7 +133,7 @@ class Tile {
       for (const face of shape.faces) {
         const points = face.map(i => places[i]);
         if (points.some(p => p[2] < NEAR)) continue;
-        // A face that is a triangle has two corners at one place: its diagonals still tell how it lies.
+        // A triangular face has two equal corners; its diagonals still give its orientation.
         const normal = cross(less(world[face[2]], world[face[0]]), less(world[face[3]], world[face[1]]));
         const length = Math.hypot(...normal);
         if (!length || dot(normal, less(world[face[0]], eye)) >= 0) continue;
@@ -150,7 +150,7 @@ function shade([r, g, b, a], bright) {
   const part = x => Math.round(255 * Math.min(1, x * bright + 0.04));
   return `rgba(${part(r)},${part(g)},${part(b)},${a})`;
 }
-// A chessboard in the plane of a shape, around what is looked at.
+// A chessboard in the plane of a shape, centred on the camera target.
 function ground(shape, poses, target, seen, fill) {
   const body = poses[shape.body], quat = shape.quat;
   const place = p => { const q = sum(turn(quat, p), shape.pos); return body ? sum(turn(body.quat, q), body.pos) : q; };
@@ -192,7 +192,7 @@ function tick(now) {
   if (isPlaying) {
     const seconds = before === null ? 0 : Math.min(0.2, (now - before) / 1000);
     moment += seconds * FRAMES_PER_SECOND * perFrame * Number(speed.value);
-    if (moment > last + FRAMES_PER_SECOND * perFrame) moment = 0; // a second at the end
+    if (moment > last + FRAMES_PER_SECOND * perFrame) moment = 0; // pause for a second at the end
     drawAll();
   }
   before = now;

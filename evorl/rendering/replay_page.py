@@ -1,7 +1,7 @@
-"""Episodes as one page that any browser plays, without a network: nothing is fetched, and nothing is sent.
+"""Replay pages: a single HTML file that any browser plays offline, without network requests.
 
-Bodies become a scene that can be turned and paused: their shapes once, and where they are at each moment as 16-bit
-numbers. Meshes and height fields are shown as the boxes around them. What has no bodies becomes a moving picture.
+Bodies become a scene that can be rotated and paused: their shapes are stored once, their poses per frame as 16-bit
+integers. Meshes and height fields are drawn as their bounding boxes. Environments without bodies become an animation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evorl.rendering.animation import frame_numbers, physics_in
 from evorl.rendering.tiles import Shown, figures
 from evorl.runs.files import make_folder, open_to_write, writing_to
 
-_LARGEST = 32767  # of the numbers that places and turns are written as
+_LARGEST = 32767  # maximum of the integers that encode positions and rotations
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
 body{margin:0;font:14px system-ui,sans-serif;background:#fafaf7;color:#22262e}
@@ -36,20 +36,20 @@ figcaption.end{color:#8c9096}canvas,img{display:block;width:100%;touch-action:no
 
 
 def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorEnv, num_frames: int) -> int:
-    """A page with a scene for each episode.
+    """Write a page with a scene for each episode.
 
     Args:
-        path: of the file; its folder is made.
-        title: of the page.
+        path: output file; its folder is created.
+        title: title of the page.
         shown: episodes with bodies.
-        env: whose model they have.
-        num_frames: of an episode so many moments at most.
+        env: environment whose model they have.
+        num_frames: maximum number of frames per episode.
 
     Returns:
-        How many shapes are boxes around meshes or height fields.
+        Number of shapes drawn as bounding boxes of meshes or height fields.
 
     Raises:
-        ValueError: the bodies are not those of the environment's model.
+        ValueError: the bodies do not match the environment's model.
         RunFolderError: the file cannot be written.
     """
     model = env.mujoco_model
@@ -60,9 +60,9 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
         "distance": round(min(4.0, float(model.stat.extent)), 3),
         "tiles": [_scene(each, env, num_frames) for each in shown],
     }
-    note = "Drag to turn, scroll to come nearer, space to pause."
+    note = "Drag to rotate, scroll to zoom, space to pause."
     if num_bounds:
-        note += f" {num_bounds} meshes are shown as the boxes around them."
+        note += f" {num_bounds} meshes are shown as their bounding boxes."
     script = resources.files("evorl.rendering").joinpath("replay_page.js").read_text(encoding="utf-8")
     controls = (
         '<div id="bar"><button id="play">pause</button><input id="time" type="range" min="0" value="0" '
@@ -79,12 +79,12 @@ def write_body_page(path: Path, title: str, shown: Sequence[Shown], env: VectorE
 
 
 def write_picture_page(path: Path, title: str, animation: bytes, kind: str) -> None:
-    """A page with one moving picture in it.
+    """Write a page with a single animation.
 
     Args:
-        path: of the file; its folder is made.
-        title: of the page.
-        animation: the bytes of an image file.
+        path: output file; its folder is created.
+        title: title of the page.
+        animation: bytes of an image file.
         kind: its format, such as ``webp``.
 
     Raises:
@@ -109,15 +109,15 @@ def _write(path: Path, title: str, note: str, body: str, width: int) -> None:
 
 
 def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
-    """What the page is told of an episode: its moments, the returns until then, and the poses of moving bodies."""
+    """Return the data of an episode for the page: its frames, cumulative returns, and the poses of moving bodies."""
     if each.episode is None:
         raise ValueError(f"{each.title} has no positions of bodies.")
     qpos, _ = physics_in(each.episode, env)
     moments = frame_numbers(each.length + 1, num_frames)
     poses = poses_of(env.mujoco_model, qpos[moments])  # [K, M, 7]
-    places = poses[..., :3]
-    centre, reach = (places.max((0, 1)) + places.min((0, 1))) / 2, np.ptp(places, axis=(0, 1)).max() / 2 or 1.0
-    numbers = np.concatenate([(places - centre) / reach, poses[..., 3:]], axis=-1)
+    positions = poses[..., :3]
+    centre, reach = (positions.max((0, 1)) + positions.min((0, 1))) / 2, np.ptp(positions, axis=(0, 1)).max() / 2 or 1.0
+    numbers = np.concatenate([(positions - centre) / reach, poses[..., 3:]], axis=-1)
     returns = np.concatenate([[0.0], np.cumsum(each.rewards, dtype=np.float64)])[moments]
     return {
         "title": each.title,
@@ -130,5 +130,5 @@ def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
 
 
 def _as_json(data: Any) -> str:
-    """JSON that may stand within a script of a page."""
+    """Return JSON that can be embedded in a script element of a page."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

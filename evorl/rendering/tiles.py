@@ -1,4 +1,4 @@
-"""Several episodes side by side: moving pictures in a grid, with what is told of them above each."""
+"""Arranges several episodes in a grid of animations with captions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MARGIN = 4
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """An episode of T steps that can be looked at.
+    """An episode of T steps with its renderer.
 
     Attributes:
-        title: what it is called.
+        title: title of the episode.
         rewards: float ``[T]``.
-        draw: from the number of a moment, 0 to T, to a picture of it, uint8 ``[height, width, 3]``; every time equally
-            large.
-        episode: its arrays; ``None`` where only pictures were kept.
+        draw: function from the index of a moment, 0 to T, to its image, uint8 ``[height, width, 3]``, always of the
+            same size.
+        episode: its arrays; ``None`` if only images were kept.
     """
 
     title: str
@@ -36,26 +36,26 @@ class Shown:
 
     @property
     def length(self) -> int:
-        """T."""
+        """Number of steps T."""
         return len(self.rewards)
 
     def caption(self, moment: int) -> str:
-        """What stands above the picture of a moment: the title, the time in steps, and the return until then."""
+        """Return the caption of a moment: the title, the time in steps, and the return so far."""
         end = " (end)" if moment == self.length else ""
         return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Which moments of the longest episode are shown, at most so many; others stay at their end meanwhile."""
+    """Return up to ``num_frames`` moments of the longest episode; shorter episodes stay at their end."""
     return frame_numbers(max(each.length for each in shown) + 1, num_frames)
 
 
 def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """All episodes at the same moments, uint8 ``[K, height, width, 3]`` with even height and width.
+    """Draw all episodes at the same moments, uint8 ``[K, height, width, 3]`` with even height and width.
 
     Args:
-        shown: at least one.
-        num_frames: K at most.
+        shown: at least one episode.
+        num_frames: maximum of K.
     """
     columns = len(shown) if len(shown) <= 3 else math.ceil(math.sqrt(len(shown)))
     first = [each.draw(0) for each in shown]
@@ -67,7 +67,7 @@ def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
     size = [
         2 * math.ceil((number * extent + _MARGIN) / 2) for number, extent in zip((rows, columns), tile, strict=True)
     ]
-    still: dict[int, np.ndarray] = {}  # the last tiles of those that have ended
+    still: dict[int, np.ndarray] = {}  # last tiles of ended episodes
     frames = []
     for moment in moments_of(shown, num_frames):
         sheet = np.empty((*size, 3), np.uint8)
@@ -87,7 +87,7 @@ def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
 
 
 def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int) -> np.ndarray:
-    """The picture of a moment below its caption, uint8 ``[band + height, width, 3]``."""
+    """Draw the image of a moment below its caption, uint8 ``[band + height, width, 3]``."""
     from PIL import Image, ImageDraw
 
     height, width = size
@@ -100,7 +100,7 @@ def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int)
 
 
 def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
-    """Letters with which every caption is at most so wide, as far as they can be read, and the height of a line."""
+    """Return a font with which every caption fits the width, unless it becomes illegible, and the line height."""
     from PIL import ImageFont
 
     size = _LARGEST_LETTERS
@@ -112,5 +112,5 @@ def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
 
 
 def figures(value: float) -> str:
-    """A number as it is read: one digit behind the point, three of small ones."""
+    """Format a number with one decimal, or three if it is below 1."""
     return f"{value:.3f}" if 0 < abs(value) < 1 else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""Moving pictures as films: H.264 in MP4, by PyAV, which is imported when a film is asked for."""
+"""Encodes videos as H.264 in MP4 with PyAV, which is imported on demand."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from evorl.config.names import missing_in_words
 
-_QUALITY = "23"  # H.264's constant rate factor: the usual one
+_QUALITY = "23"  # H.264's constant rate factor, libx264's default
 
 
 def require_encoder() -> None:
-    """Raises ``ImportError``, with what to install, where there is nothing that writes films."""
+    """Raise ``ImportError`` with the package to install if no video encoder is available."""
     _av()
 
 
 def encoded(frames: np.ndarray, seconds_per_frame: float) -> bytes:
-    """A film as the bytes of an MP4 file.
+    """Encode a video as the bytes of an MP4 file.
 
     Args:
-        frames: uint8 ``[K, height, width, 3]``; a last row or column that makes an odd number is left out.
-        seconds_per_frame: how long each is seen.
+        frames: uint8 ``[K, height, width, 3]``; with odd sizes the last row or column is dropped.
+        seconds_per_frame: duration of each frame.
 
     Raises:
         ImportError: PyAV is not installed.

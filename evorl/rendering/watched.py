@@ -1,4 +1,4 @@
-"""Episodes played to be looked at: those that an evaluation of the same state would play, and how each is drawn."""
+"""Plays episodes for rendering, the same as an evaluation of that state would play, and selects their renderer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from evorl.rollout import ActionFn, env_step, with_recurrent_state
 from evorl.runs.saved_episode import SavedEpisode
 from evorl.types import Key
 
-_NO_SIMULATORS_PICTURE = "{} draws no pictures: it gave none when it was asked for render_mode=rgb_array."
+_NO_IMAGE = "{} returned no image from render() with render_mode=rgb_array."
 
 
 @contextlib.contextmanager
@@ -44,32 +44,32 @@ def shown_episodes(
     num_frames: int,
     as_bodies: bool = True,
 ) -> Iterator[list[Shown]]:
-    """Episodes and how each is drawn; within, where what draws them is there.
+    """Context manager that plays episodes and yields them with their renderers, whose resources it holds.
 
-    An environment's own ``render(state)`` comes first, then bodies that MuJoCo can draw, then what a simulator on the
-    host draws, then lines.
+    The environment's own ``render(state)`` has precedence, then MuJoCo for bodies, then the renderer of a simulator on
+    the host, then line drawings.
 
     Args:
-        env: a vector environment that stands still when an episode has ended.
-        env_config: what it was made of.
+        env: a vector environment that freezes at the end of an episode.
+        env_config: its config.
         action_fn: ``agent.evaluate_actions``.
-        players: all play the same episodes.
-        key: of an evaluation, whose first episodes these are.
-        size: height of pictures, in pixels.
-        num_frames: of an episode so many pictures are wanted.
-        as_bodies: whether bodies are drawn by MuJoCo; else they come without pictures, as a replay page needs them.
+        players: policies; all play the same episodes.
+        key: key of the evaluation whose first episodes are played.
+        size: image height, in pixels.
+        num_frames: number of images per episode.
+        as_bodies: true renders bodies with MuJoCo; false yields them without images, for replay pages.
 
     Raises:
-        HostEnvError: nothing here can draw these, or a simulator failed.
+        HostEnvError: no renderer works, or a simulator failed.
     """
-    itself = draws_itself(env)
-    if itself or (env.mujoco_model is None and env.steps_on_host and hasattr(env, "render")):
-        one = _one_that_draws(env, env_config)
+    has_own_render = draws_itself(env)
+    if has_own_render or (env.mujoco_model is None and env.steps_on_host and hasattr(env, "render")):
+        single = _rendering_env(env, env_config)
         try:
-            look = drawn_by_user(one, size) if itself else drawn_by_simulator(one, size)
-            yield seen_live(one, action_fn, players, key, look, num_frames)
+            look = drawn_by_user(single, size) if has_own_render else drawn_by_simulator(single, size)
+            yield seen_live(single, action_fn, players, key, look, num_frames)
         finally:
-            one.close()
+            single.close()
         return
     episodes = played(env, action_fn, players, key)
     if env.mujoco_model is None:
@@ -82,24 +82,24 @@ def shown_episodes(
 
 
 def _not_drawn(moment: int) -> np.ndarray:
-    raise NotImplementedError(f"The picture of moment {moment} is drawn by the page.")
+    raise NotImplementedError(f"The replay page draws moment {moment} itself.")
 
 
 def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key) -> list[tuple[str, SavedEpisode]]:
-    """Every step of episodes, with their titles.
+    """Return every step of the episodes, with their titles.
 
     Args:
-        env: a vector environment that stands still when an episode has ended.
+        env: a vector environment that freezes at the end of an episode.
         action_fn: ``agent.evaluate_actions``.
-        players: all play the same episodes.
-        key: of an evaluation, whose first episodes these are.
+        players: policies; all play the same episodes.
+        key: key of the evaluation whose first episodes are played.
     """
     env.show_physics()
     episodes = []
     for title, agent_state, number in players:
         evaluator = Evaluator(
             env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
-        )  # static and equal: compiled once for all players of so many episodes
+        )  # static and equal: compiled once for all players with this number of episodes
         results = on_host(evaluator.evaluate(agent_state, key, number))
         for _, i, episode in kept_episodes_of(results, number):
             episodes.append((_title(title, i, number), episode))
@@ -107,7 +107,7 @@ def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: 
 
 
 def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
-    """Episodes drawn from their arrays, see ``drawing_of``; ``size`` is the height in pixels."""
+    """Return episodes drawn from their arrays, see ``drawing_of``; ``size`` is the height in pixels."""
     return [
         Shown(title, episode.arrays["reward"], drawing_of(episode.arrays, size), episode) for title, episode in episodes
     ]
@@ -115,11 +115,11 @@ def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> l
 
 @contextlib.contextmanager
 def drawn_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
-    """Episodes of bodies, drawn by MuJoCo; within.
+    """Context manager that yields episodes of bodies, drawn by MuJoCo.
 
     Raises:
-        HostEnvError: nothing here can draw.
-        ValueError: the bodies are not those of the environment's model.
+        HostEnvError: no graphics library works.
+        ValueError: the bodies do not match the environment's model.
     """
     renderer = BodyRenderer(env.mujoco_model, size)
     try:
@@ -144,18 +144,18 @@ def seen_live(
     look: Callable[[EnvState], np.ndarray],
     num_frames: int,
 ) -> list[Shown]:
-    """Episodes played one after another, and looked at on the way: for what only a live environment can draw.
+    """Play episodes one after another and render them on the way, for renderers that need the live environment.
 
     Args:
-        env: of one row, that stands still when its episode has ended; where several agents act in one copy a row each,
-            of whose rewards the mean is told.
+        env: environment of one row that freezes at the end of its episode; with several agents per copy, one row per
+            agent, and rewards are averaged over them.
         action_fn: ``agent.evaluate_actions``.
-        players: all play the same episodes.
-        key: of an evaluation, whose first episodes these are.
-        look: from a state to a picture, uint8 ``[height, width, 3]``.
-        num_frames: of an episode this many pictures are kept, or twice as many.
+        players: policies; all play the same episodes.
+        key: key of the evaluation whose first episodes are played.
+        look: function from a state to an image, uint8 ``[height, width, 3]``.
+        num_frames: number of images kept per episode, up to twice as many.
     """
-    rows = jnp.arange(env.num_envs)  # one, or as many as agents that act in it
+    rows = jnp.arange(env.num_envs)  # one, or one per agent
 
     @jax.jit
     def step(agent_state: AgentState, env_state: EnvState, keys: Key, number: jax.Array) -> tuple[EnvState, Any]:
@@ -171,8 +171,8 @@ def seen_live(
             album, rewards = Album(num_frames), []
             album.add(0, lambda state=env_state: look(state))
             for moment in range(most_steps(env)):
-                env_state, told = step(agent_state, env_state, action_keys, jnp.int32(moment))
-                reward, done = jax.device_get(told)
+                env_state, outcome = step(agent_state, env_state, action_keys, jnp.int32(moment))
+                reward, done = jax.device_get(outcome)
                 rewards.append(reward)
                 album.add(moment + 1, lambda state=env_state: look(state), is_last=bool(done))
                 if done:
@@ -182,10 +182,10 @@ def seen_live(
 
 
 class Album:
-    """Pictures of an episode whose length nobody knows: of moments at equal distances, and of the last.
+    """Images of an episode of unknown length: at equally spaced moments, and of the last one.
 
     Args:
-        num_frames: so many are kept, or up to twice as many; where there are more, every second one is left out.
+        num_frames: number of images kept, up to twice as many; beyond that, every second one is dropped.
     """
 
     def __init__(self, num_frames: int) -> None:
@@ -193,7 +193,7 @@ class Album:
         self._pictures: dict[int, np.ndarray] = {}
 
     def add(self, moment: int, look: Callable[[], np.ndarray], is_last: bool = False) -> None:
-        """Take a picture of a moment, if its turn has come."""
+        """Render and store a moment, if it is due."""
         if moment % self._every and not is_last:
             return
         self._pictures[moment] = look()
@@ -202,17 +202,17 @@ class Album:
             self._pictures = {at: x for at, x in self._pictures.items() if at % self._every == 0 or at == moment}
 
     def picture(self, moment: int) -> np.ndarray:
-        """The one that was taken nearest to a moment."""
+        """Return the stored image closest to a moment."""
         return self._pictures[min(self._pictures, key=lambda at: abs(at - moment))]
 
 
 def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]:
-    """How a user's environment draws a state of one row: by its ``render(state)``, of one environment.
+    """Return a function that renders the single row of a state with the user's ``render(state)``.
 
     Raises:
-        ValueError: when it draws something else than uint8 ``[height, width, 3]``.
+        ValueError: the result is not uint8 ``[height, width, 3]``; raised by the returned function.
     """
-    render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # asked by ``draws_itself``
+    render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # checked by ``draws_itself``
 
     def look(env_state: EnvState) -> np.ndarray:
         picture = np.asarray(render(jax.tree.map(lambda x: x[0], env_state)))
@@ -222,37 +222,37 @@ def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]
 
 
 def draws_itself(env: VectorEnv) -> bool:
-    """Whether the innermost environment has a ``render`` of its own."""
+    """Return True if the innermost environment has a method ``render``."""
     return callable(getattr(env.unwrapped, "render", None))
 
 
 def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
-    """How a simulator on the host draws where it stands.
+    """Return a function that renders the current state of a simulator on the host.
 
     Raises:
-        HostEnvError: when it draws nothing; in words.
+        HostEnvError: rendering fails or returns no image; raised by the returned function.
     """
 
     def look(env_state: EnvState) -> np.ndarray:
-        jax.block_until_ready(env_state)  # the simulator was stepped
+        jax.block_until_ready(env_state)  # wait until the simulator has been stepped
         try:
             picture = env.render()
         except HostEnvError:
             raise
-        except Exception as error:  # of any library that draws
+        except Exception as error:  # graphics libraries raise various types
             raise HostEnvError(f"{env.title} cannot draw: {type(error).__name__}: {error}") from error
         if picture is None:
-            raise HostEnvError(_NO_SIMULATORS_PICTURE.format(env.title))
-        return _fitted(np.array(picture), size, env.title)  # a copy: it may be drawn over
+            raise HostEnvError(_NO_IMAGE.format(env.title))
+        return _fitted(np.array(picture), size, env.title)  # a copy: the simulator may reuse the array
 
     return look
 
 
-def _one_that_draws(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
-    """One environment like those of a config, with the option by which simulators draw."""
+def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
+    """Create an environment of the same config with a single copy, with rendering enabled for simulators."""
     settings = {"name": config} if isinstance(config, str) else dict(config)
     if env.steps_on_host:
-        settings.pop("vectorization", None)  # in this process
+        settings.pop("vectorization", None)  # render in this process
         factory = settings.get("factory")
         if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
             settings["render_mode"] = "rgb_array"
@@ -261,13 +261,13 @@ def _one_that_draws(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
     return create_env(settings, parallel=rows, autoreset_mode="disabled")
 
 
-def _fitted(picture: np.ndarray, size: int, whose: str) -> np.ndarray:
-    """A picture with a height of ``size``; large ones take much memory."""
+def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
+    """Resize an image to the height ``size``, since large ones take much memory."""
     from PIL import Image
 
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise ValueError(
-            f"{whose} must be a picture, uint8 [height, width, 3]; got {picture.dtype} {list(picture.shape)}."
+            f"{source} must be an image, uint8 [height, width, 3]; got {picture.dtype} {list(picture.shape)}."
         )
     width = max(1, round(size * picture.shape[1] / picture.shape[0]))
     smooth = Image.Resampling.LANCZOS if picture.shape[0] > size else Image.Resampling.NEAREST
@@ -275,5 +275,5 @@ def _fitted(picture: np.ndarray, size: int, whose: str) -> np.ndarray:
 
 
 def _title(title: str, number: int, of: int) -> str:
-    """Of one of several episodes of a player."""
+    """Return the title of one of a player's episodes."""
     return title if of == 1 and title else f"{title} episode {number + 1}".strip()

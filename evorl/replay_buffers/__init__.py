@@ -1,1 +1,1 @@
-"""Replay buffers: one ring engine and the ways to draw from it."""
+"""Replay buffers: one ring implementation and several sampling strategies."""

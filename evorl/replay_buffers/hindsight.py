@@ -1,7 +1,7 @@
-"""Hindsight: what an episode achieved is learned from as if it had been desired (Andrychowicz et al. 2017).
+"""Hindsight experience replay (Andrychowicz et al. 2017): relabels transitions with goals that were achieved later.
 
-Nothing that is stored changes. When steps are drawn, most of them get a goal that their own episode achieved, and what
-they are worth is told anew for the goal they have then.
+Stored transitions do not change. When steps are sampled, most of them get a goal achieved in the same episode, and
+their rewards and terminations are recomputed for that goal.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ def take_hindsight(
     strategy: Strategy,
     ratio: jax.Array | float,
 ) -> SampleBatch:
-    """The n-step transitions that start at ``(rows, envs)``, a share ``1 - 1 / (1 + ratio)`` of them under other goals.
+    """Return n-step transitions from ``(rows, envs)``, a fraction ``1 - 1 / (1 + ratio)`` of them with other goals.
 
-    Rewards, and terminations by success, are those of the goal that a transition has then, whether it is another or
-    not; a transition also ends where its goal is reached, if that ends episodes.
+    Rewards, and terminations by success, are computed for the goal of the returned transition, relabelled or not. A
+    transition also ends where its goal is reached, if success ends episodes.
 
     Args:
-        state: a ring, or slots, of ``SampleBatch`` whose observations have goals, with ``dones`` and
+        state: ring or slots of ``SampleBatch`` whose observations have goals, with ``dones`` and
             ``extras.termination``.
-        rows: ``[N]``, filled rows, of episodes whose first step is stored.
-        envs: ``[N]``, global numbers of the environments, or of slots.
-        key: one key.
+        rows: filled rows ``[N]`` of episodes whose first step is stored.
+        envs: global indices ``[N]`` of environments or slots.
+        key: a single key.
         num_envs: number of environments over all devices.
-        num_steps: the most rewards in one transition, n.
-        discount: of each step.
-        task: what reaching a goal is worth.
-        strategy: the goal was achieved by a step of the same episode: by this or a later one (``future``), by the last
-            (``final``), by any (``episode``). ``none`` leaves all goals as they are.
-        ratio: transitions under other goals for each one that keeps its own, k.
+        num_steps: largest number n of rewards in a transition.
+        discount: discount per step.
+        task: computes rewards and terminations for a goal.
+        strategy: source of the goal, a step of the same episode: this or a later step (``future``), the last
+            (``final``), or any (``episode``). ``none`` keeps all goals.
+        ratio: number k of relabelled transitions per transition with its original goal.
 
     Returns:
-        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabelled`` says, bool, which have
-        another goal.
+        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabelled``, bool, is true for
+        transitions with another goal.
     """
     share_key, step_key = jax.random.split(as_typed_key(key))
     span = state.span(rows, envs, num_envs)
@@ -69,41 +69,41 @@ def take_hindsight(
 
     data: Any = state.data
     first = take(data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
-    own = first.obs.desired_goal
-    goal = jnp.where(is_relabelled[:, None], achieved.astype(own.dtype), own)  # [N, G]
+    original = first.obs.desired_goal
+    goal = jnp.where(is_relabelled[:, None], achieved.astype(original.dtype), original)  # [N, G]
 
     window_rows, window_envs, is_stored = window_from(state, rows, envs, num_envs, num_steps)  # [N, n]
-    wanted = (data.next_obs, data.actions, data.dones, data.extras.termination)
-    next_obs, actions, dones, termination = take(wanted, window_rows, window_envs, num_envs)
-    by_own = _outcome(task, next_obs, next_obs.desired_goal, actions)
+    fields = (data.next_obs, data.actions, data.dones, data.extras.termination)
+    next_obs, actions, dones, termination = take(fields, window_rows, window_envs, num_envs)
+    by_original = _outcome(task, next_obs, next_obs.desired_goal, actions)
     goals = jnp.broadcast_to(goal[:, None], next_obs.desired_goal.shape)
     by_goal = _outcome(task, next_obs, goals, actions)
-    termination = (termination.astype(jnp.bool_) & ~by_own.termination) | by_goal.termination
+    termination = (termination.astype(jnp.bool_) & ~by_original.termination) | by_goal.termination
 
     ends = dones.astype(jnp.bool_) | by_goal.termination
     rewards, num_rewards = discounted_sum(by_goal.reward, ends, is_stored, discount)
     last = num_rewards - 1
     after = jax.tree.map(lambda x: x[jnp.arange(rows.shape[0]), last], (next_obs, termination))
     discounts = discount**num_rewards * (1.0 - after[1].astype(jnp.float32))
-    told = {"num_rewards": num_rewards, "discounts": discounts, "is_relabelled": is_relabelled}
+    computed = {"num_rewards": num_rewards, "discounts": discounts, "is_relabelled": is_relabelled}
     return first.replace(
         obs=with_desired_goal(first.obs, goal),
         rewards=rewards,
         next_obs=with_desired_goal(after[0], goal),
-        extras=first.extras | told,
+        extras=first.extras | computed,
     )
 
 
 def _goal_step(span: EpisodeSpan, strategy: Strategy, key: Key) -> jax.Array:
-    """The numbers in their episodes of the steps whose achieved goals are taken, int32 ``[N]``."""
+    """Return the indices in their episodes of the steps whose achieved goals are used, int32 ``[N]``."""
     if strategy == "final":
         return span.length - 1
     first = span.step if strategy == "future" else jnp.zeros_like(span.step)
     later = jax.random.uniform(key, span.step.shape) * (span.length - first)
-    return jnp.minimum(first + later.astype(jnp.int32), span.length - 1)  # a product may be rounded up
+    return jnp.minimum(first + later.astype(jnp.int32), span.length - 1)  # the product may round up
 
 
 def _outcome(task: GoalTask, next_obs: Any, goals: jax.Array, actions: Any) -> Any:
-    """What steps ``[N, n]`` are worth under their goals."""
+    """Return rewards and terminations of steps ``[N, n]`` for their goals."""
     outcome = jax.vmap(jax.vmap(task.outcome))
     return outcome(next_obs.achieved_goal, goals, actions, next_obs.observation)

@@ -1,4 +1,4 @@
-"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275): the latest are in every batch."""
+"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275): batches include the newest."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from evorl.types import Key
 
 
 class CombinedReplayBuffer(UniformReplayBuffer):
-    """A ring of the latest transitions, drawn uniformly but for a batch's first: the newest of each environment."""
+    """Ring of the latest transitions, sampled uniformly; a batch starts with the newest of each environment."""
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
+        """Sample ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
         rows, envs = super().draw_indices(state, key, num)
         newest = jnp.arange(num, dtype=jnp.int32) < self.num_envs
         return (

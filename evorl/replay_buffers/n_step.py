@@ -1,4 +1,4 @@
-"""Transitions over several steps, put together when they are drawn: what is stored are single steps."""
+"""n-step transitions, assembled from stored single steps when they are sampled."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from evorl.sample_batch import SampleBatch
 def take_n_step(
     state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int, discount: jax.Array | float
 ) -> SampleBatch:
-    """The n-step transitions that start at ``(rows, envs)`` (Sutton & Barto 2018, section 7.1).
+    """Return the n-step transitions that start at ``(rows, envs)`` (Sutton & Barto 2018, section 7.1).
 
-    A transition is shorter where the episode, or what is stored so far, ends. Each stored step starts exactly one, so
-    that an episode gives as many as it has steps.
+    A transition is shorter where the episode or the stored data ends. Each stored step starts exactly one transition,
+    so an episode has as many transitions as steps.
 
     Args:
-        state: a ring of ``SampleBatch`` with ``dones`` and ``extras.termination``.
-        rows: ``[...]``, filled rows of the ring.
-        envs: ``[...]``, global numbers of the environments.
+        state: ring of ``SampleBatch`` with ``dones`` and ``extras.termination``.
+        rows: filled rows of the ring, ``[...]``.
+        envs: global environment indices, ``[...]``.
         num_envs: number of environments over all devices.
-        num_steps: the most rewards in one transition, n.
-        discount: of each step.
+        num_steps: largest number n of rewards in a transition.
+        discount: discount per step.
 
     Returns:
-        ``obs``, ``actions`` and ``extras`` of the first step; ``rewards``, the discounted sum of the transition's;
-        ``next_obs`` of its last step; and in ``extras`` ``num_rewards``, int32, and ``discounts``: the discount over
-        all its steps, 0 if it ends in a termination. All ``[..., ...]``.
+        ``obs``, ``actions`` and ``extras`` of the first step; ``rewards``, the discounted sum; ``next_obs`` of the last
+        step; and in ``extras``, ``num_rewards``, int32, and ``discounts``, the discount over all steps, 0 after a
+        termination. All leaves are ``[..., ...]``.
     """
     if num_steps == 1:
         batch = take(state.data, rows, envs, num_envs)
         discounts = discount * (1.0 - batch.extras.termination.astype(jnp.float32))
-        one = jnp.ones(rows.shape, jnp.int32)
-        return batch.replace(dones=None, extras=batch.extras | {"num_rewards": one, "discounts": discounts})
+        ones = jnp.ones(rows.shape, jnp.int32)
+        return batch.replace(dones=None, extras=batch.extras | {"num_rewards": ones, "discounts": discounts})
     first = take(state.data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
     window_rows, window_envs, is_stored = window_from(state, rows, envs, num_envs, num_steps)
     rewards, dones = take((state.data.rewards, state.data.dones), window_rows, window_envs, num_envs)
@@ -52,7 +52,7 @@ def take_n_step(
 def window_from(
     state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The n rows from ``rows`` ``[...]`` on, their environments, and which of them are stored: ``[..., n]`` each."""
+    """Return n rows from ``rows`` ``[...]`` on, their environments, and whether each is stored; ``[..., n]`` each."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     steps = jnp.arange(num_steps)
     window_rows = (rows[..., None] + steps) % num_rows
@@ -63,7 +63,7 @@ def window_from(
 def discounted_sum(
     rewards: jax.Array, ends: jax.Array, is_stored: jax.Array, discount: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """The discounted sum of ``rewards`` ``[..., n]`` up to the first of ``ends``, and how many that are, int32."""
+    """Sum ``rewards`` ``[..., n]`` with discount up to the first of ``ends``; also return their number, int32."""
     ended_before = jnp.cumsum(ends.astype(jnp.int32), axis=-1) - ends.astype(jnp.int32)
     is_in = (ended_before == 0) & is_stored
     num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)

@@ -1,4 +1,6 @@
-"""Prioritized replay (Schaul et al. 2016, https://arxiv.org/abs/1511.05952): what surprised is drawn more often."""
+"""Prioritized replay (Schaul et al. 2016, https://arxiv.org/abs/1511.05952): transitions with larger TD errors are
+sampled more often.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, init_ring,
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key
 
-_LEAST = 1e-6  # added to every error, so that all transitions are drawn now and then
+_LEAST = 1e-6  # added to every error, so that every transition has a nonzero probability
 
 
 class PrioritizedReplayState(ReplayState):
-    """The contents of a ring and how likely each transition is drawn.
+    """State of a ring with sampling priorities.
 
     Attributes:
-        priorities: of transition ``row * B + env``, raised to the exponent; the same on every device of a mesh.
-        greatest: the greatest of all that were ever given: those of new transitions.
+        priorities: priority of transition ``row * B + env``, raised to the exponent; the same on all devices of a mesh.
+        greatest: largest priority so far, assigned to new transitions.
     """
 
     priorities: SumTree
@@ -29,16 +31,16 @@ class PrioritizedReplayState(ReplayState):
 
 
 class PrioritizedReplayBuffer(UniformReplayBuffer):
-    """A ring of the latest transitions, drawn with replacement in proportion to ``priority ** exponent`` (eq. 1).
+    """Ring of the latest transitions, sampled with replacement in proportion to ``priority ** exponent`` (eq. 1).
 
     Attributes:
-        exponent: how much priorities count: 0 draws uniformly.
+        exponent: prioritisation exponent alpha; 0 samples uniformly.
     """
 
     exponent: float = 0.6
 
     def init(self, sample_spec: Any) -> PrioritizedReplayState:
-        """An empty buffer for transitions like ``sample_spec``: one transition of one environment, no leading axes."""
+        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes."""
         ring = init_ring(self.num_rows, self.num_envs, sample_spec)
         return PrioritizedReplayState(
             data=ring.data,
@@ -49,7 +51,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         )
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
-        """The buffer with ``batch`` added, leaves ``[T, B, ...]``; new transitions have the greatest priority."""
+        """Add ``batch``, leaves ``[T, B, ...]``; new transitions get the largest priority so far."""
         rows, _ = rows_to_write(state, jax.tree.leaves(batch)[0].shape[0], mask)
         indices = rows[:, None] * self.num_envs + jnp.arange(self.num_envs, dtype=jnp.int32)
         indices = jnp.where(rows[:, None] == DROPPED, DROPPED, indices).reshape(-1)
@@ -57,16 +59,16 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         return add_rows(state, batch, mask).replace(priorities=priorities)
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, in proportion to their priorities."""
+        """Sample ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, in proportion to their priorities."""
         index = find(state.priorities, jax.random.uniform(as_typed_key(key), (num,)))
         return index // self.num_envs, index % self.num_envs
 
     def importance_weights(
         self, state: PrioritizedReplayState, rows: jax.Array, envs: jax.Array, exponent: jax.Array | float
     ) -> jax.Array:
-        """``(1 / (N P(i))) ** exponent`` of drawn transitions (section 3.4), of the shape of ``rows``.
+        """Return ``(1 / (N P(i))) ** exponent`` of sampled transitions (section 3.4), shaped as ``rows``.
 
-        The paper divides them by the greatest of a batch: that is left to the caller, who knows the batches.
+        The paper divides the weights by their maximum in a batch; the caller, which forms the batches, has to do this.
         """
         probability = get_weights(state.priorities, rows * self.num_envs + envs) / state.priorities.total
         return (self.num_choices(state) * probability) ** -exponent
@@ -79,9 +81,9 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         errors: jax.Array,
         mask: jax.Array | bool = True,
     ) -> PrioritizedReplayState:
-        """The buffer with the priorities of drawn transitions set to ``|errors|``, where ``mask`` says so.
+        """Set the priorities of sampled transitions to ``|errors|`` where ``mask`` is true.
 
-        All arguments are the same on every device of a mesh, and of one shape.
+        All arguments have the same shape and are replicated on all devices of a mesh.
         """
         raised = (jnp.abs(errors) + _LEAST) ** self.exponent
         indices = jnp.where(mask, rows * self.num_envs + envs, DROPPED)

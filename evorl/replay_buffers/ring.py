@@ -1,13 +1,13 @@
-"""The one ring engine: rows of time, written in order, the oldest overwritten first.
+"""Ring storage of all replay buffers: rows of time steps, written in order; the oldest is overwritten first.
 
-Storage leaves are ``[R, B, ...]``: R rows, each holding one transition of every environment. The environment axis is
-the one a device mesh shards, so a device keeps the transitions of its own environments and writing needs no
-communication. A ring of a single environment is whole on every device, and each is given the same rows; so whole
-episodes are stored, one after another, whose lengths differ. A buffer is this engine plus a *strategy*: a function of
-state and key that gives ``(rows, envs)``.
+Storage leaves are ``[R, B, ...]``: R rows, each with one transition of every environment. A device mesh shards the
+environment axis, so a device keeps the transitions of its environments, and writing needs no communication. A ring of a
+single environment is replicated: every device receives the same rows. This layout stores whole episodes of different
+lengths one after another. A buffer is this storage plus a *strategy*, a function of state and key that returns
+``(rows, envs)``.
 
-The ring is never carried through ``lax.cond``, which may copy it whole: rows that are not wanted are dropped by their
-index. Writing is a scatter of whole rows, which XLA does in place when the state is donated or carried by a loop.
+The ring is never carried through ``lax.cond``, which may copy all its data: instead, rows to be skipped get an index
+out of range. Writing is a scatter of whole rows, which XLA does in place if the state is donated or carried by a loop.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from evorl.ops.trees import tree_where
 from evorl.types import PyTreeData
 
 Tree = TypeVar("Tree")
-DROPPED = 2**31 - 1  # a row beyond every ring
+DROPPED = 2**31 - 1  # index beyond every ring: writes to it are dropped
 
 
 class ReplayState(PyTreeData):
-    """The contents of a ring.
+    """State of a ring.
 
     Attributes:
         data: pytree with leaves ``[R, B, ...]``.
-        cursor: the row that is written next, int32 scalar.
-        size: number of rows filled, int32 scalar, at most R.
+        cursor: row that is written next, int32 scalar.
+        size: number of filled rows, int32 scalar, at most R.
     """
 
     data: Any
@@ -39,7 +39,7 @@ class ReplayState(PyTreeData):
     size: jax.Array
 
     def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
-        """How many steps are stored side by side from those at ``(rows, envs)`` on; see ``take``."""
+        """Return the number of contiguous stored steps from ``(rows, envs)`` on; see ``take``."""
         num_rows = jax.tree.leaves(self.data)[0].shape[0]
         return (self.cursor - 1 - rows) % num_rows + 1
 
@@ -48,13 +48,13 @@ Ring = TypeVar("Ring", bound=ReplayState)
 
 
 def init_ring(num_rows: int, num_envs: int, sample_spec: Any, num_columns: int = 1) -> ReplayState:
-    """An empty ring for ``num_envs`` environments, of which this device holds its share.
+    """Return an empty ring for ``num_envs`` environments; this device stores its share of them.
 
     Args:
-        num_rows: R.
-        num_envs: B over all devices; a single one is kept by each of them.
+        num_rows: number of rows R.
+        num_envs: number of environments B over all devices; a single one is replicated.
         sample_spec: one transition of one environment: arrays, numbers or ``jax.ShapeDtypeStruct``.
-        num_columns: of each environment, side by side.
+        num_columns: number of adjacent columns per environment.
     """
     local = num_columns * (1 if num_envs == 1 else local_indices(num_envs).shape[0])
     spec = jax.eval_shape(lambda tree: tree, sample_spec)
@@ -63,15 +63,15 @@ def init_ring(num_rows: int, num_envs: int, sample_spec: Any, num_columns: int =
 
 
 def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
-    """The ring with the rows of ``batch`` written after the newest one.
+    """Write the rows of ``batch`` after the newest row.
 
     Args:
-        state: the ring.
-        batch: leaves ``[T, B, ...]`` with T at most R, any T at every call.
-        mask: which rows to write, bool ``[T]`` or a scalar for all; the others leave no gap. All by default.
+        state: ring.
+        batch: leaves ``[T, B, ...]`` with T at most R; T may differ between calls.
+        mask: true for rows to write, bool ``[T]`` or a scalar for all; skipped rows leave no gap. Defaults to all.
 
     Raises:
-        ValueError: the batch has another structure, shape or dtype than the ring, or more rows.
+        ValueError: the batch differs from the ring in structure, shape or dtype, or has more rows.
     """
     check_batch(state.data, batch)
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
@@ -88,7 +88,7 @@ def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
 
 
 def rows_to_write(state: ReplayState, num_new: int, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-    """Where the rows of a batch go, int32 ``[T]``, ``DROPPED`` for those that are not wanted; and how many are."""
+    """Return the ring rows for a batch, int32 ``[T]``, ``DROPPED`` for skipped ones; and the number of written rows."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     is_stored = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
     position = jnp.cumsum(is_stored.astype(jnp.int32)) - 1  # [T]
@@ -96,13 +96,13 @@ def rows_to_write(state: ReplayState, num_new: int, mask: jax.Array | None = Non
 
 
 def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any) -> Ring:
-    """The ring with other values of some entries of the transitions at ``(rows, envs)``, of this device's environments.
+    """Replace some entries of the transitions at ``(rows, envs)``, for environments of this device.
 
     Args:
-        state: a ring of dicts.
-        rows: ``[N]``, int32; those beyond the ring are dropped.
-        envs: ``[N]``, int32.
-        entries: by name, leaves ``[N, ...]``.
+        state: ring of dicts.
+        rows: int32 ``[N]``; rows beyond the ring are dropped.
+        envs: int32 ``[N]``.
+        entries: new values by name, leaves ``[N, ...]``.
     """
 
     def write(storage: jax.Array, new: jax.Array) -> jax.Array:
@@ -113,10 +113,10 @@ def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any)
 
 
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
-    """The transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
+    """Return the transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
 
-    On a mesh ``envs``, or columns where environments have several, are global indices, equal on every device: each
-    contributes those it holds, zeros otherwise, and the sum is the same on all, however many devices there are.
+    On a mesh, ``envs`` (or columns, if environments have several) are global indices, the same on every device. Each
+    device contributes the transitions it stores, zeros otherwise; the sum does not depend on the number of devices.
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
@@ -135,12 +135,12 @@ def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
 
 
 def _is_small(dtype: Any) -> bool:
-    """Bools and short integers, which not every backend can sum across devices."""
+    """Return True for bools and short integers, which some backends cannot sum across devices."""
     return dtype == jnp.bool_ or (jnp.issubdtype(dtype, jnp.integer) and jnp.dtype(dtype).itemsize < 4)
 
 
 def check_batch(data: Any, batch: Any) -> None:
-    """Raises ``ValueError`` where ``batch`` ``[T, B, ...]`` is not like ``data`` ``[R, B, ...]``, or is longer."""
+    """Raise ``ValueError`` if ``batch`` ``[T, B, ...]`` does not match ``data`` ``[R, B, ...]``, or is longer."""
     if jax.tree.structure(data) != jax.tree.structure(batch):
         raise ValueError(
             "the batch has other fields than the replay buffer was built for: "
@@ -153,11 +153,11 @@ def check_batch(data: Any, batch: Any) -> None:
         name = jax.tree_util.keystr(path)
         if leaf.shape[1:] != storage.shape[1:] or leaf.dtype != storage.dtype:
             raise ValueError(
-                f"{name} of the batch is {leaf.dtype}{list(leaf.shape)}; the replay buffer takes "
+                f"{name} of the batch is {leaf.dtype}{list(leaf.shape)}; the replay buffer expects "
                 f"{storage.dtype}[T, {', '.join(map(str, storage.shape[1:]))}]."
             )
         if leaf.shape[0] > storage.shape[0]:
             raise ValueError(
                 f"a batch of {leaf.shape[0]} rows does not fit into a replay buffer of {storage.shape[0]} rows: "
-                "raise the capacity or collect fewer steps at once."
+                "increase the capacity or collect fewer steps at a time."
             )

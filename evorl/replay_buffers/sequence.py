@@ -1,7 +1,7 @@
-"""Sequences of consecutive steps, for recurrent learners: what is stored are single steps.
+"""Sequences of consecutive steps for recurrent learners, assembled from stored single steps.
 
-A sequence lies between the oldest and the newest step that are stored, so it never crosses the row that is written
-next. It may go through the end of an episode: ``starts`` says where the recurrent state begins anew.
+A sequence is within the oldest and the newest stored step, so it never crosses the write position. It may extend
+across the end of an episode: ``starts`` marks the steps at which the recurrent state is reset.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from evorl.types import Key, PyTreeDict
 
 
 def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, length: int) -> SampleBatch:
-    """The sequences that start at ``(rows, envs)``, time first.
+    """Return the sequences that start at ``(rows, envs)``, time first.
 
     Args:
-        state: a ring of ``SampleBatch`` with ``dones`` and a dict of ``extras``.
-        rows: ``[N]``, filled rows of the ring.
-        envs: ``[N]``, global numbers of the environments.
+        state: ring of ``SampleBatch`` with ``dones`` and a dict of ``extras``.
+        rows: filled rows of the ring, ``[N]``.
+        envs: global environment indices, ``[N]``.
         num_envs: number of environments over all devices.
-        length: steps of a sequence, T.
+        length: steps T of a sequence.
 
     Returns:
-        Every field ``[T, N, ...]``, but ``extras.recurrent_state``, if stored: before the first step, ``[N, ...]``.
-        New in ``extras``, both bool ``[T, N]``: ``mask``, the steps that are stored (the others hold anything), and
-        ``starts``, whether an episode starts with the step; never the first, whose recurrent state is given.
+        Fields ``[T, N, ...]``; ``extras.recurrent_state``, if stored, is the state before the first step, ``[N, ...]``.
+        Added to ``extras``, both bool ``[T, N]``: ``mask``, true for stored steps (the others hold any values), and
+        ``starts``, true where an episode starts; false for the first step, whose recurrent state is returned.
     """
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     extras = state.data.extras
@@ -50,14 +50,14 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
 
 
 class SequenceReplayBuffer(UniformReplayBuffer):
-    """A ring of the latest transitions, from which starts of whole sequences are drawn uniformly, with replacement.
+    """Ring of the latest transitions from which starts of whole sequences are sampled uniformly, with replacement.
 
-    Before there is a whole one the oldest stored step is drawn, and the mask says how much follows.
+    While no whole sequence is stored, the oldest step is returned, and the mask marks the steps that follow it.
 
     Attributes:
         length: steps of a sequence.
-        period: steps of an environment between two starts (Kapturowski et al. 2019, section 2.3, have half a length);
-            the rows of the ring are rounded up to a multiple of it.
+        period: steps of an environment between two starts (Kapturowski et al. 2019, section 2.3, use half a length);
+            the number of rows is rounded up to a multiple of this.
     """
 
     length: int = 1
@@ -67,54 +67,53 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         super().__post_init__()
         if self.length < 1 or self.period < 1:
             raise ValueError(
-                f"sequences need at least one step and as much from one to the next, got length={self.length} and "
-                f"period={self.period}."
+                f"length and period of sequences must be at least 1, got length={self.length} and period={self.period}."
             )
         if self.length + self.period - 1 > self.num_rows:
             raise ValueError(
                 f"sequences of {self.length} steps that start every {self.period} steps do not fit into the "
-                f"{self.num_rows} steps of each environment that a replay capacity of {self.capacity} keeps: choose "
-                "shorter ones, or a larger capacity."
+                f"{self.num_rows} steps of each environment that a replay capacity of {self.capacity} holds: choose "
+                "shorter sequences, or a larger capacity."
             )
 
     @property
     def num_rows(self) -> int:
-        """Rows of the ring, a multiple of the period."""
+        """Number of rows of the ring, a multiple of the period."""
         return -(-super().num_rows // self.period) * self.period
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, all legal ones equally likely."""
+        """Sample ``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, uniformly."""
         flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(self.num_choices(state), 1))
         rows = (self._first_start(state) + flat // self.num_envs * self.period) % self.num_rows
         return rows, flat % self.num_envs
 
     def num_choices(self, state: ReplayState) -> jax.Array:
-        """How many whole sequences are stored over all devices, int32 scalar; 0 while there is none."""
+        """Return the number of whole sequences over all devices, int32 scalar."""
         last = state.cursor - self.length
         return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
 
     def _first_start(self, state: ReplayState) -> jax.Array:
-        """The first row from the oldest one on where sequences start; below zero if it is one of the ring's end."""
+        """Return the first row at which a sequence starts, from the oldest on; negative if before the wrap-around."""
         oldest = state.cursor - state.size
         return -(-oldest // self.period) * self.period
 
     def is_start(self, state: ReplayState, rows: jax.Array) -> jax.Array:
-        """Whether a whole sequence starts at these rows, bool of their shape."""
+        """Return True, elementwise, where a whole sequence starts at ``rows``."""
         return (_age(state, rows) + self.length <= state.size) & (rows % self.period == 0)
 
 
 class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
-    """A ring of the latest transitions, from which starts of whole sequences are drawn by the sequences' priorities.
+    """Ring of the latest transitions from which starts of whole sequences are sampled by priority.
 
-    A sequence is given the greatest priority when its last step is added, and loses it when its first is overwritten.
+    A sequence gets the largest priority so far when its last step is added, and 0 when its first is overwritten.
     """
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
-        """The buffer with ``batch`` added, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
+        """Add ``batch``, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
         num_new = jax.tree.leaves(batch)[0].shape[0]
         _, added = rows_to_write(state, num_new, mask)
         new_state = add_rows(state, batch, mask)
-        # Starts that become legal, or illegal: from the first whose sequence had no end yet up to the newest row.
+        # Starts that become valid or invalid: from the first incomplete sequence up to the newest row.
         steps = jnp.arange(num_new + self.length - 1, dtype=jnp.int32)
         rows = (state.cursor - self.length + 1 + steps) % self.num_rows
         weights = jnp.where(self.is_start(new_state, rows), state.greatest, 0.0)[:, None]
@@ -124,20 +123,20 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
         return new_state.replace(priorities=set_weights(state.priorities, indices.reshape(-1), weights))
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, in proportion to priorities."""
+        """Sample ``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, by priority."""
         shares = jax.random.uniform(as_typed_key(key), (num,))
         index = jnp.where(state.priorities.total > 0.0, find(state.priorities, shares), 0)
         return index // self.num_envs, index % self.num_envs
 
 
 def _age(state: ReplayState, rows: jax.Array) -> jax.Array:
-    """How many steps after the oldest one these rows are, int32 of their shape."""
+    """Return the age of rows, counted in steps from the oldest one, int32."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     return (rows - (state.cursor - state.size)) % num_rows
 
 
 def with_swapped_axes(batch: SampleBatch) -> SampleBatch:
-    """Sequences ``[T, N, ...]`` for ``[N, T, ...]``, or the other way round; what has one row for each stays."""
+    """Swap the first two axes of sequences ``[T, N, ...]``; entries with one value per sequence are unchanged."""
     one_each = {name: x for name, x in batch.extras.items() if name in ("recurrent_state", "weights")}
     others = PyTreeDict({name: x for name, x in batch.extras.items() if name not in one_each})
     swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), batch.replace(extras=others))

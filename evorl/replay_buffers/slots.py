@@ -1,8 +1,8 @@
-"""Whole episodes, each in a slot of its own: a new one takes the place of one drawn at random, not of the oldest.
+"""Replay of whole episodes in slots; a new episode overwrites a random one instead of the oldest.
 
-Storage leaves are ``[T, S, ...]``: T steps of S slots. Each environment has as many slots, side by side, and writes
-into one of them until its episode has ended. So what is overwritten depends neither on other environments nor on the
-devices they are on, and an episode that still runs keeps its beginning.
+Storage leaves are ``[T, S, ...]``: T steps of S slots. Each environment has the same number of adjacent slots, and
+writes into one of them until its episode ends. Which episode is overwritten therefore depends neither on other
+environments nor on their devices, and a running episode keeps its beginning.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from evorl.types import Key
 
 
 class SlotReplayState(ReplayState):
-    """The contents of slots: leaves of ``data`` are ``[T, S, ...]``, those of an environment side by side.
+    """State of a slot buffer: leaves of ``data`` are ``[T, S, ...]``, the slots of an environment adjacent.
 
-    Of the fields of a ring ``cursor``, int32 ``[1, B]``, is the last slot that each environment has opened, counted
-    among its own, and ``size``, int32 ``[1, S]``, how many steps each slot has.
+    Of the fields of a ring, ``cursor``, int32 ``[1, B]``, is the slot that each environment opened last, as an index
+    among its slots, and ``size``, int32 ``[1, S]``, is the number of steps in each slot.
 
     Attributes:
-        running: steps that the episode in that slot has, int32 ``[1, B]``; 0 where the next step opens another slot.
-        num_added: steps of each environment that were ever added, int32 scalar.
-        keys: of each environment, from which its slots are drawn, ``[1, B]``.
+        running: steps of the running episode in that slot, int32 ``[1, B]``; 0 if the next step opens another slot.
+        num_added: number of steps of each environment added so far, int32 scalar.
+        keys: key of each environment, from which its slots are drawn, ``[1, B]``.
     """
 
     running: jax.Array
@@ -37,15 +37,15 @@ class SlotReplayState(ReplayState):
     keys: Key
 
     def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
-        """How many steps of a slot are stored from those at ``(rows, envs)`` on; see ``ring.take``."""
+        """Return the number of stored steps of a slot from ``(rows, envs)`` on; see ``ring.take``."""
         return take(self.size, jnp.zeros_like(envs), envs, num_envs) - rows
 
     def span(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> EpisodeSpan:
-        """The episodes of the steps at ``(rows, envs)``, each of which starts in the first row.
+        """Return the episodes of the steps at ``(rows, envs)``; each starts in the first row.
 
         Args:
-            rows: ``[...]``, filled rows.
-            envs: ``[...]``, global numbers of slots.
+            rows: filled rows, ``[...]``.
+            envs: global slot indices, ``[...]``.
             num_envs: number of environments over all devices.
         """
         start = jnp.zeros_like(rows)
@@ -54,15 +54,15 @@ class SlotReplayState(ReplayState):
 
 
 class SlotReplayBuffer(UniformReplayBuffer):
-    """Slots of an episode each, overwritten at random, and drawn uniformly: an episode in proportion to its length.
+    """One episode per slot, overwritten at random, and sampled uniformly over steps.
 
-    When an environment starts an episode, it opens the next of its slots that is still empty, and once there is none
-    any other than its last, all equally likely. What is stored are ``SampleBatch`` with ``dones``; the first step of
-    each environment starts an episode. One that is longer than a slot goes on in another, as if it were a new one.
+    At the start of an episode, an environment opens its next empty slot; if none is empty, it opens any slot but its
+    last, with equal probability. Transitions are ``SampleBatch`` with ``dones``; the first step of each environment
+    starts an episode. An episode longer than a slot continues in another slot, as if it were a new episode.
 
     Attributes:
-        episode_steps: room of a slot, T: the most steps that an episode has. As many slots are kept as the capacity has
-            whole ones, the same number for each environment.
+        episode_steps: slot size T: maximal length of an episode. The number of slots is the capacity divided by T, the
+            same for each environment.
     """
 
     episode_steps: int = 1
@@ -70,53 +70,53 @@ class SlotReplayBuffer(UniformReplayBuffer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.episode_steps < 1:
-            raise ValueError(f"a slot has room for at least one step, got episode_steps={self.episode_steps}.")
+            raise ValueError(f"episode_steps, the size of a slot, must be at least 1, got {self.episode_steps}.")
         if self.slots_per_env < 2:
-            least = 2 * self.num_envs * self.episode_steps
+            smallest = 2 * self.num_envs * self.episode_steps
             raise ValueError(
-                f"a slot has room for T={self.episode_steps:,} steps, the time limit of episodes; a replay capacity of "
-                f"{self.capacity:,} has room for {self.capacity // self.episode_steps:,} of them, and with num_envs="
-                f"{self.num_envs} each environment needs 2: for the episode that runs, and for one that is kept. "
-                f"Choose a capacity of {least} or more, or a shorter time limit."
+                f"a slot holds T={self.episode_steps:,} steps, the time limit of episodes; a replay capacity of "
+                f"{self.capacity:,} has {self.capacity // self.episode_steps:,} slots, but with num_envs="
+                f"{self.num_envs} each environment needs 2: one for the running episode, and one for a stored episode. "
+                f"Choose a capacity of at least {smallest}, or a shorter time limit."
             )
 
     @property
     def slots_per_env(self) -> int:
-        """Slots of each environment."""
+        """Number of slots per environment."""
         return self.capacity // self.episode_steps // self.num_envs
 
     @property
     def num_rows(self) -> int:
-        """Steps of each environment that there is room for."""
+        """Number of steps of each environment that can be stored."""
         return self.slots_per_env * self.episode_steps
 
     def init(self, sample_spec: Any, key: Key | None = None) -> SlotReplayState:
-        """An empty buffer for transitions like ``sample_spec``: one transition of one environment, no leading axes.
+        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes.
 
         Args:
             sample_spec: arrays, numbers or ``jax.ShapeDtypeStruct``.
-            key: of all draws of slots.
+            key: key for drawing slots.
 
         Raises:
-            ValueError: there is no key.
+            ValueError: ``key`` is missing.
         """
         if key is None:
-            raise ValueError("which slots are overwritten is drawn: give init a key, init(sample_spec, key).")
-        own = 0 if self.num_envs == 1 else local_indices(self.num_envs)
-        keys = jax.random.split(key, self.num_envs)[own].reshape(1, -1)
-        none = jnp.zeros(keys.shape, jnp.int32)
+            raise ValueError("init needs a key to draw slots at random: call init(sample_spec, key).")
+        local = 0 if self.num_envs == 1 else local_indices(self.num_envs)
+        keys = jax.random.split(key, self.num_envs)[local].reshape(1, -1)
+        zeros = jnp.zeros(keys.shape, jnp.int32)
         ring = init_ring(self.episode_steps, self.num_envs, sample_spec, self.slots_per_env)
         return SlotReplayState(
             data=ring.data,
-            cursor=none + self.slots_per_env - 1,  # so that the first is the next
+            cursor=zeros + self.slots_per_env - 1,  # so that the first slot is opened next
             size=jnp.zeros((1, keys.size * self.slots_per_env), jnp.int32),
-            running=none,
+            running=zeros,
             num_added=ring.size,
             keys=keys,
         )
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> SlotReplayState:
-        """The buffer with ``batch`` added, leaves ``[L, B, ...]``; only the steps of ``mask``, bool ``[L]``."""
+        """Add ``batch``, leaves ``[L, B, ...]``; only the steps where ``mask``, bool ``[L]``, is true."""
         num_new, num_envs = batch.dones.shape[0], state.cursor.shape[1]
         shape = (self.num_rows, num_envs)
         check_batch(jax.tree.map(lambda x: jax.ShapeDtypeStruct((*shape, *x.shape[2:]), x.dtype), state.data), batch)
@@ -126,17 +126,19 @@ class SlotReplayBuffer(UniformReplayBuffer):
         rows = (time - starts[:-1]) % self.episode_steps  # [L, B]
         opens = is_written & (rows == 0)
         columns = self._slots_opened(state, opens, time)
-        own_columns = jnp.arange(num_envs, dtype=jnp.int32) * self.slots_per_env + columns  # [L, B]
-        # Of a slot that is opened twice only what it gets the last time is written: each place once.
+        slot_columns = jnp.arange(num_envs, dtype=jnp.int32) * self.slots_per_env + columns  # [L, B]
+        # If a slot is opened twice, only the data of the last time is written, so that no entry is written twice.
         opened_at, never = time - rows, -self.episode_steps
-        opened = jnp.where(opens, own_columns, DROPPED)
+        opened = jnp.where(opens, slot_columns, DROPPED)
         last = jnp.full(state.size.shape[1], never, jnp.int32).at[opened].max(opened_at, mode="drop")
-        stays = is_written & (opened_at >= last[own_columns])
-        kept_rows = jnp.where(stays, rows, DROPPED)
-        size = jnp.where(last == never, state.size[0], 0).at[jnp.where(stays, own_columns, DROPPED)].add(1, mode="drop")
+        stays = is_written & (opened_at >= last[slot_columns])
+        stored_rows = jnp.where(stays, rows, DROPPED)
+        size = (
+            jnp.where(last == never, state.size[0], 0).at[jnp.where(stays, slot_columns, DROPPED)].add(1, mode="drop")
+        )
         added = time[-1] + 1
         return state.replace(
-            data=jax.tree.map(lambda x, new: x.at[kept_rows, own_columns].set(new, mode="drop"), state.data, batch),
+            data=jax.tree.map(lambda x, new: x.at[stored_rows, slot_columns].set(new, mode="drop"), state.data, batch),
             cursor=columns[-1:],
             size=size[None],
             running=(added - starts[-1:]) % self.episode_steps,
@@ -144,17 +146,17 @@ class SlotReplayBuffer(UniformReplayBuffer):
         )
 
     def _slots_opened(self, state: SlotReplayState, opens: jax.Array, time: jax.Array) -> jax.Array:
-        """The slots among its own that each environment writes into, int32 ``[L, B]``.
+        """Return the slot into which each environment writes, as an index among its slots, int32 ``[L, B]``.
 
         Args:
-            state: before.
-            opens: whether a step opens a slot, bool ``[L, B]``.
-            time: of the step since ``state``, int32 ``[L, 1]``.
+            state: state before the batch.
+            opens: true if a step opens a slot, bool ``[L, B]``.
+            time: index of the step since ``state``, int32 ``[L, 1]``.
         """
         used = (state.size > 0).reshape(-1, self.slots_per_env).sum(axis=1, dtype=jnp.int32)
         has_empty = used + jnp.cumsum(opens, axis=0) <= self.slots_per_env
         keys, numbers = jnp.broadcast_arrays(unrolled(state.keys), state.num_added + time)
-        keys = per_row(jax.random.fold_in, keys, numbers)  # the numbers of steps: no key twice
+        keys = per_row(jax.random.fold_in, keys, numbers)  # step indices are unique, so no key repeats
         others = per_row(lambda key: jax.random.randint(key, (), 1, self.slots_per_env), keys)
         steps = jnp.where(opens, jnp.where(has_empty, 1, others), 0)
         return jax.lax.associative_scan(
@@ -162,10 +164,10 @@ class SlotReplayBuffer(UniformReplayBuffer):
         )[1:]
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """``(rows, slots)`` of ``num`` steps, int32 ``[num]`` each, with replacement."""
+        """Sample ``(rows, slots)`` of ``num`` steps, int32 ``[num]`` each, with replacement."""
         slots, rows = draw_in_runs(self._over_devices(state.size[0]), key, num)
         return rows, slots
 
     def num_transitions(self, state: Any) -> jax.Array:
-        """How many transitions are stored over all devices, int32 scalar."""
+        """Return the number of stored transitions over all devices, int32 scalar."""
         return self._over_devices(state.size[0]).sum()

@@ -1,4 +1,4 @@
-"""Uniform replay (Lin 1992; Mnih et al. 2015): every stored transition is equally likely to be drawn."""
+"""Uniform replay (Lin 1992; Mnih et al. 2015): every stored transition is sampled with equal probability."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Tree = TypeVar("Tree")
 
 
 class UniformReplayBuffer(PyTreeNode):
-    """A ring of the latest transitions, drawn uniformly with replacement.
+    """Ring of the latest transitions, sampled uniformly with replacement.
 
-    The state is outside (``init`` makes it) and every method is pure. Another buffer replaces ``draw_indices``.
+    The state is separate (created by ``init``), and every method is pure. Subclasses override ``draw_indices``.
 
     Attributes:
-        capacity: number of transitions over all environments; rounded up to whole rows of ``num_envs``.
+        capacity: number of transitions over all environments; rounded up to a multiple of ``num_envs``.
         num_envs: number of parallel environments over all devices.
     """
 
@@ -39,41 +39,41 @@ class UniformReplayBuffer(PyTreeNode):
 
     @property
     def num_rows(self) -> int:
-        """Rows of the ring: steps of time that are kept."""
+        """Number of rows of the ring: stored steps per environment."""
         return -(-self.capacity // self.num_envs)
 
     def num_bytes(self, sample_spec: Any) -> int:
-        """Memory the ring will take over all devices, before it is allocated."""
+        """Return the memory of the ring over all devices, in bytes, before it is allocated."""
         spec = jax.eval_shape(lambda tree: tree, sample_spec)
         row = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(spec))
         return row * self.num_rows * self.num_envs
 
     def init(self, sample_spec: Any) -> ReplayState:
-        """An empty buffer for transitions like ``sample_spec``: one transition of one environment, no leading axes."""
+        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes."""
         return init_ring(self.num_rows, self.num_envs, sample_spec)
 
     def add(self, state: ReplayState, batch: Any, mask: jax.Array | None = None) -> ReplayState:
-        """The buffer with ``batch`` added, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
+        """Add ``batch``, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
         return add_rows(state, batch, mask)
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """The strategy: ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
+        """Sample ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
         flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(state.size, 1) * self.num_envs)
         return flat // self.num_envs, flat % self.num_envs
 
     def sample(self, state: ReplayState, key: Key, batch_size: int) -> Any:
-        """``batch_size`` transitions, leaves ``[batch_size, ...]``; zeros from a buffer that is still empty."""
+        """Sample ``batch_size`` transitions, leaves ``[batch_size, ...]``; zeros if the buffer is empty."""
         rows, envs = self.draw_indices(state, key, batch_size)
         return take(state.data, rows, envs, self.num_envs)
 
     def num_transitions(self, state: ReplayState) -> jax.Array:
-        """How many transitions are stored over all devices, int32 scalar."""
+        """Return the number of stored transitions over all devices, int32 scalar."""
         return state.size * self.num_envs
 
     def num_choices(self, state: ReplayState) -> jax.Array:
-        """How many different draws there are over all devices, int32 scalar."""
+        """Return the number of distinct draws over all devices, int32 scalar."""
         return self.num_transitions(state)
 
-    def _over_devices(self, of_envs: Tree) -> Tree:
-        """Rows of this device's environments, put together; a single environment is whole on each device."""
-        return of_envs if self.num_envs == 1 else gather_rows(of_envs)
+    def _over_devices(self, local_rows: Tree) -> Tree:
+        """Concatenate the rows of all devices' environments; a single environment is replicated already."""
+        return local_rows if self.num_envs == 1 else gather_rows(local_rows)

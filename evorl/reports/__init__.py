@@ -1,1 +1,1 @@
-"""Reports: what one run or many have come to, as numbers with intervals and as one page that needs nothing else."""
+"""Reports on one or many runs: numbers with confidence intervals, and a self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""Runs in groups: which belong together, what they reach, by which settings they differ."""
+"""Groups runs by algorithm and settings, and summarizes each group's scores and curves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from evorl.reports.statistics import bootstrap_interval, interquartile_mean, str
 
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
-MAX_POINTS = 200  # of a drawn curve
-MOST_GROUPS = 8  # that are told apart without being asked for
-# Settings by which runs may differ without learning otherwise, and those that say which run it is.
+MAX_POINTS = 200  # most points of a drawn curve
+MOST_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
+# Settings that do not affect learning; ``_IDENTITY``: settings that identify a run.
 _BESIDE = {
     *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
     *"best_checkpoints_kept best_over checkpoint_seconds".split(),
@@ -32,13 +32,13 @@ ABSENT = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Runs of one environment that differ by their seeds only, as far as the reader is concerned.
+    """Runs in one environment that are treated as differing only in their seeds.
 
     Attributes:
-        label: by which it is told from other groups, the same in every environment.
-        env: of all its runs.
-        runs: at least one.
-        metric: what they are compared by.
+        label: name of the group, the same in every environment.
+        env: environment of all its runs.
+        runs: at least one run.
+        metric: metric that groups are compared by.
     """
 
     label: str
@@ -48,34 +48,34 @@ class Group:
 
     @functools.cached_property
     def curves(self) -> list[Curve]:
-        """The metric of each seed."""
+        """The metric's curve of each seed."""
         return [curve for run in self.runs for curve in run.by_seed(self.metric)]
 
     @property
     def scores(self) -> np.ndarray:
-        """The last value of each seed, ``[S]``."""
+        """Last value of each seed, ``[S]``."""
         return np.array([curve.values[-1] for curve in self.curves])
 
     @property
     def center(self) -> float:
-        """The interquartile mean of the scores."""
+        """Interquartile mean of the scores."""
         return float(interquartile_mean(self.scores))
 
     @functools.cached_property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % bootstrap interval of the center; ``None`` with fewer than three seeds."""
+        """95 % bootstrap interval of the center; ``None`` with fewer than three seeds."""
         return bootstrap_interval(self.scores, interquartile_mean) if len(self.scores) >= SEEDS_FOR_INTERVAL else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Curves of several seeds together.
+    """Interquartile mean and confidence interval of several seeds' curves.
 
     Attributes:
         steps: environment steps, ``[N]``.
-        center: the interquartile mean of the seeds that came so far, ``[N]``.
-        low: where its 95 % interval begins, ``[N]``, NaN where fewer than three seeds are.
-        high: where it ends.
+        center: interquartile mean over the seeds with data at each step, ``[N]``.
+        low: lower end of the 95 % interval, ``[N]``; NaN with fewer than three seeds.
+        high: upper end of the 95 % interval, ``[N]``; NaN with fewer than three seeds.
     """
 
     steps: np.ndarray
@@ -85,7 +85,7 @@ class Band:
 
 
 def band_of(curves: Sequence[Curve]) -> Band:
-    """Interquartile mean and interval of curves over their steps; between its values a curve is a straight line."""
+    """Return interquartile mean and interval of curves over their steps; curves are interpolated linearly."""
     steps = thinned(np.unique(np.concatenate([curve.steps for curve in curves])))
     values = np.stack([np.interp(steps, c.steps, c.values, left=np.nan, right=np.nan) for c in curves], axis=1)
     center, low, high = np.full((3, len(steps)), np.nan)
@@ -101,23 +101,23 @@ def band_of(curves: Sequence[Curve]) -> Band:
 
 
 def thinned(steps: np.ndarray) -> np.ndarray:
-    """At most so many of the points as are drawn, evenly, with the first and the last."""
+    """Return at most ``MAX_POINTS`` of the points, evenly spaced, including the first and the last."""
     if len(steps) <= MAX_POINTS:
         return steps
     return steps[np.unique(np.linspace(0, len(steps) - 1, MAX_POINTS).round().astype(int))]
 
 
 def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None) -> list[Group]:
-    """Runs in groups, those of one environment together.
+    """Return runs in groups, sorted by environment.
 
     Args:
-        runs: that recorded the metric.
-        by: ``agent``, ``env``, ``run`` or settings by which groups differ; by default the algorithm and the settings
-            that were varied, as long as these make few groups, else the algorithm.
-        metric: a column of ``metrics.csv``; by default the return.
+        runs: runs that recorded the metric.
+        by: ``agent``, ``env``, ``run`` or settings to group by. The default is the algorithm and the varied settings,
+            or the algorithm alone if that makes more than ``MOST_GROUPS`` groups.
+        metric: column of ``metrics.csv``; by default the return.
 
     Raises:
-        ValueError: no run has such a setting.
+        ValueError: no run has a setting in ``by``.
     """
     labels = _labels_by(runs, by) if by else _labels(runs)
     groups: dict[tuple[str, str], list[RecordedRun]] = {}
@@ -130,7 +130,7 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
 
 
 def usual_metric(runs: Sequence[RecordedRun]) -> str:
-    """The return of evaluations, if any run has it; else that of training episodes. They are not to be compared."""
+    """Return the evaluation return if any run has it, else the training return; the two are not comparable."""
     return EVALUATION if any(EVALUATION in run.curves for run in runs) else TRAINING
 
 
@@ -164,7 +164,7 @@ def _label(run: RecordedRun, by: Sequence[str]) -> str:
             parts.append(words[name])
         elif name in settings:
             parts.append(f"{short[name]}={settings[name]}")
-        else:  # a mapping, such as a schedule
+        else:  # the setting is a mapping, such as a schedule
             within = {k.removeprefix(f"{name}."): v for k, v in settings.items() if k.startswith(f"{name}.")}
             shown = " ".join(f"{k}={v}" for k, v in within.items() if v != "null")
             parts.append(f"{short[name]}: {shown}" if within else "")
@@ -172,7 +172,7 @@ def _label(run: RecordedRun, by: Sequence[str]) -> str:
 
 
 def _natural(label: str) -> list[tuple[int, float, str]]:
-    """Numbers within labels by their size."""
+    """Return a sort key that orders numbers within labels by value."""
     parts = []
     for word in label.replace("=", " = ").replace(",", " , ").split():
         try:
@@ -203,10 +203,10 @@ def short_names(settings: Sequence[str]) -> dict[str, str]:
 
 
 def shortened(texts: Iterable[str], most: int) -> dict[str, str]:
-    """Shorten texts to at most ``most`` characters, by the original texts, so that no two are equal.
+    """Return a mapping from texts to distinct versions of at most ``most`` characters.
 
-    Long texts lose their end, their beginning or their middle: the first of these that keeps all texts distinct. If
-    none does, they are not shortened.
+    Long texts lose their end, their beginning or their middle: the first method that keeps all texts distinct. If none
+    does, no text is shortened.
     """
     whole = list(dict.fromkeys(texts))
     tail = most // 2
@@ -222,7 +222,7 @@ def shortened(texts: Iterable[str], most: int) -> dict[str, str]:
 
 
 def settings_of(run: RecordedRun) -> dict[str, str]:
-    """Every setting of a run that may matter, dotted, as text; lists are one setting."""
+    """Return the settings of a run that can affect learning, by dotted name, as text; a list is one setting."""
     kept = {key: value for key, value in run.config.items() if key not in _BESIDE}
     return {name: _text(value) for name, value in _flat(kept) if name not in _BESIDE}
 
@@ -243,7 +243,7 @@ def _text(value: Any) -> str:
 
 
 def varied_settings(runs: Sequence[RecordedRun]) -> list[str]:
-    """The settings that differ between runs of one algorithm in one environment."""
+    """Return the settings that differ between runs of one algorithm in one environment."""
     alike: dict[tuple[str, str], list[RecordedRun]] = {}
     for run in runs:
         alike.setdefault((run.algorithm, run.env), []).append(run)
@@ -252,13 +252,13 @@ def varied_settings(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def differing_settings(runs: Sequence[RecordedRun]) -> list[str]:
-    """The settings that have not the same value in all of these runs, seeds aside, in the order of the configs."""
+    """Return the settings that differ between these runs, except seeds, in the order of the configs."""
     all_settings = [settings_of(run) for run in runs]
     names = dict.fromkeys(name for settings in all_settings for name in settings if name not in _IDENTITY)
     return [name for name in names if len({settings.get(name, ABSENT) for settings in all_settings}) > 1]
 
 
 def values_in(group: Group, setting: str) -> str:
-    """The values that a setting has in a group's runs."""
+    """Return the values of a setting in a group's runs."""
     values = dict.fromkeys(settings_of(run).get(setting, ABSENT) for run in group.runs)
     return ", ".join(list(values)[:6]) + (f" and {len(values) - 6} more" if len(values) > 6 else "")

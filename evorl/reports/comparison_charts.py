@@ -1,4 +1,4 @@
-"""Charts that compare groups: performance profiles, probabilities of improvement, settings beside returns."""
+"""Charts that compare groups: performance profiles, probabilities of improvement, parallel coordinates."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RESAMPLES = 2_000
-_PAIR_NUMBERS = 20_000_000  # of comparisons of seeds, in memory at once
-ALL_PAIRS = 5  # groups: of more, each is compared with the best only
+_PAIR_NUMBERS = 20_000_000  # most comparisons of seeds in memory at once
+ALL_PAIRS = 5  # with more groups, each is compared only with the best one
 MOST_AXES = 8
-MOST_TICKS = 6  # of an axis of parallel coordinates
+MOST_TICKS = 6  # most ticks of an axis of parallel coordinates
 
 
 class Improvement(NamedTuple):
-    """How likely a seed of one group scores more than one of another.
+    """Probability that a seed of one group scores higher than a seed of another.
 
     Attributes:
-        better: the label of the one.
-        than: that of the other.
+        better: label of the first group.
+        than: label of the second group.
         probability: from 0 to 1.
-        interval: of 95 %; ``None`` where an environment has fewer than three seeds of one of them.
+        interval: 95 % interval; ``None`` if a group has fewer than three seeds in an environment.
     """
 
     better: str
@@ -42,13 +42,13 @@ class Improvement(NamedTuple):
     interval: tuple[float, float] | None
 
     def turned(self) -> Improvement:
-        """The same, told of the other group."""
+        """Return the comparison with the groups exchanged."""
         interval = self.interval and (1 - self.interval[1], 1 - self.interval[0])
         return Improvement(self.than, self.better, 1 - self.probability, interval)
 
 
 def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]:
-    """The scores of every label by environment, ``[S]`` each."""
+    """Return the scores of every label by environment, ``[S]`` each."""
     scores: dict[str, dict[str, np.ndarray]] = {}
     for group in groups:
         scores.setdefault(group.label, {})[group.env] = group.scores
@@ -56,7 +56,7 @@ def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]
 
 
 def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Scores by label and environment; of several environments from 0, the lowest in each, to 1, the highest."""
+    """Return scores by label and environment; several environments are each scaled to 0 (lowest) to 1 (highest)."""
     envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
     if len(envs) == 1:
         return {label: dict(of_label) for label, of_label in scores.items()}
@@ -68,12 +68,12 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
 
 
 def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str = "profiles") -> Element:
-    """The share of seeds that score more than tau, over tau, with pointwise intervals.
+    """Draw the share of seeds that score above tau, over tau, with pointwise intervals.
 
     Args:
-        groups: of two labels or more.
-        styles: colour and kind of line by label.
-        name: of the chart, different from others on the page.
+        groups: groups of two labels or more.
+        styles: colour and line style by label.
+        name: name of the chart, unique on the page.
     """
     scores = on_one_scale(scores_by_label(groups))
     everything = np.concatenate([s for own in scores.values() for s in own.values()])
@@ -99,7 +99,10 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
 
 
 def improvements(groups: Sequence[Group]) -> list[Improvement]:
-    """Pairs of labels, the better one first, as far as they share an environment; of many the best with each other."""
+    """Return pairs of labels that share an environment, the better one first.
+
+    With more than ``ALL_PAIRS`` labels, only the best one is paired with each other one.
+    """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)
     centers = {
@@ -114,7 +117,7 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
 
 
 def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.ndarray]]) -> Improvement | None:
-    """One pair, over the environments that both were trained in; ``None`` without one."""
+    """Compare two labels over the environments that both were trained in; ``None`` without such an environment."""
     shared = [env for env in scores[better] if env in scores[than]]
     if not shared:
         return None
@@ -132,7 +135,7 @@ def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.nda
 
 
 def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -> Element:
-    """The probabilities of improvement with their intervals, a line for each pair."""
+    """Draw the probabilities of improvement with their intervals, one line per pair."""
     height = 0.75 + 0.27 * len(pairs)
     best = pairs[0].better if len({p.better for p in pairs}) == 1 else None
     than = shortened([p.than for p in pairs], 44)
@@ -159,13 +162,13 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
 
 
 def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str, name: str) -> Element:
-    """Parallel coordinates: a line for each run through the values of its settings to its score, the best strongest.
+    """Draw parallel coordinates: a line per run through its settings to its score, stronger for higher scores.
 
     Args:
-        runs: of one environment, that all recorded the metric.
-        settings: that differ between them.
-        metric: a column of ``metrics.csv``.
-        name: of the chart, different from others on the page.
+        runs: runs in one environment, which all recorded the metric.
+        settings: settings that differ between them.
+        metric: column of ``metrics.csv``.
+        name: name of the chart, unique on the page.
     """
     shown = list(settings)[:MOST_AXES]
     scores = np.array([run.mean(metric) for run in runs])
@@ -208,7 +211,7 @@ class _Axis(NamedTuple):
 
 
 def _axis(values: Sequence[str]) -> _Axis:
-    """Where values stand: numbers by size, by its logarithm if they span much; words side by side; none at the foot."""
+    """Place values on an axis: numbers by value (log scale above a factor of 5), words evenly, absent ones at 0."""
     known = sorted({value for value in values if value != ABSENT})
     try:
         numbers = np.array([float(value) for value in known])

@@ -1,4 +1,4 @@
-"""Charts over environment steps: returns with their interval, the learner's own metrics, the speed."""
+"""Charts over environment steps: returns with their interval, the learner's metrics, and the speed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from evorl.reports.svg import COLOURS, as_svg, figure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_LINES = 40  # of a group, of seeds or runs that have one of their own
+MOST_LINES = 40  # most lines of seeds or runs drawn per group
 _DASHES = ("-", "--", ":", "-.")
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _STEPS = "environment steps of each seed"
 
 
 def style_of(index: int) -> tuple[str, str]:
-    """Colour and kind of line of the group with this number."""
+    """Return colour and line style of the group with this index."""
     return COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
 
 
 def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element:
-    """The metric of groups of one environment: a thin line for each seed, a thick one for all, the interval shaded.
+    """Draw the metric of groups: a thin line per seed, a thick line for their mean, and the shaded interval.
 
     Args:
-        groups: of one environment.
-        styles: colour and kind of line by label.
-        name: of the chart, different from others on the page.
+        groups: groups in one environment.
+        styles: colour and line style by label.
+        name: name of the chart, unique on the page.
     """
     metric = groups[0].metric
     with figure_of(7.2, 3.9) as figure:
@@ -53,12 +53,12 @@ def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 
 def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
-    """What the learner reports, losses first, a small chart for each; ``None`` where it reports nothing.
+    """Draw a small chart for each of the learner's metrics, losses first; ``None`` without metrics.
 
     Args:
-        groups: of one algorithm in one environment.
-        styles: colour and kind of line by label.
-        name: of the chart, different from others on the page.
+        groups: groups of one algorithm in one environment.
+        styles: colour and line style by label.
+        name: name of the chart, unique on the page.
     """
     columns = dict.fromkeys(
         column
@@ -90,7 +90,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 
 def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
-    """Environment steps in a second over the training, a line for each run; ``None`` where nobody timed it."""
+    """Draw environment steps per second over the training, one line per run; ``None`` if no run recorded them."""
     timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs[:MOST_LINES]
              if "time/steps_per_second" in run.timings]  # fmt: skip
     if not timed:
@@ -107,14 +107,14 @@ def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], 
 
 
 def in_words(metric: str) -> str:
-    """A column as the label of an axis: ``eval/episode_return`` is "episode return, evaluation"."""
+    """Return the axis label of a column: ``eval/episode_return`` is "episode return, evaluation"."""
     kind, _, name = metric.rpartition("/")
     where = {"eval": ", evaluation", "train": ", training"}.get(kind, f", {kind}" if kind else "")
     return f"{name.replace('_', ' ')}{where}"
 
 
 def _drawn(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """The points of a curve that are drawn; where some are left out, the line keeps its ends and goes on through it."""
+    """Return the thinned points of a curve, with values interpolated at their steps."""
     steps = thinned(curve.steps)
     return steps, np.interp(steps, curve.steps, curve.values)
 

@@ -1,4 +1,4 @@
-"""A page as a tree of elements: what is in it is escaped, and what is opened is closed, by how it is made."""
+"""HTML pages as trees of elements, which guarantees escaping and closed tags."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\",=]+/)+")
 
 
 def element(tag: str, *content: Content, **attributes: str) -> Element:
-    """An element with what is in it.
+    """Build an element with its content.
 
     Args:
-        tag: of HTML, or of SVG.
-        content: text, elements, sequences of these; ``None`` is nothing.
-        attributes: ``class_`` is ``class``, ``data_x`` is ``data-x``.
+        tag: tag of HTML or SVG.
+        content: text, elements, or sequences of these; ``None`` is empty.
+        attributes: attributes; ``class_`` stands for ``class``, ``data_x`` for ``data-x``.
     """
     made = ElementTree.Element(tag, {name.rstrip("_").replace("_", "-"): text for name, text in attributes.items()})
     _append(made, content)
@@ -41,7 +41,7 @@ def _append(parent: Element, content: Content) -> None:
 
 
 def table(heading: Sequence[Content], rows: Iterable[Sequence[Content]], left: int = 1) -> Element:
-    """A table that scrolls sideways where it is too wide; all columns but the first so many are of numbers."""
+    """Build a table that scrolls sideways if it is too wide; columns from number ``left`` on hold numbers."""
 
     def cells(tag: str, row: Sequence[Content]) -> Element:
         return element(
@@ -53,10 +53,10 @@ def table(heading: Sequence[Content], rows: Iterable[Sequence[Content]], left: i
 
 
 def as_html(page: Element) -> str:
-    """The text of a whole page."""
+    """Return the HTML text of a whole page."""
     return "<!DOCTYPE html>\n" + ElementTree.tostring(page, encoding="unicode", method="html") + "\n"
 
 
 def without_folders(text: str) -> str:
-    """Text whose absolute paths are cut down to their last part, so that a page may be given away."""
+    """Shorten absolute paths in a text to their last part, so that a page can be shared."""
     return _FOLDERS.sub(".../", text)

@@ -1,4 +1,4 @@
-"""Pictures and videos that lie in run folders, as parts of a page."""
+"""Images and videos of run folders, as parts of a page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NOT_THERE = ("checkpoints", "tensorboard")
 
 
 class Medium(NamedTuple):
-    """A picture or a video of a run.
+    """An image or a video of a run.
 
     Attributes:
-        run: the name of the run.
-        path: of the file.
-        name: the way to it from the run's folder.
+        run: name of the run.
+        path: path of the file.
+        name: path relative to the run's folder.
     """
 
     run: str
@@ -34,10 +34,10 @@ class Medium(NamedTuple):
 
 
 def media_of(run: RecordedRun) -> list[Medium]:
-    """The newest pictures and videos of each folder within a run's, its own charts first.
+    """Return the newest images and videos of each folder within a run's, the run folder's own first.
 
-    The learning curve is none of them, which the page draws itself. What is behind a symbolic link is not taken: a
-    page is given away, and a link in a stranger's folder may lead to anything of its reader's.
+    The learning curve is left out, because the page draws it. Files behind symbolic links are left out: pages are
+    shared, and a link in an untrusted folder may lead to any of the reader's files.
     """
     found: dict[str, list[Medium]] = {}
     root = run.folder.path
@@ -52,16 +52,16 @@ def media_of(run: RecordedRun) -> list[Medium]:
 
 
 def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list[Medium]]:
-    """Pictures and videos in a page, and those that there was no room for.
+    """Return images and videos as elements of a page, and the files that exceed the size limit.
 
     Args:
-        runs: of which every one gets its first before any gets its second.
-        room: bytes of the page that they may take.
+        runs: runs; each gets its first file before any gets its second.
+        room: bytes of the page available for them.
     """
     shown, left_out = [], []
-    of_folders = {run.folder.path: run for run in reversed(runs)}  # of a sweep its first setting has the pictures
+    of_folders = {run.folder.path: run for run in reversed(runs)}  # in a sweep, the first setting has the images
     for medium in _in_turn([media_of(run) for run in reversed(of_folders.values())]):
-        size = -(-medium.path.stat().st_size // 3) * 4 + 400  # in base64, with what is around it
+        size = -(-medium.path.stat().st_size // 3) * 4 + 400  # size in base64, with markup
         if size > room:
             left_out.append(medium)
             continue

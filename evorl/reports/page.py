@@ -1,4 +1,4 @@
-"""One page on a run or on many, an HTML file that loads nothing: tables, charts, pictures, how to repeat it."""
+"""A self-contained HTML page on one or many runs: tables, charts, images, and the commands to repeat them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from evorl.reports.repeating import how_to_repeat
 from evorl.reports.summary_table import HEADING, as_cells, summary_rows
 from evorl.reports.svg import variable, variables
 
-MOST_BYTES = 3_000_000  # of a page
+MOST_BYTES = 3_000_000  # size limit of a page
 _KEPT_FREE = 50_000
-MOST_COLUMNS = 8  # groups side by side in a table of settings
-MOST_CHARTS = 8  # of losses
+MOST_COLUMNS = 8  # most columns of groups in a table of settings
+MOST_CHARTS = 8  # most charts of losses
 MOST_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: a quarter of the seeds is left out at either end "
@@ -42,14 +42,14 @@ _METHOD = (
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a page is about.
+    """The content of a page.
 
     Attributes:
-        runs: all of which recorded the metric.
-        groups: of these runs.
-        title: of the page; ``None`` for one that says what was trained.
-        notes: sentences on what is not in it.
-        by: what the groups were asked to differ by, for the reader.
+        runs: runs, which all recorded the metric.
+        groups: groups of these runs.
+        title: title of the page; ``None`` for one made from algorithms and environments.
+        notes: sentences about runs that were left out.
+        by: settings that the user grouped by, shown on the page.
     """
 
     runs: tuple[RecordedRun, ...]
@@ -62,10 +62,10 @@ class Report:
     def of(
         cls, runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None, title: str | None = None
     ) -> Report:
-        """A report on runs; those that recorded nothing of the metric are named and left out.
+        """Build a report on runs; runs without the metric are left out and named in ``notes``.
 
         Raises:
-            ValueError: there is nothing to report on, or no run has a setting to group by.
+            ValueError: no run has the metric, or no run has a setting to group by.
         """
         asked, metric = metric, metric or usual_metric(runs)
         kept = [run for run in runs if run.by_seed(metric)]
@@ -82,7 +82,7 @@ class Report:
 
     @property
     def labels(self) -> list[str]:
-        """The groups' labels, each once."""
+        """Labels of the groups, without duplicates."""
         return list(dict.fromkeys(sorted((group.label for group in self.groups), key=self._place)))
 
     def _place(self, label: str) -> int:
@@ -90,19 +90,19 @@ class Report:
 
     @property
     def envs(self) -> list[str]:
-        """The environments, each once."""
+        """Environments, without duplicates."""
         return list(dict.fromkeys(group.env for group in self.groups))
 
     @property
     def styles(self) -> dict[str, tuple[str, str]]:
-        """Colour and kind of line by label."""
+        """Colour and line style by label."""
         return {label: curve_charts.style_of(i) for i, label in enumerate(self.labels)}
 
     def to_html(self, pictures: bool = True) -> str:
-        """The text of the page.
+        """Return the HTML text of the page.
 
         Args:
-            pictures: whether those in the run folders are in it, as far as there is room.
+            pictures: whether to include the images of the run folders, up to the size limit.
         """
         sections = [self._results(), self._curves(), self._comparison(), self._settings(), self._learner()]
         repeat = _section("How to repeat it", how_to_repeat(self.runs))
@@ -136,7 +136,7 @@ class Report:
         return [element("h1", self._title()), element("p", lead, class_="lead"), notes]
 
     def _results(self) -> Element:
-        first = 0 if len(self.envs) > 1 else 1  # a single environment stands in the title
+        first = 0 if len(self.envs) > 1 else 1  # a single environment is in the title
         rows = [as_cells(row)[first:] for row in summary_rows(self.groups)]
         return _section("Results", table(HEADING[first:], rows, 2 - first), element("p", _METHOD, class_="note"))
 
@@ -180,7 +180,7 @@ class Report:
 
     def _settings(self) -> Element | None:
         varied = varied_settings(self.runs)
-        shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others are of one algorithm only
+        shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others: one algorithm only
         names = [*varied, *(n for n in differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
         if names and len(self.groups) <= MOST_COLUMNS:
@@ -230,7 +230,7 @@ class Report:
 
 
 def legend(styles: dict[str, tuple[str, str]]) -> Element:
-    """Which colour and line is which group."""
+    """Build the legend: colour and line style of each group."""
     dashes = {"-": "none", "--": "6 3", ":": "1.5 2.5", "-.": "6 2.5 1.5 2.5"}
     return element("ul", [
         element("li", element("svg", element(

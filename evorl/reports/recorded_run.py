@@ -1,4 +1,4 @@
-"""A run as its folder tells it: what was trained, how far it came, what it recorded."""
+"""Reads a run from its folder: config, starts, status and recorded metrics."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Curve:
     """A metric over a training.
 
     Attributes:
-        steps: environment steps, for each seed, ``[N]``.
-        values: finite ones, ``[N]``.
+        steps: environment steps per seed, ``[N]``.
+        values: finite values, ``[N]``.
     """
 
     steps: np.ndarray
@@ -43,11 +43,11 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedRun:
-    """A run folder, read as far as it is asked for.
+    """A run folder, read lazily.
 
     Attributes:
-        folder: of the run.
-        name: by which it is told from the others, the way to it from a folder above them all.
+        folder: the run folder.
+        name: unique name, its path relative to a folder that contains all runs.
     """
 
     folder: RunFolder
@@ -58,29 +58,29 @@ class RecordedRun:
         """The stored config, as plain data."""
         from omegaconf import OmegaConf
 
-        config: Any = OmegaConf.to_container(self.folder.load_config(trust=True))  # nothing of it is executed here
+        config: Any = OmegaConf.to_container(self.folder.load_config(trust=True))  # nothing in it is executed here
         return config
 
     @functools.cached_property
     def starts(self) -> list[dict[str, Any]]:
-        """How it was started each time, see ``evorl.runs.about``; none of a run from before that was written down."""
+        """The starts of the run, see ``evorl.runs.about``; empty for runs of versions that did not record them."""
         return read_starts(self.folder.about)
 
     @property
     def origin(self) -> str:
-        """By whose command it is repeated: its own."""
+        """Name of the run whose command repeats this one: its own."""
         return self.name
 
     @property
     def algorithm(self) -> str:
-        """The agent as the command line chose it, ``ppo``; else by its workflow."""
+        """The agent as chosen on the command line, such as ``ppo``; if unknown, from the workflow's name."""
         chosen = self.starts[0].get("agent") if self.starts else None
         workflow = str(self.config.get("workflow")).rpartition(".")[2].removesuffix("Workflow")
         return str(chosen or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", workflow).lower())
 
     @property
     def env(self) -> str:
-        """The environment with its library, ``gymnax/CartPole-v1``."""
+        """The environment with its library, such as ``gymnax/CartPole-v1``."""
         env = self.config.get("env")
         if not isinstance(env, Mapping):
             return str(env)
@@ -89,28 +89,28 @@ class RecordedRun:
 
     @functools.cached_property
     def state(self) -> RunState:
-        """Whether it goes on, and how it ended."""
+        """The status of the run."""
         return read_state(self.folder.state, self.folder.log)
 
     @property
     def total_timesteps(self) -> int | None:
-        """Environment steps it set out for, as far as they are known."""
+        """Environment steps of the whole run; ``None`` if unknown."""
         return self.state.total_timesteps or self.total_of_config
 
     @property
     def total_of_config(self) -> int | None:
-        """Environment steps of the training as its config says."""
+        """Environment steps of the whole run in its config; ``None`` if unknown."""
         total = self.config.get("total_timesteps")
         return int(total) if isinstance(total, int | float) and math.isfinite(total) else None
 
     @property
     def can_be_resumed(self) -> bool:
-        """Whether it has a checkpoint to go on from, and steps to go."""
+        """True if the run has a checkpoint to resume from and has not finished."""
         return self.state.state not in (RUNNING, FINISHED) and self.folder.saved_at is not None
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """Every column of ``metrics.csv`` but the counters.
+        """Every column of ``metrics.csv`` except the counters.
 
         Raises:
             RunFolderError: the file cannot be read as a table of numbers.
@@ -126,11 +126,11 @@ class RecordedRun:
                 row = json.loads(line)
                 rows.append({k: float(v) for k, v in row.items() if k == "timesteps" or k.startswith("time/")})
             except (ValueError, TypeError, AttributeError, RecursionError):
-                continue  # timings are an extra: a damaged line is left out
+                continue  # timings are optional: a damaged line is skipped
         return curves_in(row for row in rows if "timesteps" in row)
 
     def is_readable(self) -> bool:
-        """Whether the config is one of a run; reads it and the metrics.
+        """Read config and metrics; return True if the config is one of a run.
 
         Raises:
             RunFolderError: one of them cannot be read.
@@ -139,15 +139,15 @@ class RecordedRun:
 
     @functools.cached_property
     def timesteps(self) -> int:
-        """Environment steps of its last row, for each seed; 0 before the first."""
+        """Environment steps of its last row, per seed; 0 without a row."""
         steps = [int(curve.steps[-1]) for curve in self.curves.values()]
         return max(steps, default=0)
 
     @functools.cached_property
     def seconds(self) -> float | None:
-        """What all its trainings took from start to last row; ``None`` where no row has a time.
+        """Total time of all its trainings, each from its start to its last row; ``None`` if no row has a time.
 
-        Without anything written down of its start, from the first row on.
+        Without recorded starts, the time begins at the first row.
         """
         clock = self.timings.get("time/clock")
         if clock is None:
@@ -163,17 +163,17 @@ class RecordedRun:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Environment steps of all seeds in a second, the median of its rows; ``None`` where nobody timed it."""
+        """Environment steps of all seeds per second, the median of its rows; ``None`` if they were not recorded."""
         curve = self.timings.get("time/steps_per_second")
         return float(np.median(curve.values)) if curve else None
 
     @property
     def metric(self) -> str:
-        """What it is measured by: the return of evaluations, of training episodes where there are none."""
+        """Metric of the run's score: the evaluation return, or without evaluations the return of training episodes."""
         return EVALUATION if EVALUATION in self.curves else TRAINING
 
     def by_seed(self, metric: str | None = None) -> list[Curve]:
-        """The curve of each seed that was trained side by side; else the only one; none where nothing was recorded.
+        """Return the curve of each seed trained side by side, else the single curve; empty without records.
 
         Args:
             metric: a column; by default the return.
@@ -185,32 +185,32 @@ class RecordedRun:
         return [self.curves[f"{name}_seed_{i}"] for i in numbers] or [c for c in [self.curves.get(name)] if c]
 
     def last(self, metric: str | None = None) -> np.ndarray:
-        """The last value of each seed, ``[S]``."""
+        """Return the last value of each seed, ``[S]``."""
         return np.array([curve.values[-1] for curve in self.by_seed(metric)])
 
     def best(self, metric: str | None = None) -> float:
-        """Return the best value of the run, the mean over seeds; NaN where only the untrained policy was evaluated."""
+        """Return the best value of the run, the mean over seeds; NaN if only the untrained policy was evaluated."""
         curve = self.curves.get(metric or self.metric)
         return best_evaluation(curve.steps, curve.values) if curve else math.nan
 
     def mean(self, metric: str | None = None) -> float:
-        """The last value of the run, the mean over seeds; NaN where nothing was recorded."""
+        """Return the last value of the run, the mean over seeds; NaN without records."""
         last = self.last(metric)
         return float(last.mean()) if last.size else math.nan
 
 
 def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
-    """The runs in a folder at any depth, the folder itself being one perhaps, by their names.
+    """Return the runs in a folder at any depth, including the folder itself, sorted by path.
 
-    A folder is a run if it has a config that names a workflow, and anything that was recorded; a sweep in one program,
-    or a search, is none, but holds some.
+    A folder is a run if it has a config and recorded files. The folder of a sweep in one program, or of a search, is
+    not a run but contains some.
 
     Args:
-        folder: in which to look.
-        sweeps: whether sweeps in one program are found instead of the best of their settings.
+        folder: folder to search.
+        sweeps: return sweeps in one program as runs, instead of the best of their settings.
 
     Raises:
-        RunFolderError: there is no such folder.
+        RunFolderError: the folder does not exist.
     """
     root = user_path(folder).resolve()
     if not root.is_dir():
@@ -224,11 +224,11 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
 
 
 def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[RecordedRun]:
-    """Runs with names that tell them apart, each once, in the order given.
+    """Return runs with unique names, without duplicates, in the given order.
 
     Args:
-        folders: of the runs.
-        root: a folder above all of them; by default the lowest one.
+        folders: the run folders.
+        root: folder that contains all of them; by default the lowest one.
     """
     places = list(dict.fromkeys(folder.path for folder in folders))
     if root is None or root in places:
@@ -237,7 +237,7 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
 
 
 def _above(places: Sequence[Path]) -> Path:
-    """The lowest folder above all of them; of a single run the folder of its group's folder, as in ``runs``."""
+    """Return the lowest folder that contains all places; for a single run, the folder two levels above it."""
     if len(places) == 1:
         return places[0].parent.parent
     parents = [set(place.parents) for place in places]
@@ -245,7 +245,7 @@ def _above(places: Sequence[Path]) -> Path:
 
 
 def _epoch(time: Any) -> float | None:
-    """Seconds since 1970 of an ISO time; ``None`` for anything else."""
+    """Return an ISO time as seconds since 1970; ``None`` for anything else."""
     try:
         return datetime.datetime.fromisoformat(time).timestamp()
     except (TypeError, ValueError):
@@ -253,7 +253,7 @@ def _epoch(time: Any) -> float | None:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether it is the folder of a sweep in one program."""
+    """Return True if the folder is that of a sweep in one program."""
     return RunFolder(folder).sweep_table.is_file()
 
 
@@ -263,7 +263,7 @@ def _has_records(folder: Path) -> bool:
 
 
 def _table(path: Path) -> Iterable[dict[str, float]]:
-    """The complete rows of a table of numbers; a kill may have torn the last one."""
+    """Yield the complete rows of a table of numbers; the last one may be incomplete after a kill."""
     file = RowFile(path)
     rows = csv.reader(file.lines())
     header = next(rows, [])
@@ -277,7 +277,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
-    """Each column of rows with their ``timesteps``; values that are not finite are left out."""
+    """Return each column of rows as a curve over their ``timesteps``, without values that are not finite."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():

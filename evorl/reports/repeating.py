@@ -1,4 +1,4 @@
-"""How runs can be repeated: the commands, and what they ran on, told once where it is the same."""
+"""The page section on repeating runs: their commands, and the machines and versions, listed once if equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_KNOWN = "nobody wrote down how it was started: its config.yaml is all that 
 
 
 def how_to_repeat(runs: Sequence[RecordedRun]) -> list[Content]:
-    """The commands of all runs, and each machine with its versions."""
+    """Return the commands of all runs, and each machine with its versions."""
     rows = [[name, _commands(run)] for name, run in {run.origin: run for run in runs}.items()]
     content: list[Content] = [table(["run", "command"], rows, left=2)]
     machines: dict[str, tuple[dict[str, Any], list[str]]] = {}

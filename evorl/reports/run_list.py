@@ -1,4 +1,4 @@
-"""Which runs there are: filtered, sorted, as lines of text."""
+"""Lists runs as text: filtered, sorted and formatted in columns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _RIGHT = {"return", "best", "steps", "of"}
 
 
 class Filters(NamedTuple):
-    """Which runs are meant; each is ``None`` for all.
+    """Filters for runs; ``None`` accepts all.
 
     Attributes:
-        algorithm: as the run's, capitals aside.
-        env: a part of the environment's name, capitals aside.
+        algorithm: algorithm of the run, case-insensitive.
+        env: part of the environment's name, case-insensitive.
         state: ``"running"``, ``"stopped"``, ``"finished"`` or ``"failed"``.
     """
 
@@ -31,10 +31,11 @@ class Filters(NamedTuple):
     state: str | None = None
 
     def chosen(self, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
-        """Those of the runs that fit.
+        """Return the runs that pass the filters.
 
         Raises:
-            ValueError: there is no such state, or no run with that algorithm or environment; what there is, is told.
+            ValueError: the state is invalid, or no run has that algorithm or environment; the message lists the valid
+                ones.
         """
         if self.state is not None and self.state not in STATES:
             raise ValueError(f"{no_such('state', self.state, STATES)}")
@@ -69,11 +70,11 @@ _ORDERS: dict[str, Callable[[RecordedRun], Any]] = {
     "env": lambda run: run.env,
     "state": lambda run: STATES.index(run.state.state),
 }
-_BY_NUMBER = ("return", "best", "steps", "newest")  # the greatest first
+_BY_NUMBER = ("return", "best", "steps", "newest")  # largest first
 
 
 def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]:
-    """The runs whose config and metrics can be read, and a sentence for each of the others."""
+    """Return the runs whose config and metrics can be read, and a message for each of the others."""
     kept, notes = [], []
     for run in runs:
         try:
@@ -85,10 +86,10 @@ def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]
 
 
 def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:
-    """Runs by one of ``return``, ``best``, ``steps`` and ``newest``, the greatest first, or by a name.
+    """Sort runs by ``return``, ``best``, ``steps`` or ``newest``, largest first, or alphabetically by another column.
 
     Raises:
-        ValueError: there is no such order.
+        ValueError: the order is unknown.
     """
     if sort not in _ORDERS:
         raise ValueError(no_such("order of runs", sort, _ORDERS))
@@ -97,7 +98,7 @@ def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:
 
 
 def cells(run: RecordedRun) -> dict[str, str]:
-    """What the list says of a run, by column."""
+    """Return the cells of a run in the list, by column."""
     total = run.total_timesteps
     state = run.state.state
     return {
@@ -114,7 +115,7 @@ def cells(run: RecordedRun) -> dict[str, str]:
 
 
 def as_lines(runs: Sequence[RecordedRun]) -> list[str]:
-    """The list as text: a heading and a line for each run, in columns."""
+    """Return the list as lines of text: a heading and one line per run, in aligned columns."""
     shown = ({name: escaped(cell, lines=True) for name, cell in cells(run).items()} for run in runs)
     table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *shown]
     widths = {name: max(len(row[name]) for row in table) for name in COLUMNS}

@@ -14,10 +14,10 @@ from evorl.runs.folder import RunFolder
 
 
 class SeedChoice(NamedTuple):
-    """A seed of a run.
+    """A chosen seed of a run.
 
     Attributes:
-        number: of the seed; the first is 0.
+        number: number of the seed, from 0.
         description: the seed and the reason, such as ``seed_number=2 of 4 seeds (the best by evaluation, with a return
             of 89.3)``; empty for a run of one seed.
     """
@@ -30,12 +30,12 @@ def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: 
     """Choose a seed of a checkpoint.
 
     Args:
-        folder: of the run.
-        num_seeds: of the run; ``None`` for one seed without an axis.
-        timesteps: of the checkpoint; the last evaluation until then decides. That of the untrained policy does not
-            count.
-        requested: a number, or ``best``: the seed with the greatest mean return, or the first one where no evaluation
-            of each seed was recorded. ``execution.seeds.state_of_seed`` checks that the run has a seed of this number.
+        folder: the run folder.
+        num_seeds: number of seeds of the run; ``None`` for a run without a seed axis.
+        timesteps: timesteps of the checkpoint. The last evaluation up to them decides; the evaluation of the untrained
+            policy does not count.
+        requested: a number, or ``best``: the seed with the largest mean return, or the first one without recorded
+            evaluations per seed. ``execution.seeds.state_of_seed`` checks that the run has a seed of this number.
     """
     if requested != BEST:
         return SeedChoice(int(requested), _described(int(requested), num_seeds))
@@ -54,7 +54,7 @@ def _described(number: int, num_seeds: int | None) -> str:
 
 
 def _returns_of_seeds(folder: Path, num_seeds: int, timesteps: int) -> list[float]:
-    """Return the return of each seed in the last evaluation until ``timesteps``; -inf for one that is not finite."""
+    """Return each seed's return in the last evaluation up to ``timesteps``; -inf for values that are not finite."""
     returns = [-math.inf] * num_seeds
     try:
         curves = RecordedRun(RunFolder(folder), folder.name).curves

@@ -1,7 +1,7 @@
-"""What several seeds reach together and how far that may be off; whether one algorithm is better than another.
+"""Statistics over seeds: aggregate scores with bootstrap intervals, and comparisons of two algorithms.
 
-The quantities are those of Agarwal et al. 2021, Deep reinforcement learning at the edge of the statistical precipice.
-Scores of several tasks are a list of arrays ``[..., n]``, one for each task with as many numbers as it has seeds.
+The quantities follow Agarwal et al. 2021, Deep reinforcement learning at the edge of the statistical precipice.
+Scores of several tasks are a list of arrays ``[..., n]``, one per task, where n is the number of its seeds.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Statistic = Callable[[list[np.ndarray]], np.ndarray]
 
 
 def mean(values: np.ndarray) -> np.ndarray:
-    """The mean of ``values`` ``[..., n]``."""
+    """Return the mean of ``values`` ``[..., n]`` over the last axis."""
     return values.mean(axis=-1)
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """The mean of the middle half of ``values`` ``[..., n]``, which leaves out ``n // 4`` at either end.
+    """Return the mean of the middle half of ``values`` ``[..., n]``, without ``n // 4`` values at either end.
 
     Source: Agarwal et al. 2021, section 4.3; the same as ``scipy.stats.trim_mean(values, 0.25)``.
     """
@@ -31,23 +31,23 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 
 
 def interquartile_mean_over_tasks(tasks: list[np.ndarray]) -> np.ndarray:
-    """The interquartile mean of all scores of all tasks together; their scales have to be alike."""
+    """Return the interquartile mean of the pooled scores of all tasks, which must be on the same scale."""
     return interquartile_mean(np.concatenate(tasks, axis=-1))
 
 
 def stratified_interval(
     tasks: Sequence[np.ndarray], statistic: Statistic, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The stratified percentile bootstrap interval of a statistic, at 95 %: seeds are drawn anew within each task.
+    """Return the 95 % stratified percentile bootstrap interval of a statistic: seeds are resampled within each task.
 
     Args:
-        tasks: the scores of each, ``[..., n]``; the axes before the last are drawn together.
-        statistic: from such a list, with an axis for the resamples before the last one, to ``[..., resamples]``.
-        seed: of the resampling, so that equal scores have equal intervals.
-        resamples: how often all are drawn anew.
+        tasks: scores of each task, ``[..., n]``; the axes before the last are resampled together.
+        statistic: function of such a list, with a resample axis before the last one, that returns ``[..., resamples]``.
+        seed: seed of the resampling, so that equal scores have equal intervals.
+        resamples: number of resamples.
 
     Returns:
-        Where the interval begins and where it ends, ``[...]`` each.
+        Lower and upper end of the interval, ``[...]`` each.
 
     Source: Agarwal et al. 2021, section 4.1.
     """
@@ -61,26 +61,26 @@ def stratified_interval(
 def bootstrap_interval(
     values: Sequence[float] | np.ndarray, statistic: Callable[[np.ndarray], np.ndarray] = mean, seed: int = 0
 ) -> tuple[float, float]:
-    """The percentile bootstrap interval of a statistic of one task's seeds, at 95 %.
+    """Return the 95 % percentile bootstrap interval of a statistic of one task's seeds.
 
     Args:
-        values: one number for each seed, ``[n]``.
-        statistic: from ``[..., n]`` to ``[...]``.
-        seed: of the resampling, so that equal values have equal intervals.
+        values: one number per seed, ``[n]``.
+        statistic: function from ``[..., n]`` to ``[...]``.
+        seed: seed of the resampling, so that equal values have equal intervals.
     """
     low, high = stratified_interval([np.asarray(values)], lambda tasks: statistic(tasks[0]), seed)
     return float(low), float(high)
 
 
 def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
-    """The share of seeds that score more than each threshold, as the mean over tasks.
+    """Return the share of seeds that score above each threshold, averaged over tasks.
 
     Args:
-        tasks: the scores of each, ``[..., n]``.
+        tasks: scores of each task, ``[..., n]``.
         thresholds: ``[K]``, on the scale of the scores.
 
     Returns:
-        ``[K, ...]``, falling from 1 to 0.
+        ``[K, ...]``, decreasing from 1 to 0.
 
     Source: Agarwal et al. 2021, section 4.2: the score distribution, the empirical tail distribution function.
     """
@@ -90,13 +90,13 @@ def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> 
 
 
 def probability_of_improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> np.ndarray:
-    """How likely a seed of ours scores more than one of theirs on the same task, as the mean over tasks.
+    """Return the probability that one of our seeds scores higher than one of theirs on a task, averaged over tasks.
 
-    Equal scores count one half: on each task it is the U statistic of Mann and Whitney over the number of pairs.
+    Ties count one half: on each task it is the Mann-Whitney U statistic divided by the number of pairs.
 
     Args:
-        ours: the scores on each task, ``[..., n]``.
-        theirs: the scores on the same tasks, ``[..., m]``.
+        ours: scores on each task, ``[..., n]``.
+        theirs: scores on the same tasks, ``[..., m]``.
 
     Returns:
         From 0 to 1, ``[...]``.
@@ -111,11 +111,11 @@ def probability_of_improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.n
 
 
 def normalized(tasks: Sequence[np.ndarray], all_scores: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Scores of several tasks on one scale: 0 is the lowest of all scores of a task, 1 the highest.
+    """Scale the scores of several tasks: 0 is the lowest of all scores of a task, 1 the highest.
 
     Args:
-        tasks: the scores of each, ``[n]``.
-        all_scores: those that are compared, of each task, ``[m]``. Where all are equal, every score is 1.
+        tasks: scores of each task, ``[n]``.
+        all_scores: scores of all compared groups on each task, ``[m]``. If all are equal, every result is 1.
     """
     scaled = []
     for scores, everything in zip(tasks, all_scores, strict=True):

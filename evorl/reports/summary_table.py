@@ -1,4 +1,4 @@
-"""The table of a report: what each group of runs reached, how surely, how fast; on the page and as CSV."""
+"""The summary table of a report: score, interval, speed and status of each group, for the page and as CSV."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ HEADING = (
 
 
 def summary_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """A row for each group, by ``COLUMNS``; ``None`` where nothing is known.
+    """Return a row for each group, by ``COLUMNS``; ``None`` for unknown values.
 
-    ``iqm``, ``low``, ``high`` and ``mean`` are of the last values of the seeds, ``best`` is the best value of any run
-    (the mean over its seeds), ``steps`` the most of any run, ``steps_per_second`` the median and ``seconds`` the sum
-    over the runs.
+    ``iqm``, ``low``, ``high`` and ``mean`` are over the last values of the seeds. ``best`` is the best value of any run
+    (the mean over its seeds) and ``steps`` the largest of any run. ``steps_per_second`` is the median and ``seconds``
+    the sum over the runs.
     """
     rows = []
     for group in groups:
@@ -49,12 +49,12 @@ def summary_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def _largest(values: Iterable[float]) -> float | None:
-    """Return the largest number; ``None`` where all are NaN."""
+    """Return the largest number; ``None`` if all are NaN."""
     return max((value for value in values if not math.isnan(value)), default=None)
 
 
 def as_csv(groups: Sequence[Group]) -> str:
-    """The table as CSV; floats are written so that reading them gives the same bits."""
+    """Return the table as CSV; reading the floats gives the same bits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -63,7 +63,7 @@ def as_csv(groups: Sequence[Group]) -> str:
 
 
 def as_cells(row: dict[str, Any]) -> list[str]:
-    """A row as it stands on the page, by ``HEADING``."""
+    """Return a row as shown on the page, by ``HEADING``."""
     interval = "-" if row["low"] is None else f"[{number(row['low'])}, {number(row['high'])}]"
     speed = "-" if row["steps_per_second"] is None else format_steps(float(f"{row['steps_per_second']:.3g}"))
     return [

@@ -1,4 +1,4 @@
-"""Matplotlib's figures as parts of a page: colours by its style sheet, so that they suit paper and dark screens."""
+"""Converts Matplotlib figures to SVG elements with colours from the page's style sheet, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.recorders.learning_curve import BLUE, GREEN, GREY
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What the figures are drawn in, the light colours, and what stands for it on dark screens.
+# Colours of the figures on light screens, and their replacements on dark screens.
 SERIES = {
     BLUE: "#84b3ee", "#cc6b12": "#f0a35e", GREEN: "#5cc79b", "#c0453b": "#ee8b82", "#7d57b5": "#b89be6",
     "#168a9a": "#5fc6d4", "#8a6238": "#c9a27a", "#c2528b": "#e994c0",
@@ -34,20 +34,20 @@ _PLAIN = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def variable(colour: str) -> str:
-    """A colour of the figures as the style sheet has it."""
+    """Return the style-sheet variable of a colour."""
     return f"var(--{_VARIABLES[colour]})"
 
 
 def variables(dark: bool) -> str:
-    """The declarations of all colours, for light or for dark screens."""
+    """Return the declarations of all colours, for light or dark screens."""
     pairs = {**SERIES, **RAMP, **INK}.items()
     return " ".join(f"--{_VARIABLES[light]}: {on_dark if dark else light};" for light, on_dark in pairs)
 
 
 @contextmanager
 def figure_of(width: float, height: float) -> Iterator[Figure]:
-    """A figure of so many inches, with text as text, within the settings that it has to be drawn with."""
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    """Yield a figure, with its size in inches and text kept as text, within the settings needed to draw it."""
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # no font cache message
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -59,12 +59,12 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
 
 
 def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
-    """A figure as an element that can stand in a page.
+    """Convert a figure to an SVG element of a page.
 
     Args:
-        figure: drawn in the colours of this module.
-        name: before its ids, so that those of several figures differ.
-        about: what it shows, for who cannot see it.
+        figure: figure in the colours of this module.
+        name: prefix of its ids, which keeps the ids of several figures distinct.
+        about: text alternative of the figure, for screen readers.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
@@ -83,7 +83,7 @@ def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
 
 
 def _make_local(root: ElementTree.Element, name: str) -> None:
-    """No namespaces, which HTML does without; ids of this figure only, and none that nobody asks for; short numbers."""
+    """Remove namespaces, which HTML does not need, and unused ids; prefix the remaining ids, and shorten numbers."""
     used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]

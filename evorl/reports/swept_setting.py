@@ -14,17 +14,17 @@ from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FINISHED, STOPPED, RunState
 
-_SHOWN = 80  # characters of a cell in a message
+_SHOWN = 80  # most characters of a cell in a message
 
 
 @dataclasses.dataclass(frozen=True)
 class SweptSetting(RecordedRun):
-    """A setting of the sweep whose folder it is in.
+    """One setting of a sweep in one program, which shares the sweep's folder.
 
     Attributes:
-        sweep: the sweep itself.
-        number: of the setting in ``sweep.csv``.
-        values: of what the sweep varies, by path in the config, as they stand there.
+        sweep: the sweep.
+        number: number of the setting in ``sweep.csv``.
+        values: values of the varied settings by path in the config, as text of ``sweep.csv``.
     """
 
     sweep: RecordedRun
@@ -33,7 +33,7 @@ class SweptSetting(RecordedRun):
 
     @property
     def origin(self) -> str:
-        """The sweep, by whose command it is repeated."""
+        """Name of the sweep, whose command repeats this setting."""
         return self.sweep.name
 
     @functools.cached_property
@@ -41,7 +41,7 @@ class SweptSetting(RecordedRun):
         """Config of the sweep with the setting's values.
 
         Raises:
-            RunFolderError: a value in the table is damaged, or would be looked up.
+            RunFolderError: a value in the table is damaged, or contains an interpolation.
         """
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
@@ -63,12 +63,12 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def state(self) -> RunState:
-        """Finished with the whole sweep."""
+        """Status of the setting: finished if the whole sweep is."""
         return RunState(FINISHED if (self.folder.path / "best").exists() else STOPPED, self.total_of_config)
 
     @functools.cached_property
     def curves(self) -> dict[str, Curve]:
-        """The mean return of its evaluations, and that of each seed."""
+        """Curves of the mean evaluation return and of each seed's return."""
         names = {"eval_return": EVALUATION}
         return curves_in(
             {
@@ -82,7 +82,7 @@ class SweptSetting(RecordedRun):
 
 
 def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
-    """The settings of a sweep in one program; any other run is given back.
+    """Return the settings of a sweep in one program; for any other run, the run itself.
 
     Raises:
         RunFolderError: the sweep's table is damaged.
@@ -107,5 +107,5 @@ def _read(path: str, changed: int) -> list[dict[str, str]]:
 
 
 def _rows(path: Any) -> list[dict[str, str]]:
-    """The lines of a table, read once as long as it does not change."""
+    """Return the rows of a table, cached until the file changes."""
     return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else []

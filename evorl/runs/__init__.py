@@ -1,4 +1,4 @@
-"""Runs on disk: folders, checkpoints of the whole state, and what a run tells its recorders.
+"""Runs on disk: folders, checkpoints of the whole state, and the interface of recorders.
 
-Libraries are imported when they are needed, not here.
+Libraries are imported on demand, not here.
 """

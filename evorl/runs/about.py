@@ -1,6 +1,7 @@
-"""``about.json``: how a run was started, each time: command, versions, commit, machine. By that it can be repeated.
+"""Reads and writes ``about.json``: command, versions, commit and machine of each start of a run, to repeat it.
 
-It names no user, no host and no folder but those of the command line, whose secrets are left out.
+The file contains no user name, no host name and no path except those on the command line, from which secrets are
+removed.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _GIT_SECONDS = 5.0
 
 
 def describe_start(command: str, arguments: Sequence[str], device: str, source: Path | None = None) -> dict[str, Any]:
-    """What is known of the start of a training.
+    """Describe the start of a training.
 
     Args:
-        command: what starts a training here, ``"evorl train"``.
-        arguments: the settings behind it, as they were given.
-        device: what computes, ``"cpu"`` or the name of a GPU, with how many there are.
-        source: a folder of the source tree, if the package runs from one.
+        command: the command that starts a training, ``"evorl train"``.
+        arguments: its arguments, as given.
+        device: ``"cpu"`` or the name of the GPU, with the number of devices.
+        source: folder of the source tree, if the package runs from one.
     """
     return {
         "command": " ".join([command, *(shlex.quote(_without_secret(argument)) for argument in arguments)]),
@@ -47,7 +48,7 @@ def describe_start(command: str, arguments: Sequence[str], device: str, source: 
 
 
 def add_start(path: Path, start: Mapping[str, Any]) -> None:
-    """Write down one more start of a run, behind those before.
+    """Append a start of a run to the file.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -58,10 +59,10 @@ def add_start(path: Path, start: Mapping[str, Any]) -> None:
 
 
 def read_starts(path: Path) -> list[dict[str, Any]]:
-    """The starts of a run, the first one first; none where nobody wrote them down, or not so.
+    """Return the starts of a run, oldest first; an empty list if the file is missing or invalid.
 
     Raises:
-        RunFolderError: there is a symbolic link in its place.
+        RunFolderError: the path is a symbolic link.
     """
     refuse_link(path)
     try:
@@ -72,7 +73,7 @@ def read_starts(path: Path) -> list[dict[str, Any]]:
 
 
 def processor_name() -> str:
-    """The processor as its maker calls it, where the system tells."""
+    """Return the processor's model name, or ``unknown`` if the system does not report it."""
     with contextlib.suppress(OSError):
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
         if found:
@@ -82,9 +83,9 @@ def processor_name() -> str:
 
 @functools.cache
 def commit_of(folder: Path) -> str | None:
-    """The commit that a folder of a clone stands at, ``+ changes`` behind it if tracked files differ from it.
+    """Return the commit checked out in a clone, followed by ``+ changes`` if tracked files differ from it.
 
-    ``None`` where the folder is of no clone, or git is not installed.
+    ``None`` if the folder is not the root of a clone, or git is not installed.
     """
 
     def git(*arguments: str) -> str:
@@ -93,7 +94,7 @@ def commit_of(folder: Path) -> str | None:
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != folder.resolve():
-            return None  # a package that lies in somebody's clone is none of it
+            return None  # a package installed inside another project's clone
         changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "HEAD") + (" + changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
@@ -102,7 +103,7 @@ def commit_of(folder: Path) -> str | None:
 
 @functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
-    """Versions of Python, of this package and of what it may use in a training, as far as they are installed."""
+    """Return the installed versions of Python, this package and the packages that a training may use."""
     names = ["jax", "jaxlib", "numpy"]
     with contextlib.suppress(metadata.PackageNotFoundError):
         needed = [text for text in metadata.requires(DISTRIBUTION) or () if not _NOT_FOR_RUNS.search(text)]

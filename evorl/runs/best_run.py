@@ -1,4 +1,4 @@
-"""Finds the run that a command needs: one that is named, or the best one of a sweep or search that is named."""
+"""Finds the run that a command names: a run, or the best run of a sweep or search."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-_MOST_BYTES = 2**26  # of a table
+_MOST_BYTES = 2**26  # size limit of a table
 
 
 def find_run(which: Path | str, root: Path | str) -> RunFolder:
-    """Return the run that ``run=<which>`` names, of a sweep or search its best run.
+    """Return the run that ``run=<which>`` names; for a sweep or search, its best run.
 
     Args:
         which: ``latest``, a path, or the name of a folder below ``root``.
-        root: the folder of all runs.
+        root: folder of all runs.
 
     Raises:
-        RunFolderError: nothing fits; no run of the sweep was evaluated; or its runs are of several environments, whose
-            returns cannot be compared. The message names folders that can be given.
+        RunFolderError: no folder matches; no run of the sweep was evaluated; or its runs are in several environments,
+            whose returns cannot be compared. The message names folders to choose from.
     """
     if str(which) != "latest":
         for path in (user_path(which), user_path(root) / which):
             if SweepFolder.is_there(path):
-                return _best_job(SweepFolder.open(path, trust=True))  # its command lines are not composed
+                return _best_job(SweepFolder.open(path, trust=True))  # safe: its command lines are not composed here
     folder = RunFolder.find(which, root)
     if folder.sweep_table.is_file():
         best = RunFolder(folder.path / "best")
@@ -59,7 +59,7 @@ def _best_job(sweep: SweepFolder) -> RunFolder:
 
 
 def _best_trial(search: RunFolder) -> RunFolder:
-    """Return the run of the trial with the largest best return; a trial that began anew is in its last folder."""
+    """Return the run of the trial with the largest best return; a restarted trial is in its last folder."""
     refuse_link(search.search_table)
     runs: list[tuple[float, RunFolder]] = []
     try:
@@ -82,7 +82,7 @@ def _best_trial(search: RunFolder) -> RunFolder:
 
 
 def _without_best(path: Path) -> RunFolderError:
-    """Return the error for a sweep or search of which no run is the best one yet."""
+    """Return the error for a sweep or search without a best run."""
     return RunFolderError(
         f"{path} is a sweep or search, and none of its runs is known to be the best one yet: evorl train "
         f"{as_arguments({'resume': path})} goes on with it; or name one of its runs."

@@ -1,19 +1,19 @@
-"""The checkpoints of one run: the newest few and the best ones, each whole or not there at all.
+"""Saves and restores the checkpoints of one run: the newest few and the best ones, each written atomically.
 
-A checkpoint is written under another name and renamed when complete, so a kill at any moment leaves the older ones as
-they were. Saving is synchronous: it takes some 20 ms for a small state and half a second for a gigabyte of replay,
-while saving in the background would need a second copy of a state that the next iteration overwrites in place.
+A checkpoint is written under a temporary name and renamed when complete, so that a kill at any moment leaves the older
+ones intact. Saving is synchronous: it takes about 20 ms for a small state and half a second for a gigabyte of replay.
+Saving in the background would need a second copy of the state, because the next iteration overwrites it in place.
 
-What is read is compared with the digests it was written with (``evorl.runs.manifest``). A checkpoint that differs is
-passed over in words, and the newest whole one takes its place. With digests a save of 100 MB takes 1.8 times the
-processor time (229 ms, not 126) and its restore 2.2 times (164 ms, not 75), shared by the cores; a small state takes
-24 ms, not 20, and 12 ms, not 9.
+Files are compared with the digests they were written with (``evorl.runs.manifest``). A damaged checkpoint is skipped
+with a notice, and the newest intact one is used. With digests, a save of 100 MB takes 1.8 times the processor time
+(229 ms instead of 126) and its restore 2.2 times (164 ms instead of 75), spread over the cores; a small state takes
+24 ms instead of 20, and 12 ms instead of 9.
 
-Orbax stores the arrays; which checkpoints stay is decided here, in some 45 lines. Its ``CheckpointManager`` (0.12, the
-latest three and the best) is no faster with the same packed arrays: 27 ms of processor time against 20 here for a
-small state, 130 against 126 for 100 MB, both without digests. And it removes older checkpoints before digests of the
-new one can be written, so that a kill may leave none that is whole; it refuses to save an iteration again, as a resume
-from an older checkpoint does; and it would need most of these lines again to pass over a damaged one.
+Orbax stores the arrays; this module decides in about 45 lines which checkpoints to keep. Orbax's ``CheckpointManager``
+(0.12, the latest three and the best) is no faster with the same packed arrays: 27 ms of processor time against 20 here
+for a small state, 130 against 126 for 100 MB, both without digests. It also removes older checkpoints before digests of
+the new one can be written, so that a kill may leave no intact one; it refuses to save an iteration again, which a
+resume from an older checkpoint does; and it would still need most of these lines to skip a damaged checkpoint.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class RunCheckpointer:
     """Saves and restores the states of a run.
 
     Args:
-        folder: where the checkpoints lie; made when the first is saved.
-        max_to_keep: how many of the newest are kept; the best are kept besides.
-        records: files that grow along with the run, whose lengths each checkpoint notes.
-        best_to_keep: how many of the best are kept, by their scores; of equal ones the later.
-        score_over: how many evaluations a score is the mean of.
-        seconds: a state is wanted when the last one was saved so long ago; 0 leaves that to the run.
-        clock: what tells the seconds.
+        folder: folder of the checkpoints, created by the first save.
+        max_to_keep: number of newest checkpoints to keep, in addition to the best.
+        records: files that grow during the run, whose lengths each checkpoint stores.
+        best_to_keep: number of best checkpoints to keep, by score; of equal scores the later.
+        score_over: number of evaluations that a score is the mean of.
+        seconds: interval after which ``wants`` asks for a checkpoint; 0 leaves the schedule to the run.
+        clock: clock in seconds.
 
     Attributes:
-        has_rules: whether ``wants`` is to be asked.
-        save_seconds: what saving has taken so far.
-        notices: of the last ``restore``, in sentences: which checkpoints were damaged, and which was used instead.
+        has_rules: whether ``wants`` has to be called.
+        save_seconds: total time of saving so far.
+        notices: messages of the last ``restore``: the damaged checkpoints, and the one used instead.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RunCheckpointer:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The iterations of the checkpoints, oldest first; of those whose manifest says the same iteration."""
+        """Iterations of the checkpoints, oldest first; folders whose manifest names another iteration are left out."""
         steps = []
         for step in self._named_steps():
             with contextlib.suppress(Damage):
@@ -91,17 +91,17 @@ class RunCheckpointer:
 
     @property
     def best_step(self) -> int | None:
-        """The iteration with the best evaluation score, the later of equals; ``None`` when none was scored."""
+        """Iteration with the best evaluation score, the later of equals; ``None`` without a score."""
         return next((step for _, step in self._scored()), None)
 
     @property
     def best_score(self) -> float | None:
-        """The evaluation score of the best checkpoint; ``None`` when none was scored."""
+        """Evaluation score of the best checkpoint; ``None`` without a score."""
         best = self.best_step
         return None if best is None else self._score(best)
 
     def wants(self, score: float | None) -> bool:
-        """Whether a state of now would be kept by ``seconds``, or for its score: as one of the best."""
+        """Return True if a checkpoint is due after ``seconds``, or if ``score`` is among the best."""
         if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
             return True
         if score is None or self.best_to_keep == 1 or not math.isfinite(score):
@@ -110,14 +110,14 @@ class RunCheckpointer:
         return len(best) < self.best_to_keep or score > best[-1][0]
 
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
-        """Keep a state; when this returns it is on disk, and older ones are gone that need not be kept.
+        """Save a state; on return it is on disk, and superseded checkpoints are removed.
 
-        Several processes save together: each writes its part of the state, and the first all else.
+        Several processes save together: each writes its part of the state, and the first everything else.
 
         Args:
-            state: any pytree of arrays and numbers, typed PRNG keys too, on any devices.
+            state: any pytree of arrays and numbers, including typed PRNG keys, on any devices.
             progress: JSON data, with ``iterations``.
-            score: the evaluation of exactly this state, the higher the better.
+            score: evaluation score of exactly this state, higher is better.
 
         Raises:
             RunFolderError: the disk is full or read-only, or the folder is a link; older checkpoints are kept.
@@ -129,7 +129,7 @@ class RunCheckpointer:
         step = int(progress["iterations"])
         final, unfinished = self.folder / str(step), self.folder / f"{_UNFINISHED}{step}"
         if score is None:
-            score = self._score(step)  # saved before with its evaluation: the same iteration is the same state
+            score = self._score(step)  # keep the score of an earlier save: the same iteration is the same state
         if score is not None and not math.isfinite(score):
             score = None
         with writing_to(self.folder):
@@ -156,18 +156,18 @@ class RunCheckpointer:
     def restore(
         self, template: Tree, which: str | int = "latest", partial: bool = False
     ) -> tuple[Tree, dict[str, Any]]:
-        """A saved state and the progress saved with it.
+        """Return a saved state and the progress saved with it.
 
         Args:
-            template: a state of the wanted structure, or its shapes from ``jax.eval_shape``, which need no memory.
-                Leaves that carry a sharding are placed so; the others come as NumPy arrays, and PRNG keys on the
-                default device. The number of devices may differ from that of the saving run.
-            which: ``"latest"``, ``"best"`` or an iteration. Where the first two are damaged, the next one that is
-                whole is taken, and ``notices`` says so.
-            partial: read the template's leaves only, whatever else was saved: an agent without its replay, say.
+            template: a state of the expected structure, or its shapes from ``jax.eval_shape``, which need no memory.
+                Leaves with a sharding are placed accordingly; the others are NumPy arrays, and PRNG keys on the default
+                device. The number of devices may differ from that of the saving run.
+            which: ``"latest"``, ``"best"`` or an iteration. If the latest or best one is damaged, the next intact one
+                is used, and ``notices`` reports it.
+            partial: read only the template's leaves and ignore other saved ones, such as the replay buffer.
 
         Raises:
-            CheckpointError: there is no such checkpoint, none is whole, or it is of another structure.
+            CheckpointError: the checkpoint does not exist, none is intact, or its structure differs.
         """
         self.notices = []
         path = self.folder / str(decided_by_first(lambda: self._choose(which)))
@@ -189,7 +189,7 @@ class RunCheckpointer:
         return jax.tree.unflatten(jax.tree.structure(template), restored), read_about(path)["progress"]
 
     def differing_records(self, iterations: int) -> list[str]:
-        """Sentences on ``records`` that are not as long as when this checkpoint was saved, to be asked on a resume."""
+        """Return a message for each of ``records`` whose length has changed since this checkpoint was saved."""
         before = read_about(self.folder / str(iterations)).get("records", {})
         return [
             f"{name} has {length:,} bytes, and had {before[name]:,} when the checkpoint was saved: some of its rows "
@@ -199,7 +199,7 @@ class RunCheckpointer:
         ]
 
     def resume_at(self, iterations: int) -> None:
-        """Remove checkpoints of later iterations: they will be computed again.
+        """Remove the checkpoints of later iterations, which will be computed again.
 
         Raises:
             RunFolderError: the folder cannot be written, or is a link.
@@ -213,13 +213,13 @@ class RunCheckpointer:
                     self._remove(step)
 
     def wait(self) -> None:
-        """Nothing to wait for: a save is complete when it returns."""
+        """Do nothing: a save is complete when it returns."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: the checkpointer holds no resources."""
 
     def _choose(self, which: str | int) -> int:
-        """The first whole checkpoint of those that ``which`` may mean; ``notices`` tells of those before it."""
+        """Return the first intact candidate for ``which``; ``notices`` lists the damaged ones before it."""
         for step in self._candidates(which):
             try:
                 check_checkpoint(self.folder / str(step))
@@ -234,7 +234,7 @@ class RunCheckpointer:
         raise CheckpointError(f"{' '.join(self.notices)} {remedy}.")
 
     def _candidates(self, which: str | int) -> list[int]:
-        """What ``which`` may mean, the first choice first."""
+        """Return the iterations that ``which`` can refer to, in order of preference."""
         newest_first = self._named_steps()[::-1]
         if not newest_first:
             instead = "holds no complete checkpoint" if self.folder.is_dir() else "does not exist"
@@ -254,7 +254,10 @@ class RunCheckpointer:
         return [int(which)]
 
     def _best_first(self, newest_first: list[int]) -> list[int]:
-        """By score, those without one last; empty when none has a score. First those whose score cannot be read."""
+        """Return iterations with unreadable scores, then those with a score from best to worst, then the rest.
+
+        The list is empty if all scores can be read and no checkpoint has one.
+        """
         unreadable, scored, unscored = [], [], []
         for step in newest_first:
             try:
@@ -268,7 +271,7 @@ class RunCheckpointer:
         return unreadable + [step for _, step in sorted(scored, reverse=True) + unscored]
 
     def _named_steps(self) -> list[int]:
-        """The iterations that folders are named by, oldest first, whatever is in them."""
+        """Return the iterations in the folder names, oldest first, without checking the contents."""
         if not self.folder.is_dir():
             return []
         names = [path.name for path in self.folder.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -281,7 +284,7 @@ class RunCheckpointer:
             return None
 
     def _scored(self) -> list[tuple[float, int]]:
-        """Scores and their iterations, the best first."""
+        """Return scores and their iterations, best first."""
         scores = ((self._score(step), step) for step in self.steps)
         return sorted(((score, step) for score, step in scores if score is not None), reverse=True)
 
@@ -297,7 +300,7 @@ class RunCheckpointer:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
-        # Renamed first: a kill half-way must not leave half a checkpoint under a good name.
+        # Renamed first: a kill half-way must not leave half a checkpoint under a valid name.
         doomed = self.folder / f"{_UNFINISHED}removed-{step}"
         (self.folder / str(step)).rename(doomed)
         _delete(doomed)

@@ -1,7 +1,8 @@
-"""Writing into folders that somebody else may have made: never through a symbolic link, and every failure in words.
+"""Writes into folders that another user may have made: never through a symbolic link, and with clear errors.
 
-A run folder may come from a stranger. A link in it that stands where a run writes would let that run overwrite any
-file of its user, so links are refused. Links that lead to the run folder are the user's own, and are followed.
+A run folder may come from an untrusted person. A symbolic link in it, at a path that a run writes, would let that run
+overwrite any file of its user, so links are refused. Links that lead to the run folder are the user's own, and are
+followed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _REASONS = {
     errno.ENOTDIR: ("a part of its path is a file", "choose another folder"),
     errno.EEXIST: ("a file of that name is in the way", "choose another folder"),
 }
-# Libraries below report some of these only in the text of an error of their own.
+# Some libraries report these only in the text of library-specific exceptions.
 _REASONS_IN_TEXT = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
@@ -37,15 +38,15 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class RunFolderError(OSError):
-    """A run folder is missing, is none, is not to be trusted, or cannot be written; the message says what to do."""
+    """Raised for a run folder that is missing, invalid, not trusted or not writable; the message gives the remedy."""
 
 
 @contextlib.contextmanager
 def writing_to(folder: Path | str) -> Iterator[None]:
-    """Turn a failure to write into ``folder`` into one clear sentence.
+    """Convert a failure to write into ``folder`` to one clear error.
 
     Raises:
-        RunFolderError: the disk is full or read-only, permission is denied, and the like.
+        RunFolderError: the disk is full or read-only, permission is denied, and similar failures.
     """
     try:
         yield
@@ -64,7 +65,7 @@ def writing_to(folder: Path | str) -> Iterator[None]:
 
 
 def refuse_link(path: Path) -> None:
-    """Raises ``RunFolderError`` if there is a symbolic link at ``path``."""
+    """Raise ``RunFolderError`` if ``path`` is a symbolic link."""
     if path.is_symlink():
         raise RunFolderError(
             f"{path} is a symbolic link, and what it leads to is not written: put what it leads to in its place, "
@@ -73,15 +74,15 @@ def refuse_link(path: Path) -> None:
 
 
 def open_to_write(path: Path | str, mode: str = "w") -> IO[Any]:
-    """Open a file as ``open`` does, text as UTF-8 with ends of lines as they are; not through a link.
+    """Open a file as ``open`` does, but not through a symbolic link; text is UTF-8 without conversion of line endings.
 
     Args:
-        path: its folder exists.
+        path: the file; its folder exists.
         mode: ``w`` or ``a``, with ``b`` for bytes.
 
     Raises:
-        RunFolderError: there is a symbolic link at ``path``.
-        OSError: it cannot be written.
+        RunFolderError: ``path`` is a symbolic link.
+        OSError: the file cannot be written.
     """
     path = Path(path)
 
@@ -101,11 +102,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file of UTF-8 text in one move: a kill leaves the old text or the new one.
+    """Write a UTF-8 text file atomically: a kill leaves the old text or the new one.
 
     Raises:
-        RunFolderError: there is a symbolic link at ``path`` or at the new file beside it.
-        OSError: it cannot be written.
+        RunFolderError: ``path``, or the temporary file in the same folder, is a symbolic link.
+        OSError: the file cannot be written.
     """
     refuse_link(path)
     new = path.with_name(f".{path.name}.new")
@@ -114,11 +115,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder and those above it, unless it is there.
+    """Create a folder and its parents, unless it exists.
 
     Raises:
-        RunFolderError: there is a symbolic link at ``path``.
-        OSError: it cannot be made.
+        RunFolderError: ``path`` is a symbolic link.
+        OSError: the folder cannot be created.
     """
     refuse_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,12 +127,13 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 
 
 def make_private_folder(path: Path | str) -> None:
-    """Make a folder that only its user can enter, for programs that will be executed.
+    """Create a folder that only its user can enter, for programs that will be executed.
 
-    One that is there already is closed to others (mode 0700), if it is the user's.
+    An existing folder of the user is closed to others (mode 0700).
 
     Raises:
-        RunFolderError: it belongs to another user who could put programs into it; or it cannot be made.
+        RunFolderError: the folder belongs to another user and may contain that user's programs; or it cannot be
+            created.
     """
     path = Path(path)
     with writing_to(path):

@@ -1,4 +1,4 @@
-"""The folder of one run: where its config, metrics, checkpoints, picture and log lie, and how to find it again."""
+"""Paths of one run's files (config, metrics, checkpoints, plots, log), and the search for run folders."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.gate import mark_untrusted
 from evorl.ops.processes import decided_by_first, is_first
 from evorl.runs.files import (
     PRIVATE,
@@ -26,7 +27,7 @@ from evorl.runs.files import (
 from evorl.runs.manifest import MANIFEST
 from evorl.runs.trust import read_stored_config, refuse_foreign_code
 
-ALIKE = 0.6  # names from this likeness on are named first
+ALIKE = 0.6  # similarity from which on a name counts as similar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,24 +35,24 @@ class RunFolder:
     """The paths of one run.
 
     Attributes:
-        path: the folder itself.
+        path: the run folder.
     """
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The composed config, YAML. A folder that has one is a run folder."""
+        """The composed config, YAML; its presence makes a folder a run folder."""
         return self.path / "config.yaml"
 
     @property
     def metrics_csv(self) -> Path:
-        """Metrics that do not depend on the machine's speed, a row per record."""
+        """Metrics that do not depend on the machine's speed, one row per record."""
         return self.path / "metrics.csv"
 
     @property
     def metrics_jsonl(self) -> Path:
-        """All metrics, timings too, a JSON object per record."""
+        """All metrics, including timings, one JSON object per record."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -66,47 +67,47 @@ class RunFolder:
 
     @property
     def replay(self) -> Path:
-        """The saved replay buffer, without the endings ``.npz`` and ``.json``."""
+        """The saved replay buffer, without the suffixes ``.npz`` and ``.json``."""
         return self.path / "replay"
 
     @property
     def learning_curve(self) -> Path:
-        """The picture of the learning curve, PNG."""
+        """The plot of the learning curve, PNG."""
         return self.path / "learning_curve.png"
 
     @property
     def eval_goals(self) -> Path:
-        """The goals of evaluations, a row per episode, CSV."""
+        """The goals of evaluations, one row per episode, CSV."""
         return self.path / "eval_goals.csv"
 
     @property
     def episodes(self) -> Path:
-        """The folder of episodes of evaluations, see ``evorl.runs.saved_episode``."""
+        """The folder of saved evaluation episodes, see ``evorl.runs.saved_episode``."""
         return self.path / "episodes"
 
     @property
     def plots(self) -> Path:
-        """The folder of pictures of evaluations."""
+        """The folder of plots of evaluations."""
         return self.path / "plots"
 
     @property
     def about(self) -> Path:
-        """What started the run each time: command, versions, device; see ``evorl.runs.about``."""
+        """Command, versions and device of each start of the run; see ``evorl.runs.about``."""
         return self.path / "about.json"
 
     @property
     def state(self) -> Path:
-        """Whether the run goes on and how it ended, see ``evorl.runs.run_state``."""
+        """The status of the run, see ``evorl.runs.run_state``."""
         return self.path / "state.json"
 
     @property
     def videos(self) -> Path:
-        """The folder of moving pictures, see ``evorl.rendering``."""
+        """The folder of animations, see ``evorl.rendering``."""
         return self.path / "videos"
 
     @property
     def sweep_table(self) -> Path:
-        """What every setting of a sweep comes to, CSV; where there is one, the folder is that of a sweep."""
+        """The result of every setting of a sweep, CSV; its presence makes the folder a sweep's."""
         return self.path / "sweep.csv"
 
     @property
@@ -116,27 +117,28 @@ class RunFolder:
 
     @property
     def search_table(self) -> Path:
-        """What every trial of a search comes to, CSV; where there is one, the folder is that of a search."""
+        """The result of every trial of a search, CSV; its presence makes the folder a search's."""
         return self.path / "search.csv"
 
     @property
     def log(self) -> Path:
-        """What was said during the run, with times."""
+        """The messages of the run, with times."""
         return self.path / "run.log"
 
     @classmethod
     def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:
-        """Make a run folder below ``root``, which only its user can enter, and store the config in it.
+        """Create a run folder below ``root`` that only its user can enter, and store the config in it.
 
-        Of several processes the first makes it.
+        If there are several processes, the first one creates it.
 
         Args:
-            root: the folder of all runs, made when missing.
+            root: folder of all runs, created if missing.
             config: the composed config: an OmegaConf node, a mapping, or YAML text.
-            name: the folder's name; by default the time, with a number behind it when two runs start in one second.
+            name: the folder's name; by default the time, followed by a number if another run started in the same
+                second.
 
         Raises:
-            RunFolderError: ``name`` holds a run already, or the folder cannot be written.
+            RunFolderError: ``name`` is already a run, or the folder cannot be written.
         """
         return cls(Path(decided_by_first(lambda: str(cls._make(user_path(root), config, name).path))))
 
@@ -158,10 +160,10 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str, root: Path | str | None = None) -> Self:
-        """The run folder at ``path``; if there is none, its like are looked for below ``root`` too.
+        """Return the run folder at ``path``; if it is missing, the error names similar ones, also from below ``root``.
 
         Raises:
-            RunFolderError: there is nothing there, or it is no run folder; the nearest ones are named.
+            RunFolderError: the folder does not exist or is not a run folder.
         """
         folder = cls(user_path(path).resolve())
         if not folder.path.is_dir():
@@ -174,7 +176,7 @@ class RunFolder:
 
     @classmethod
     def latest(cls, root: Path | str) -> Self:
-        """The run below ``root``, at any depth, whose newest checkpoint is the newest.
+        """Return the run with the most recent checkpoint below ``root``, at any depth.
 
         Raises:
             RunFolderError: no run below ``root`` has a checkpoint.
@@ -188,10 +190,10 @@ class RunFolder:
 
     @classmethod
     def find(cls, which: Path | str, root: Path | str) -> Self:
-        """What ``resume=<which>`` means: ``latest``, a path, or the name of a run below ``root``.
+        """Return the run that ``resume=<which>`` names: ``latest``, a path, or the name of a run below ``root``.
 
         Raises:
-            RunFolderError: nothing fits.
+            RunFolderError: no folder matches.
         """
         if str(which) == "latest":
             return cls.latest(root)
@@ -200,27 +202,27 @@ class RunFolder:
 
     @property
     def saved_at(self) -> float | None:
-        """The time of the newest checkpoint, in seconds since 1970; ``None`` without one."""
+        """Time of the newest checkpoint, in seconds since 1970; ``None`` without one."""
         times = [manifest.stat().st_mtime for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}")]
         return max(times, default=None)
 
     def refuse_links(self) -> None:
-        """Look for symbolic links where a run writes; to be asked before the run goes on.
+        """Refuse symbolic links at paths that a run writes; to be called before a run is resumed.
 
         Raises:
-            RunFolderError: there is one.
+            RunFolderError: a path is a symbolic link.
         """
         folders = (self.path, self.checkpoints, self.tensorboard, self.episodes, self.plots, self.videos)
         for path in (path for folder in folders for path in folder.glob("*")):
             refuse_link(path)
 
     def update_config(self, config: Any) -> None:
-        """Store another config; the one before is kept as ``config.<n>.yaml``, the first as 1.
+        """Replace the stored config; the previous one is kept as ``config.<n>.yaml``, the first with n = 1.
 
-        Of several processes the first does.
+        If there are several processes, only the first one writes.
 
         Raises:
-            RunFolderError: the folder cannot be written; the config before is kept.
+            RunFolderError: the folder cannot be written; the previous config is kept.
         """
         text = _as_yaml(config)
         if not is_first() or text == _as_yaml(self.load_config(trust=True)):
@@ -230,13 +232,15 @@ class RunFolder:
             write_text(new, text)
             with open_to_write(self.path / f"config.{_free_number(self.path)}.yaml", "wb") as file:
                 file.write(self.config.read_bytes())
-            new.replace(self.config)  # at once: a kill leaves the one or the other
+            new.replace(self.config)  # atomic: a kill leaves the old config or the new one
 
     def load_config(self, trust: bool = False) -> Any:
-        """The stored config as an OmegaConf node. It is plain data: references were resolved when it was stored.
+        """Return the stored config as an OmegaConf node. It is plain data: references were resolved when it was stored.
 
         Args:
-            trust: whether it may name code from outside this package, for whoever builds the run it describes.
+            trust: whether it may name code from outside this package. Otherwise it is marked as untrusted: a workflow
+                or an environment built from it, from a copy or from a part, loads no such code either, except by names
+                that were changed since.
 
         Raises:
             RunFolderError: the file cannot be read as plain YAML, or names such code; see ``evorl.runs.trust``.
@@ -244,6 +248,7 @@ class RunFolder:
         config = read_stored_config(self.config)
         if not trust:
             refuse_foreign_code(config, self.path)
+            mark_untrusted(config, f"the config in {self.path}")
         return config
 
 
@@ -253,16 +258,16 @@ def _free_number(folder: Path) -> int:
 
 
 def new_folder(root: Path, prefix: str = "") -> Path:
-    """Make a folder below ``root`` that goes by the time, with a number behind it where that is taken.
+    """Create a folder below ``root`` named after the time, followed by a number if that name is in use.
 
     Raises:
-        RunFolderError: thousands of them are.
+        RunFolderError: the names of 10,000 numbers are in use.
     """
     base = prefix + time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in range(1, 10_000):
         path = root / (base if number == 1 else f"{base}_{number}")
         with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=PRIVATE)  # claims the name: two runs started at once do not share a folder
+            path.mkdir(mode=PRIVATE)  # reserves the name: two runs started at once do not share a folder
             return path
     raise RunFolderError(f"{root} has thousands of runs of this second: choose another folder.")
 
@@ -277,10 +282,10 @@ def _as_yaml(config: Mapping | str | Any) -> str:
 
 
 def _neighbours(path: Path, root: Path | None = None) -> str:
-    """A sentence that names run folders near a path, like-named ones first.
+    """Return a sentence that names run folders near a path, similarly named ones first.
 
-    They are looked for beside the path, within it, and below ``root``; two levels deep, since runs lie in a folder for
-    each algorithm and environment.
+    The search covers the path, its parent folder and ``root``, two levels deep, because runs are in one folder per
+    algorithm and environment.
     """
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
     nearby: dict[Path, float] = {}
@@ -296,7 +301,11 @@ def _neighbours(path: Path, root: Path | None = None) -> str:
 
 
 def _likeness(path: Path, run: Path, place: Path) -> float:
-    """From 0 to 1: of the names, of the name and that of the run's group, and of the ways from ``place``."""
+    """Return the similarity of a path and a run, from 0 to 1.
+
+    It is the largest of three: between their names, between the path's name and the run's group, and between the two
+    paths relative to ``place``.
+    """
     pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != place else "")]
     if path.is_relative_to(place):
         pairs.append((str(path.relative_to(place)), str(run.relative_to(place))))

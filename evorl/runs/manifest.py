@@ -1,7 +1,7 @@
-"""The manifest of a checkpoint: its iteration and the digest of each of its files, so that damage is never believed.
+"""The manifest of a checkpoint: its iteration and the digest of each of its files, to detect damage.
 
-SHA-256, which processors of today compute themselves: 0.11 s for 100 MB on one core, where BLAKE2b took 0.27 s. Files
-are read by several threads. See ``evorl.runs.checkpointer`` for what it adds to a save and to a restore.
+Digests are SHA-256, which current processors compute in hardware: 0.11 s for 100 MB on one core, where BLAKE2b took
+0.27 s. Files are read by several threads. See ``evorl.runs.checkpointer`` for the cost of a save and a restore.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _THREADS = 4
 
 
 class Damage(ValueError):
-    """What is wrong with a checkpoint's files, as a part of a sentence."""
+    """Raised for damaged files of a checkpoint; the message is a clause, to be embedded in a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint is made of.
+    """Iteration and file digests of a checkpoint.
 
     Attributes:
-        iterations: the iteration it is of.
-        files: SHA-256 of every file but the manifest, hexadecimal, by path within the checkpoint.
+        iterations: iteration of the checkpoint.
+        files: SHA-256 of every file except the manifest, hexadecimal, by path within the checkpoint.
     """
 
     iterations: int
@@ -35,16 +35,16 @@ class Manifest:
 
 
 def write_manifest(folder: Path, iterations: int) -> None:
-    """Describe a checkpoint whose files are all written; nothing is added to it afterwards."""
+    """Write the manifest of a checkpoint whose files are complete; no file may be added afterwards."""
     manifest = Manifest(iterations, _digests(folder, _files(folder)))
     (folder / MANIFEST).write_text(json.dumps(dataclasses.asdict(manifest), indent=1), encoding="utf-8")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a checkpoint, of the iteration that its folder is named by.
+    """Return the manifest of a checkpoint.
 
     Raises:
-        Damage: there is none, it cannot be read, or is of another iteration.
+        Damage: the manifest is missing, cannot be read, or names another iteration than its folder.
     """
     try:
         described = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -60,10 +60,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_verified(folder: Path, name: str) -> bytes:
-    """One file of a checkpoint, for which the others need not be read.
+    """Read and verify one file of a checkpoint, without reading the others.
 
     Raises:
-        Damage: it is not as it was written.
+        Damage: the file differs from its digest, or cannot be read.
     """
     try:
         content = (folder / name).read_bytes()
@@ -75,7 +75,7 @@ def read_verified(folder: Path, name: str) -> bytes:
 
 
 def verify(folder: Path) -> None:
-    """Raises ``Damage`` unless every file of a checkpoint is as it was written, and none is missing or added."""
+    """Raise ``Damage`` unless all files of a checkpoint match their digests, and no file is missing or added."""
     manifest = read_manifest(folder)
     try:
         names = set(_files(folder))
@@ -91,10 +91,10 @@ def verify(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """The files of a checkpoint but the manifest, by path within it.
+    """Return the files of a checkpoint except the manifest, by path within it.
 
     Raises:
-        Damage: there is a symbolic link among them.
+        Damage: one of them is a symbolic link.
     """
     names = []
     for path in folder.rglob("*"):

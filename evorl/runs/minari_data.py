@@ -1,4 +1,4 @@
-"""Data sets of Minari (Farama's collection of recorded episodes) as columns of transitions. Minari is an extra."""
+"""Reads Minari data sets (Farama's collection of recorded episodes) as columns of transitions; needs the extra."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LEAVE_OUT = "record it again, or leave it out by filter_episodes of the data se
 
 
 def open_minari_dataset(name: str) -> Any:
-    """A data set on this machine, by its id such as ``mujoco/hopper/medium-v0``.
+    """Open a data set on this machine by its id, such as ``mujoco/hopper/medium-v0``.
 
     Raises:
         ImportError: Minari is not installed.
-        ReplayFileError: there is no such data set here.
+        ReplayFileError: the data set is not on this machine.
     """
     with missing_in_words("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
         import minari
@@ -36,7 +36,7 @@ def open_minari_dataset(name: str) -> Any:
 
 
 def minari_facts(dataset: Any) -> dict[str, Any]:
-    """What is known of a data set before it is read: its environment, and how many steps it has."""
+    """Return the environment and the number of steps of a data set, which are known before it is read."""
     spec = dataset.env_spec
     return {"env": None if spec is None else f"gymnasium/{spec.id}", "num_steps": int(dataset.total_steps)}
 
@@ -44,15 +44,15 @@ def minari_facts(dataset: Any) -> dict[str, Any]:
 def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, np.ndarray]:
     """Return all transitions of a data set; see ``evorl.runs.replay_file`` for the columns.
 
-    Actions are converted to those of agents, see ``evorl.envs.action_conversion``.
+    Actions are converted to the action space of agents, see ``evorl.envs.action_conversion``.
 
     Args:
-        dataset: a data set of Minari.
+        dataset: a Minari data set.
         agent_space: action space of the agent that learns from it; ``None`` for any.
 
     Raises:
-        ReplayFileError: see ``minari_conversion``; or an action is not in the data set's action space, or an
-            episode's arrays do not fit together.
+        ReplayFileError: see ``minari_conversion``; or an action is not in the data set's action space, or the lengths
+            of an episode's arrays do not match.
     """
     conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []
@@ -71,17 +71,17 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
         columns["rewards"] = np.asarray(episode.rewards, np.float32)
         columns["termination"] = np.asarray(episode.terminations, np.bool_)
         truncation = np.array(episode.truncations, np.bool_)
-        truncation[-1] = True  # what follows an episode is another one, however it ended
+        truncation[-1] = True  # the next transition belongs to another episode, even if this one was cut off
         columns["truncation"] = truncation & ~columns["termination"]
         parts.append(columns)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionConversion:
-    """Return the conversion between the data set's actions and those of agents.
+    """Return the conversion between the data set's actions and the agents' actions.
 
     Raises:
-        ReplayFileError: no agent can act in the data set's action space, or agents act in another space there.
+        ReplayFileError: agents do not support the data set's action space, or ``agent_space`` is another one.
     """
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
@@ -97,7 +97,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
 
 
 def _first_invalid(space: Space, actions: Any) -> int | None:
-    """Return the first step with an action that is not finite, or for whole numbers not in ``space``; else ``None``."""
+    """Return the first step with an action that is not finite, or for integers not in ``space``; else ``None``."""
     is_valid = np.array(True)
     for of, leaf in zip(leaf_spaces(space), leaf_values(space, actions), strict=True):
         flat = np.asarray(leaf).reshape(len(leaf), -1)
@@ -107,17 +107,17 @@ def _first_invalid(space: Space, actions: Any) -> int | None:
             low = np.ravel(of.start)
             high = low + np.ravel(of.n if isinstance(of, Discrete) else of.sizes) - 1
         if np.issubdtype(of.dtype, np.floating):
-            is_valid = is_valid & np.isfinite(flat).all(axis=1)  # beyond its ends it is clipped
+            is_valid = is_valid & np.isfinite(flat).all(axis=1)  # finite values outside the bounds are clipped
         else:
             is_valid = is_valid & ((flat >= low) & (flat <= high) & (flat % 1 == 0)).all(axis=1)
     return None if is_valid.all() else int(np.argmin(is_valid))
 
 
 def _check_lengths(episode: Any, number: int) -> None:
-    """Refuse an episode whose arrays do not fit together.
+    """Refuse an episode whose arrays do not match in length.
 
     Raises:
-        ReplayFileError: rewards, ends or actions are not one for each step, or observations not one more.
+        ReplayFileError: rewards, ends or actions are not one per step, or observations not one more.
     """
     num_steps = len(episode.rewards)
     lengths = {"terminations": len(episode.terminations), "truncations": len(episode.truncations)}

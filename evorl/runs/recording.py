@@ -1,4 +1,4 @@
-"""What a run tells its recorders: the plan, rows of metrics, messages, charts."""
+"""Interface of recorders: the run plan, rows of metrics, messages and charts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from evorl.config.names import no_such
 
 if TYPE_CHECKING:
-    from evorl.metrics import EvaluationMetrics  # imports JAX
+    from evorl.metrics import EvaluationMetrics  # it imports JAX
 
 Row: TypeAlias = Mapping[str, float | int]
 
@@ -21,29 +21,29 @@ class HeatMap:
     """Values over the plane of two columns.
 
     Attributes:
-        values: ``[X, Y]``, equal rectangles of the plane; NaN where there is none.
-        low: of the first and the second column, where the plane begins.
-        high: where it ends.
-        told: what a value is, in words.
+        values: ``[X, Y]``, over a regular grid of the plane; NaN for missing values.
+        low: lower bounds of the first and the second column.
+        high: upper bounds.
+        label: label of the values.
     """
 
     values: np.ndarray
     low: tuple[float, float]
     high: tuple[float, float]
-    told: str
+    label: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One picture of a table: a point for each row, or a heat map.
+    """One plot of a table: a point for each row, or a heat map.
 
     Attributes:
-        x: the column along the horizontal axis.
-        y: the column along the vertical axis.
-        marked: a column that is not 0 in the rows to be joined by a line; ``None`` for no line.
+        x: column along the horizontal axis.
+        y: column along the vertical axis.
+        marked: column that is nonzero in the rows to be joined by a line; ``None`` for no line.
         log: whether the vertical axis is logarithmic.
-        colour: a column that the points are coloured by; ``None`` for one colour.
-        heat: drawn in place of points.
+        colour: column that colours the points; ``None`` for one colour.
+        heat: heat map drawn instead of points.
     """
 
     x: str
@@ -56,14 +56,14 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A table and its pictures.
+    """A table and its plots.
 
     Attributes:
-        columns: by name, all of one length ``[N]``.
-        panels: drawn below one another.
+        columns: columns by name, all of length ``[N]``.
+        panels: plots, from top to bottom.
 
     Raises:
-        ValueError: columns differ in length, or a panel names one that is not there.
+        ValueError: columns differ in length, or a panel names a missing column.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -80,19 +80,19 @@ class Chart:
 
 
 def for_each_seed(name: str, num_seeds: int | None, chart_of: Callable[[Any], Chart]) -> dict[str, Chart]:
-    """Charts ``name_seed_i``, made by ``chart_of(i)``; without an axis of seeds ``name``, made by ``chart_of(...)``."""
+    """Return charts ``name_seed_i`` from ``chart_of(i)``; without a seed axis ``name`` from ``chart_of(...)``."""
     if num_seeds is None:
         return {name: chart_of(...)}
     return {f"{name}_seed_{i}": chart_of(i) for i in range(num_seeds)}
 
 
 def algorithm_name(workflow: str) -> str:
-    """The name of an algorithm, out of its workflow's class: ``PPO`` for ``evorl.algorithms.ppo.PPOWorkflow``."""
+    """Return an algorithm's name from its workflow class: ``PPO`` for ``evorl.algorithms.ppo.PPOWorkflow``."""
     return workflow.rpartition(".")[2].removesuffix("Workflow")
 
 
 def run_title(algorithm: str, env: str | None, seed: int | None, num_seeds: int = 1) -> str:
-    """What a run is, in a few words: ``PPO on CartPole-v1, seed 0``, or ``seeds 0 to 3``; parts may be unknown."""
+    """Return the title of a run: ``PPO on CartPole-v1, seed 0``, or ``seeds 0 to 3``; unknown parts are omitted."""
     where = f" on {env}" if env else ""
     if seed is None:
         return f"{algorithm}{where}"
@@ -101,16 +101,16 @@ def run_title(algorithm: str, env: str | None, seed: int | None, num_seeds: int 
 
 @dataclasses.dataclass(frozen=True)
 class RunPlan:
-    """What a run sets out to do; recorders are told at the start.
+    """Title, length and parallelism of a run, passed to recorders at the start.
 
     Attributes:
-        name: what it is, see ``run_title``.
-        total_timesteps: environment steps of the whole run, for each seed.
-        first_timesteps: environment steps already taken when it starts (0 unless resumed).
-        first_iterations: iterations already done.
-        num_seeds: seeds that run side by side.
-        num_devices: devices in use.
-        side_by_side: description of what runs side by side if not seeds alone, such as "4 settings x 3 seeds".
+        name: title, see ``run_title``.
+        total_timesteps: environment steps of the whole run, per seed.
+        first_timesteps: environment steps completed before the start (0 unless resumed).
+        first_iterations: iterations completed before the start.
+        num_seeds: number of seeds trained side by side.
+        num_devices: number of devices in use.
+        side_by_side: description of a run that trains more than seeds side by side, such as "4 settings x 3 seeds".
     """
 
     name: str
@@ -123,35 +123,35 @@ class RunPlan:
 
 
 class Recorder:
-    """A recorder that does nothing; recorders override what concerns them.
+    """Base class of recorders, which does nothing; recorders override the methods they need.
 
-    Rows are flat: ``iterations`` and ``timesteps`` (integers), then ``train/*``, ``eval/*`` and ``time/*`` as far as
-    there are any. Their values are on the host already, so no recorder waits for a device.
+    Rows are flat: ``iterations`` and ``timesteps`` (integers), then any of ``train/*``, ``eval/*`` and ``time/*``.
+    Their values are already on the host, so no recorder waits for a device.
     """
 
     def resume_at(self, iterations: int) -> None:
-        """Forget what was recorded after this iteration: it will be computed again. Called before ``start``."""
+        """Discard records after this iteration, which will be computed again. Called before ``start``."""
 
     def start(self, plan: RunPlan) -> None:
-        """The run begins."""
+        """Handle the start of the run."""
 
     def write(self, row: Row) -> None:
-        """One row of metrics."""
+        """Record one row of metrics."""
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        """A sign of life between rows, with the latest value of every metric."""
+        """Report progress between rows, with the latest value of every metric."""
 
     def message(self, text: str) -> None:
-        """A line on the course of the run."""
+        """Record a message about the run."""
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        """The episodes of an evaluation, where more is kept of them than metrics; with several seeds ``[S, ...]``."""
+        """Record the episodes of an evaluation, if the run keeps them; with several seeds ``[S, ...]``."""
 
     def chart(self, name: str, chart: Chart) -> None:
-        """A table that describes the end of the run, and how to draw it."""
+        """Record a table that describes the end of the run, and its plots."""
 
     def failure(self, error: Exception) -> None:
-        """The run ends by an error, which is raised after this."""
+        """Handle the error that ends the run; it is raised after this call."""
 
     def close(self) -> None:
-        """The run is over; may be called twice."""
+        """Handle the end of the run; may be called twice."""

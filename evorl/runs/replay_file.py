@@ -1,9 +1,9 @@
-"""Recorded transitions as files that a user can open: arrays in ``<name>.npz``, and what they are in ``<name>.json``.
+"""Stores recorded transitions in files that users can open: arrays in ``<name>.npz``, a description in ``<name>.json``.
 
-Transitions stand in the order they were made, those of one environment after those of another, in columns
-``[N, ...]``: ``obs``, ``actions``, ``rewards``, ``next_obs`` (the true successor), ``termination``, ``truncation``; an
-entry of a dict observation has a column of its own, such as ``obs.desired_goal``. Where what is known of an environment
-ends within an episode, that is a truncation. ``numpy.load`` reads them, and nothing in them is ever executed.
+Transitions are in time order within each environment, one environment after the other, in columns ``[N, ...]``:
+``obs``, ``actions``, ``rewards``, ``next_obs`` (the true successor), ``termination``, ``truncation``. Each entry of a
+dict observation has its own column, such as ``obs.desired_goal``. A recording that ends within an episode ends with a
+truncation. ``numpy.load`` reads the arrays, and nothing in the files is ever executed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.files import open_to_write, refuse_link, writing_to
 
 FORMAT = 1
-COLUMNS = ("actions", "rewards", "termination", "truncation")  # beside those of observations, in every file
+COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, plus observations
 
 
 class ReplayFileError(ValueError):
-    """A file of recorded transitions is missing, broken, or of something else; the message says what to do."""
+    """Raised for a file of transitions that is missing, corrupted or of another kind; the message gives the remedy."""
 
 
 def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | None) -> dict[str, Any]:
-    """Write ``<path>.npz`` and ``<path>.json``, each whole or not at all; returns what the latter says.
+    """Write ``<path>.npz`` and ``<path>.json``, each atomically, and return the content of the latter.
 
     Args:
-        path: without the endings.
+        path: path without suffix.
         columns: arrays ``[N, ...]`` by name.
-        env: the environment's name with its library's.
+        env: name of the environment, with its library.
 
     Raises:
-        RunFolderError: they cannot be written.
+        RunFolderError: the files cannot be written.
     """
     facts = {"format": FORMAT, "env": env, "num_steps": len(columns["rewards"]), **episode_facts(columns)}
     facts["columns"] = {name: {"dtype": str(x.dtype), "shape": list(x.shape[1:])} for name, x in columns.items()}
@@ -57,7 +57,7 @@ def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | 
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Any:
-    """A path to write to, which takes the place of ``path`` when all is written."""
+    """Yield a temporary path; on success its file replaces ``path``."""
     part = path.with_name(f".{path.name}.part")
     try:
         yield part
@@ -67,9 +67,9 @@ def _replacing(path: Path) -> Any:
 
 
 def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """How many episodes are told to their end, and the mean and spread of their returns, ``None`` without any.
+    """Return the number of complete episodes, and mean and standard deviation of their returns (``None`` for none).
 
-    The first of them may lack its beginning.
+    The first episode may lack its beginning.
     """
     ends = np.flatnonzero(columns["termination"] | columns["truncation"])
     if not len(ends):
@@ -81,10 +81,10 @@ def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def find_replay_file(named: str) -> Path:
-    """The file of arrays that ``named`` means: itself, its name without the ending, or a run folder that has one.
+    """Return the file of arrays that ``named`` refers to: a file, a name without suffix, or a run folder that has one.
 
     Raises:
-        ReplayFileError: there is none.
+        ReplayFileError: no such file exists.
     """
     path = user_path(named)
     candidates = [path / "replay.npz"] if path.is_dir() else [path, path.with_name(f"{path.name}.npz")]
@@ -100,10 +100,10 @@ def find_replay_file(named: str) -> Path:
 
 
 def read_replay_facts(path: Path) -> dict[str, Any]:
-    """What the ``.json`` beside a file of arrays says of it.
+    """Read the ``.json`` that describes a file of arrays.
 
     Raises:
-        ReplayFileError: it is missing, or of something else.
+        ReplayFileError: the description is missing or invalid.
     """
     described = path.with_suffix(".json")
     try:
@@ -123,10 +123,10 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
 
 
 def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays of a file, as its facts describe them.
+    """Read the arrays of a file and check them against its description.
 
     Raises:
-        ReplayFileError: the file is broken, or is not what they describe.
+        ReplayFileError: the file is corrupted, or differs from its description.
     """
     columns = {}
     try:

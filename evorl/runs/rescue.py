@@ -24,7 +24,7 @@ class WatchedFolder:
     A process continues to write to its open files when their folder is renamed or removed, without an error.
 
     Args:
-        folder: of the run, with its config.
+        folder: the run folder, with its config.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -35,11 +35,11 @@ class WatchedFolder:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the folder of this run is no longer at its path."""
+        """True if the folder of this run is no longer at its path; always False except in the first process."""
         return is_first() and not self.folder.config.is_file()
 
     def refuse_gone(self, remedy: str = "Start again.") -> None:
-        """Raise ``FolderGone`` if the folder is gone, with its new path and the remedy."""
+        """Raise ``FolderGone`` if the folder is gone; the message has its new path and the remedy."""
         if any_says(self.is_gone):
             raise self.error(remedy)
 
@@ -50,13 +50,13 @@ class WatchedFolder:
         return FolderGone(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
 
     def close(self) -> None:
-        """Release the folder."""
+        """Close the handle of the folder."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
 
     def _moved_to(self) -> Path | None:
-        """Return the present path of the folder if the system knows it; ``None`` if it was removed."""
+        """Return the current path of the folder if the system knows it; ``None`` if it was removed."""
         if self._handle is None:
             return None
         with contextlib.suppress(OSError):
@@ -66,14 +66,14 @@ class WatchedFolder:
 
 
 class RescuingCheckpointer(RunCheckpointer):
-    """Saves into a new folder once the run's own is gone, and then ends the run.
+    """Saves into a new folder once the run's folder is gone, and then ends the run.
 
     Args:
-        watched: the run's folder.
-        config: of the run, for the new folder.
+        watched: the run folder.
+        config: config of the run, for the new folder.
         resume_command: returns the command that resumes a run folder.
-        *arguments: of ``RunCheckpointer``.
-        **options: of ``RunCheckpointer``.
+        *arguments: arguments of ``RunCheckpointer``.
+        **options: options of ``RunCheckpointer``.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RescuingCheckpointer(RunCheckpointer):
         """Save a state; see ``RunCheckpointer.save``.
 
         Raises:
-            FolderGone: the folder of the run is gone; the message has the folder with this state.
+            FolderGone: the folder of the run is gone; the message names the new folder with this state.
         """
         if not any_says(self._watched.is_gone):
             super().save(state, progress, score)

@@ -1,8 +1,8 @@
-"""``state.json``: whether a run goes on, and how it ended where it has.
+"""Reads and writes ``state.json``: whether a run is in progress, or how it ended.
 
-While a training runs it holds a lock on the file (``flock``), which the system lets go of when the process ends, in
-whatever way. So a file that says "running" and that nobody holds is of a run that was killed. No process number is
-compared, which another process may have by now. Where a file system has no such locks, what the file says is believed.
+A training holds a lock on the file (``flock``) while it runs, and the system releases it when the process ends for any
+reason. A file with the state "running" but without a lock belongs to a run that was killed. Process ids are not
+compared, because the system reuses them. On file systems without such locks, the state in the file is used unchecked.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import IO, Any
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished", "failed")
-_TRIES = 20  # a hundredth of a second apart: somebody who looks holds the file for less
+_TRIES = 20  # 10 ms apart: a reader holds the lock for less
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
-_TAIL = 1 << 16  # bytes of a log in which its end is looked for
+_TAIL = 1 << 16  # bytes at the end of a log that are searched
 
 
 @dataclasses.dataclass(frozen=True)
 class RunState:
-    """Where a run stands.
+    """Status of a run.
 
     Attributes:
         state: ``"running"``, ``"stopped"`` (by a signal, or killed), ``"finished"`` or ``"failed"``.
-        total_timesteps: environment steps of the whole run, for each seed; ``None`` where nobody wrote it down.
-        failure: the error that ended it, in its first line; ``None`` but for those that failed.
+        total_timesteps: environment steps of the whole run, per seed; ``None`` if unknown.
+        failure: first line of the error that ended a failed run; otherwise ``None``.
     """
 
     state: str
@@ -39,10 +39,10 @@ class RunState:
 
 
 class HeldState:
-    """The file as a training holds it.
+    """The state file of a training, locked while it runs.
 
     Args:
-        path: of the file.
+        path: the state file.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -50,10 +50,10 @@ class HeldState:
         self._file: IO[str] | None = None
 
     def hold(self) -> None:
-        """Take the lock, unless it is held here already.
+        """Acquire the lock, unless this process already holds it.
 
         Raises:
-            RunFolderError: another training holds it; or the file cannot be written.
+            RunFolderError: another training holds the lock, or the file cannot be written.
         """
         if self._file is not None:
             return
@@ -66,7 +66,7 @@ class HeldState:
             self._file = file
 
     def write(self, state: RunState) -> None:
-        """Put a state in the place of the one that stands there. A kill may leave nothing, which is read as stopped."""
+        """Replace the stored state. A kill may leave an empty file, which is read as stopped."""
         self.hold()
         assert self._file is not None, "hold() opens the file"
         with writing_to(self.path.parent):
@@ -75,21 +75,21 @@ class HeldState:
             self._file.flush()
 
     def release(self) -> None:
-        """Let go of the file; what it says stays."""
+        """Release the lock; the content of the file stays."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 def read_state(path: Path | str, log: Path | str) -> RunState:
-    """How a run stands, as it has written down; without that, as far as its log tells, which is not while it runs.
+    """Return the status of a run from its state file, or from its log, which does not show that a run is in progress.
 
     Args:
-        path: of ``state.json``.
-        log: of ``run.log``, for runs that have no such file.
+        path: path of ``state.json``.
+        log: path of ``run.log``, for runs without a valid state file.
 
     Raises:
-        RunFolderError: there is a symbolic link in their place.
+        RunFolderError: one of the paths is a symbolic link.
     """
     for file in (Path(path), Path(log)):
         refuse_link(file)
@@ -107,10 +107,10 @@ def read_state(path: Path | str, log: Path | str) -> RunState:
 
 
 def refuse_running(path: Path | str) -> None:
-    """Look whether a run is in training before anything of it is changed.
+    """Check that a run is not in training before it is changed.
 
     Raises:
-        RunFolderError: it is.
+        RunFolderError: the run is in training.
     """
     path = Path(path)
     refuse_link(path)
@@ -123,7 +123,7 @@ def _in_training(path: Path) -> RunFolderError:
 
 
 def is_held(path: Path | str, instead: bool = True) -> bool:
-    """Whether a training holds the file; ``instead`` where there is no telling."""
+    """Return True if a training holds the lock; ``instead`` if that cannot be determined."""
     try:
         with open(path, "rb") as file:
             return not _locked(file, fcntl.LOCK_SH, instead=not instead)
@@ -132,7 +132,7 @@ def is_held(path: Path | str, instead: bool = True) -> bool:
 
 
 def _locked(file: IO[Any], kind: int, instead: bool = True) -> bool:
-    """Whether the lock is ours now; ``instead`` where the file system has none."""
+    """Return True if the lock was acquired; ``instead`` if the file system has no locks."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:
@@ -141,7 +141,7 @@ def _locked(file: IO[Any], kind: int, instead: bool = True) -> bool:
 
 
 def _end_of_log(log: Path) -> str:
-    """How the last training that a log tells of ended."""
+    """Return the final state of the last training in a log."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL))

@@ -1,7 +1,7 @@
-"""An episode as two files: its arrays, which NumPy opens, and a description in JSON.
+"""Stores an episode in two files: its arrays for NumPy, and a description in JSON.
 
-``<name>.npz`` holds one array for each entry, ``<name>.json`` what they are and where they come from. There are no
-pickles in them. Both are put in place at once, the description last: an episode that has one is whole.
+``<name>.npz`` holds one array per entry, ``<name>.json`` describes them and their origin. The files contain no pickles.
+Each is put in place atomically, the description last: an episode with a description is complete.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class SavedEpisode:
     """An episode of T steps.
 
     Attributes:
-        about: its description, JSON data: ``env`` is the config that makes its environment, ``length`` T.
-        arrays: by name. What was observed (``obs``, or ``obs.<entry>``) and the physics (``qpos``, ``qvel``; of brax
-            ``q``, ``qd``) have T + 1 rows, actions, rewards and flags T.
+        about: description, JSON data: ``env`` is the config of its environment, ``length`` is T.
+        arrays: arrays by name. Observations (``obs``, or ``obs.<entry>``) and physics states (``qpos``, ``qvel``; for
+            brax ``q``, ``qd``) have T + 1 rows; actions, rewards and flags have T.
     """
 
     about: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
 
     def save(self, path: Path) -> None:
-        """Write ``<path>.npz`` and ``<path>.json``, in the place of what was there.
+        """Write ``<path>.npz`` and ``<path>.json``; existing files are replaced.
 
         Raises:
             RunFolderError: the folder cannot be written.
@@ -54,7 +54,7 @@ class SavedEpisode:
         """Read an episode by the path of either of its files.
 
         Raises:
-            RunFolderError: there is none, or it is not as it was written; in words.
+            RunFolderError: a file is missing or corrupted; the message names the reason.
         """
         path = user_path(path)
         files = path.with_suffix(".json"), path.with_suffix(".npz")
@@ -78,7 +78,7 @@ class SavedEpisode:
 
 
 def _put(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file beside its place, and move it there at once."""
+    """Write a file atomically: under a temporary name in the same folder, then renamed."""
     new = path.with_name(path.name + ".new")
     with open_to_write(new, "wb") as file:
         write(file)

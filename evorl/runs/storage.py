@@ -1,11 +1,11 @@
-"""One checkpoint on disk: written whole by Orbax, and read with every damage told in words.
+"""Reads and writes one checkpoint on disk; Orbax stores its arrays, and all damage is reported clearly.
 
-A checkpoint is a folder named by its iteration::
+A checkpoint is a folder named after its iteration::
 
-    <iterations>/state/          the arrays, by Orbax
-    <iterations>/structure.json  path, shape and dtype of every leaf, and where it lies among the small ones
-    <iterations>/progress.json   iterations, evaluation score, lengths of metrics files, what the learn loop needs
-    <iterations>/manifest.json   the digests of all these, written last
+    <iterations>/state/          arrays, written by Orbax
+    <iterations>/structure.json  path, shape and dtype of every leaf, and the offset of small ones in their common array
+    <iterations>/progress.json   iterations, evaluation score, lengths of metrics files, state of the learn loop
+    <iterations>/manifest.json   digests of all these files, written last
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
 from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
 
-CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size: that bounds the memory
+CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size, to bound memory use
 FILE_BYTES = 32 * 2**20
 _SYNTAX = frozenset("[]*?\\")  # characters with a special meaning in paths of Orbax or TensorStore
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
-    """Write a state, its structure, and what is to be known about it (JSON, with ``iterations``) into a new folder.
+    """Write a state, its structure and its description ``about`` (JSON, with ``iterations``) into a new folder.
 
-    Of several processes each writes its part of the arrays, and the first all else.
+    If there are several processes, each writes its part of the arrays, and the first one everything else.
 
     Raises:
         RunFolderError: the processes do not write to the same disk.
@@ -71,15 +71,15 @@ def _refuse_disks_of_their_own(path: Path) -> None:
 
 
 def _array_store(ocp: Any) -> Any:
-    # Uncompressed: floats shrink by a twelfth, at thrice the time and with a second copy of the state in memory.
+    # Uncompressed: compression saves a twelfth on floats, takes three times as long and copies the state in memory.
     return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
 
 
 def check_checkpoint(path: Path) -> None:
-    """Make sure that every file of a checkpoint is as it was written.
+    """Check every file of a checkpoint against its digest.
 
     Raises:
-        CheckpointError: one is not, one is missing or added, or the folder is named by another iteration.
+        CheckpointError: a file was changed, is missing or was added, or the folder name is another iteration.
     """
     try:
         verify(path)
@@ -88,7 +88,7 @@ def check_checkpoint(path: Path) -> None:
 
 
 def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets: dict[str, int]) -> dict[str, Any]:
-    """The stored arrays by name: large ones on the templates' devices, or as NumPy arrays where those name none.
+    """Return the stored arrays by name: large ones on the templates' devices, or as NumPy arrays without a sharding.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -113,12 +113,12 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
                 item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
             )
             return dict(_array_store(ocp).restore(plain / "state", args=only_these))
-    except Exception as error:  # the array store raises errors of every kind on damaged files
+    except Exception as error:  # the array store raises various exceptions on damaged files
         raise damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
 def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
-    """The leaves of a checkpoint, and where the small ones lie.
+    """Return the leaves of a checkpoint, and the offsets of the small ones by path.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -133,10 +133,10 @@ def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What was to be known about the state: ``iterations``, ``score``, ``progress`` and more.
+    """Return the description of the state: ``iterations``, ``score``, ``progress`` and more.
 
     Raises:
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        CheckpointError: the checkpoint does not exist, or is damaged.
     """
     about = _read_json(path, "progress.json")
     if not (isinstance(about, dict) and {"score", "progress"} <= set(about)):
@@ -156,20 +156,20 @@ def _read_json(path: Path, name: str) -> Any:
 
 
 def damaged(path: Path, what: str) -> CheckpointError:
-    """The error for a checkpoint that cannot be believed, for a reason that ``what`` tells."""
+    """Return the error for a damaged checkpoint; ``what`` is the reason."""
     return CheckpointError(f"The checkpoint {path} is damaged: {what}.")
 
 
 @contextlib.contextmanager
 def _plain_path(path: Path) -> Iterator[Path]:
-    """Yield a path to a folder that Orbax can use: it reads brackets as a pattern, and a backslash as a slash.
+    """Yield a path to a folder that Orbax can use: it interprets brackets as a pattern and a backslash as a slash.
 
     For such a folder, the path is a symbolic link with a plain name, in a folder that only the user can enter.
     """
     if not _SYNTAX & set(str(path)):
         yield path
         return
-    if are_several():  # they synchronise by the path
+    if are_several():  # processes synchronise by the path
         raise RunFolderError(
             f"{path} cannot hold the checkpoint of several processes: choose a runs_folder without any of "
             f"{' '.join(sorted(_SYNTAX))} in its path."
@@ -188,10 +188,10 @@ def _import_orbax() -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Orbax's remarks on its inner life from the screen."""
+    """Suppress Orbax's warnings and log messages."""
     logger = logging.getLogger("absl")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what fails is raised, too
+    logger.setLevel(logging.CRITICAL)  # failures are raised anyway
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What a state is made of: paths, shapes and dtypes, described, compared, and stripped to plain arrays."""
+"""Structure of a state: paths, shapes and dtypes of its leaves, their comparison, and conversion to plain arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from evorl.ops.processes import on_host
 
-NUM_NAMED = 5  # differences spelt out in a message; the rest is counted
-LARGE = 2**20  # bytes from which on a leaf is stored by itself
+NUM_NAMED = 5  # differences listed in a message; further ones are only counted
+LARGE = 2**20  # size in bytes from which on a leaf is stored separately
 SMALL = "small"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is missing, damaged, or of another structure; the message says what differs and what to do."""
+    """Raised for a missing or damaged checkpoint, or one of another structure; the message names the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,9 @@ class LeafSpec:
     """One leaf of a state.
 
     Attributes:
-        path: where it stands in the tree, names joined by ``/``.
-        shape: its shape; of an array of PRNG keys, the number of keys.
-        dtype: its dtype's name, ``key<fry>`` and the like for PRNG keys.
+        path: path in the tree, names joined by ``/``.
+        shape: shape of the array; for PRNG keys, of the array of keys.
+        dtype: name of the dtype; ``key<fry>`` and similar for PRNG keys.
     """
 
     path: str
@@ -38,21 +38,21 @@ class LeafSpec:
 
     @property
     def is_key(self) -> bool:
-        """Whether it holds typed PRNG keys."""
+        """True if the leaf holds typed PRNG keys."""
         return self.dtype.startswith("key<")
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no elements, which array stores refuse."""
+        """True if the leaf has no elements, which array stores refuse."""
         return 0 in self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the spec as plain data."""
         return {"path": self.path, "shape": list(self.shape), "dtype": self.dtype}
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> LeafSpec:
-        """From plain data."""
+        """Build the spec from plain data."""
         return cls(str(described["path"]), tuple(described["shape"]), str(described["dtype"]))
 
     def __str__(self) -> str:
@@ -60,19 +60,19 @@ class LeafSpec:
 
 
 def describe_structure(state: Any) -> list[LeafSpec]:
-    """The leaves of a state in tree order; arrays, shapes from ``jax.eval_shape`` and Python numbers alike."""
+    """Return the leaves of a state in tree order: arrays, shapes from ``jax.eval_shape`` or Python numbers."""
     paths, leaves = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         paths.append(path)
         leaves.append(leaf)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") or "state" for path in paths]
-    if len(set(names)) < len(names):  # a name with a slash in it may read like a path
+    if len(set(names)) < len(names):  # a name that contains a slash may equal a path
         names = [jax.tree_util.keystr(path) for path in paths]
     return [LeafSpec(name, *_shape_and_dtype(leaf)) for name, leaf in zip(names, leaves, strict=True)]
 
 
 def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) -> str | None:
-    """In words, how a saved structure differs from the one expected; ``None`` when it does not."""
+    """Describe how a saved structure differs from the expected one; ``None`` if they are equal."""
     before, after = {leaf.path: leaf for leaf in saved}, {leaf.path: leaf for leaf in expected}
     missing = [path for path in after if path not in before]
     unexpected = [path for path in before if path not in after]
@@ -90,10 +90,10 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
 
 
 def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
-    """A state as a few plain arrays, without keys and what is empty.
+    """Convert a state to a few plain arrays, without PRNG keys and empty leaves.
 
-    Small leaves are put together in one array of bytes, which is stored several times faster than a hundred arrays
-    are. Large ones stay where they are and are written piece by piece, so that saving does not hold the state twice.
+    Small leaves are joined in one array of bytes, which is stored several times faster than a hundred arrays. Large
+    ones stay on their devices and are written piece by piece, so that saving does not hold the state twice.
 
     Returns:
         The arrays by name, and the offset in ``small`` of each small leaf by path.
@@ -118,10 +118,10 @@ def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | None) -> Any:
-    """A leaf like its template from packed arrays; a large one is taken out of them.
+    """Restore a leaf of its template's type from packed arrays; a large leaf is removed from ``arrays``.
 
     Raises:
-        CheckpointError: the arrays lack it.
+        CheckpointError: ``arrays`` lacks the leaf.
     """
     words = _words_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
     if spec.is_empty:
@@ -137,7 +137,7 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
 
 
 def large_name(path: str) -> str:
-    """The name under which a large leaf is stored."""
+    """Return the name under which a large leaf is stored."""
     return f"large/{path}"
 
 
@@ -157,7 +157,7 @@ def _words_shape(spec: LeafSpec, dtype: Any) -> jax.ShapeDtypeStruct:
 
 def _key_implementation(spec: LeafSpec, dtype: Any) -> Any:
     implementations = []
-    # JAX tells the implementation of arrays only, not of dtypes.
+    # JAX gives the implementation of arrays only, not of dtypes.
     keys = jax.ShapeDtypeStruct(spec.shape, dtype)
     jax.eval_shape(lambda keys: implementations.append(jax.random.key_impl(keys)), keys)
     return implementations[0]

@@ -1,4 +1,4 @@
-"""The folder of a sweep: which jobs it has, how far each is, and what came of them."""
+"""The folder of a sweep: its jobs, their progress and their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"
-_MOST_BYTES = 2**26  # of that file
+_MOST_BYTES = 2**26  # size limit of sweep.json
 _MOST_JOBS = 100_000
 _LONGEST_NAME = 100
 
@@ -30,12 +30,12 @@ class SweepJob:
 
     Attributes:
         overrides: its command line.
-        setting: what of it the sweep varies, by name.
-        folder: of its run, below that of the sweep.
-        state: one of ``STATES``. One that was killed is still said to run.
+        setting: the varied settings and their values, by name.
+        folder: name of its run folder, below the sweep's.
+        state: one of ``STATES``. A job that was killed is still listed as running.
         best_return: its best evaluation return; ``None`` without one.
-        last_return: its last one.
-        timesteps: environment steps taken at the last row of metrics.
+        last_return: its last evaluation return; ``None`` without one.
+        timesteps: environment steps at the last row of metrics.
         failure: the error that ended it; empty for a job that did not fail.
     """
 
@@ -50,11 +50,11 @@ class SweepJob:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether an error ended the job: a divergence, which the same settings repeat, or another error."""
+        """True if an error ended the job: a divergence, which the same settings repeat, or another error."""
         return self.state in ("failed", "diverged")
 
     def words(self, but: tuple[str, ...] = ()) -> str:
-        """The setting as a command line gives it, without some names."""
+        """Return the setting as on a command line, without the names ``but``."""
         return describe_setting({name: value for name, value in self.setting.items() if name not in but})
 
 
@@ -64,8 +64,8 @@ class SweepFolder:
 
     Attributes:
         path: the folder.
-        flags: of the command line that started it, which every job has too.
-        jobs: in their order.
+        flags: flags of the sweep's command line, shared by all jobs.
+        jobs: the jobs, in order.
     """
 
     path: Path
@@ -80,16 +80,16 @@ class SweepFolder:
         jobs: Sequence[tuple[list[str], Mapping[str, str]]],
         name: str | None = None,
     ) -> Self:
-        """Make the folder of a new sweep below ``root``.
+        """Create the folder of a new sweep below ``root``.
 
         Args:
-            root: the folder of all runs, made when missing.
-            flags: of its command line.
-            jobs: the overrides and the setting of each.
+            root: folder of all runs, created if missing.
+            flags: flags of the sweep's command line.
+            jobs: overrides and setting of each job.
             name: the folder's name; ``None`` for the time.
 
         Raises:
-            RunFolderError: the folder cannot be made, or ``name`` holds a sweep or a run already.
+            RunFolderError: the folder cannot be created, or ``name`` is already a sweep or a run.
         """
         root = user_path(root)
         with writing_to(root):
@@ -110,11 +110,11 @@ class SweepFolder:
 
     @classmethod
     def open(cls, path: Path | str, trust: bool = False) -> Self:
-        """Read the sweep of a folder, which may come from a stranger.
+        """Read the sweep of a folder, which may come from an untrusted person.
 
         Args:
             path: the folder.
-            trust: whether its command lines may have more than plain settings in them.
+            trust: whether its command lines may contain more than plain settings.
 
         Raises:
             RunFolderError: the stored sweep is damaged or invalid, or its command lines are not plain.
@@ -139,12 +139,12 @@ class SweepFolder:
 
     @staticmethod
     def is_there(path: Path | str) -> bool:
-        """Whether this is the folder of a sweep."""
+        """Return True if ``path`` is the folder of a sweep."""
         return (user_path(path) / _FILE).is_file()
 
     @property
     def summary(self) -> Path:
-        """A row for each job, CSV."""
+        """The summary, CSV, one row per job."""
         return self.path / "summary.csv"
 
     @property
@@ -154,15 +154,15 @@ class SweepFolder:
 
     @property
     def names(self) -> list[str]:
-        """The names of what the sweep varies."""
+        """Names of the varied settings."""
         return list(dict.fromkeys(name for job in self.jobs for name in job.setting))
 
     def run_of(self, job: SweepJob) -> RunFolder:
-        """The run folder of a job, which may not be there yet."""
+        """Return the run folder of a job, which may not exist yet."""
         return RunFolder(self.path / job.folder)
 
     def save(self) -> None:
-        """Store how far the jobs are, and the summary.
+        """Store the progress of the jobs, and the summary.
 
         Raises:
             RunFolderError: the folder cannot be written.
@@ -188,7 +188,7 @@ def _read(file: Path) -> Any:
     """Read the JSON of a file.
 
     Raises:
-        RunFolderError: it is a link, too large, or no JSON.
+        RunFolderError: the file is a symbolic link, too large, or not JSON.
     """
     refuse_link(file)
     try:
@@ -200,7 +200,7 @@ def _read(file: Path) -> Any:
 
 
 def _job(number: int, stored: Any, file: Path) -> SweepJob:
-    """Build a job from what is stored of it.
+    """Build a job from its stored form.
 
     Raises:
         RunFolderError: an entry is missing, unknown, or of another type; the message names the job.
@@ -237,12 +237,12 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
 
 
 def _is_number(value: Any, kind: type = float) -> bool:
-    """Return whether a value is a number that arithmetic can take."""
+    """Return True for an integer below 2**63 in magnitude, or for a float unless ``kind`` is int; never for a bool."""
     return (type(value) is float and kind is float) or (type(value) is int and abs(value) < 2**63)
 
 
 def _is_folder_name(value: Any) -> bool:
-    """Return whether a value is the name of a folder directly below another one."""
+    """Return True if a value is the name of a folder directly below another one."""
     return isinstance(value, str) and value.isprintable() and Path(value).name == value and value not in ("", "..")
 
 
@@ -254,6 +254,6 @@ def _texts(value: Any, name: str, file: Path) -> list[str]:
 
 
 def _folder_name(number: str, setting: Mapping[str, str]) -> str:
-    """``3-agent_ppo-seed_1``: nothing that a shell or Hydra would read as more than a name."""
+    """Return a name such as ``3-agent_ppo-seed_1``, free of characters with a special meaning in a shell or Hydra."""
     parts = [f"{name.rpartition('.')[2]}_{value}" for name, value in setting.items()]
     return "-".join([number, *(re.sub(r"[^\w.+]+", "_", part).strip("_") for part in parts)])[:_LONGEST_NAME]

@@ -1,9 +1,9 @@
-"""Configs that may come from a stranger: read as plain data, and refused where they name code outside evorl.
+"""Configs that may come from an untrusted person: read as plain data, and refused if they name code outside evorl.
 
-Evaluating or resuming a stored run builds what its config describes. Therefore the config is read without tags, aliases
+Evaluating or resuming a stored run builds the objects in its config. Therefore the config is read without tags, aliases
 and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is
-built, and by the gate at the place that would import them (``evorl.config.gate``). Stored command lines are plain
-``key=value`` only.
+built, and by the gate at the place that would import them (``evorl.config.gate``). Stored command lines may only
+contain plain ``key=value``.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_
 from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.config.yaml_text import MAX_DEPTH
 from evorl.runs.files import RunFolderError
+from evorl.runs.spec import RunSpec
 
 _TRUST = "If you trust it, give trust=true."
-_SHOWN = 80  # characters of a word in a message
-# Settings of a run that no part of a workflow is built from: addresses, titles, folders.
-_NOT_BUILT_FROM = frozenset("title serve parameters resume run init_from runs_folder trust recorders".split())
-# Keys of an environment that name it, and no file.
+_SHOWN = 80  # most characters of a word in a message
+# Keys of an environment that hold its name, not a file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
-# A setting as a stored command line may give it: no group of another package, no flag, nothing added or removed.
+# A plain setting of a stored command line: no group of another package, no flag, nothing added or removed.
 _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
-_ENTRY = re.compile(r"\.\d+(?:\.|$)")  # number of an entry of a list, in a path
-_UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # out of the folder of configs
+# The setting whose value may name a data set, ``minari:<id>``: only numbers are read from it.
+_DATA_SET = re.compile(r"(?:.*\.)?replay\.load")
+_ENTRY = re.compile(r"\.\d+(?:\.|$)")  # index of a list entry, in a path
+_UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # leads out of the folder of configs
 
 
 def read_stored_config(path: Path) -> Any:
     """Return a stored config as an OmegaConf node.
 
     Raises:
-        RunFolderError: it cannot be read, is no YAML, is no mapping, or is more than plain data.
+        RunFolderError: the file cannot be read, is not YAML, is not a mapping, or contains more than plain data.
     """
     import yaml
     from omegaconf import OmegaConf
@@ -72,25 +73,27 @@ def read_stored_config(path: Path) -> Any:
 def foreign_names(config: Any) -> dict[str, str]:
     """Return the code outside evorl that a config would execute, by the setting that names it.
 
-    These are names of the form ``module:name`` at any depth, files that an environment would read, workflows outside
-    evorl's algorithms, and a folder of compiled programs. The places that load code refuse the same, and cases that
-    only they can detect.
+    This includes names of the form ``module:name`` at any depth, files that an environment would read, workflows
+    outside evorl's algorithms, and a folder of compiled programs. The modules that load code refuse the same names, and
+    further cases that only they can detect.
     """
     texts = ((path, value) for path, value in leaves(_as_plain(config)) if isinstance(value, str))
     return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
 def settable(path: str) -> str:
-    """Return the setting by which a command line gives the value at a path: of an entry of a list, the list."""
+    """Return the command-line setting for the value at a path: for an entry of a list, the whole list."""
     return _ENTRY.split(path, maxsplit=1)[0]
 
 
 def _is_foreign(path: str, value: str) -> bool:
     *above, key = path.split(".")
-    if (above or [key])[0] in _NOT_BUILT_FROM:
+    if (above or [key])[0] in RunSpec.keys("names_no_code"):
         return False
     if key == "workflow":
         return not is_of(value, SHIPPED_WORKFLOWS)
+    if value.startswith("minari:") and _DATA_SET.fullmatch(path):
+        return False
     is_file_of_env = "env" in above and key not in _NAMES_OF_ENVS and names_file(value)
     return names_code(value) or is_file_of_env or key == "factory" or path == "compilation_cache"
 
@@ -101,10 +104,10 @@ def refuse_foreign_code(
     """Refuse a stored config that would execute code outside evorl, unless the user gave the name.
 
     Args:
-        config: of the run, with what the command line changed.
-        folder: of the run, for messages.
-        overrides: settings that the command line set, dotted.
-        can_be_given: whether the command takes settings of the run, for the message.
+        config: config of the run, with the changes of the command line.
+        folder: the run folder, for messages.
+        overrides: settings changed by the command line, dotted.
+        can_be_given: whether the command accepts settings of the run, for the message.
 
     Raises:
         RunFolderError: the config names code from outside evorl.
@@ -124,12 +127,12 @@ def refuse_foreign_code(
 
 
 def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
-    """Restrict the gate to what evorl ships and to what the user gave, while a stored config is in use.
+    """Restrict the gate to code that evorl ships and names that the user gave, while a stored config is in use.
 
     Args:
-        config: of the run, with what the command line changed.
-        folder: of the run, for messages.
-        overrides: settings that the command line set, dotted.
+        config: config of the run, with the changes of the command line.
+        folder: the run folder, for messages.
+        overrides: settings changed by the command line, dotted.
     """
     distrust(f"the config in {folder}")
     grant([value for path, value in leaves(_as_plain(config)) if _is_given(path, overrides)])
@@ -146,19 +149,19 @@ def _is_given(path: str, overrides: Collection[str]) -> bool:
 
 
 def refuse_composed_code(words: Iterable[Any], source: str, remedy: str = _TRUST) -> None:
-    """Refuse words of a stored command line that are more than ``key=value``: Hydra composes them.
+    """Refuse words of a stored command line that are more than ``key=value``, because Hydra composes them.
 
     Hydra executes callbacks and other targets that such words add, reads files that they lead to, and looks up
-    variables of the environment.
+    environment variables.
 
     Args:
-        words: of the command line.
-        source: where they are stored, for messages.
-        remedy: a sentence on what to do, for messages.
+        words: words of the command line.
+        source: the file that stores them, for messages.
+        remedy: sentence with the remedy, for messages.
 
     Raises:
-        RunFolderError: there is another word, a value that Hydra reads as ``${...}``, or one that leads out of the
-            folder of configs.
+        RunFolderError: a word is not plain, contains a value that Hydra reads as ``${...}``, or leads out of the folder
+            of configs.
     """
     for word in words:
         if not isinstance(word, str) or not _is_plain_override(word):

@@ -1,1 +1,1 @@
-"""The wire: simulators, games and robots that ask over the network for actions."""
+"""Network serving: simulators, games and robots request actions from an agent."""

@@ -1,9 +1,9 @@
-"""Actions for simulators that ask when they like: whoever has asked by now is answered by one call of a program.
+"""Batched inference for simulators: one call of a compiled program answers all pending action requests.
 
-What a simulator's episode has come to (wrappers, a recurrent state, the action that waits for its outcome) stands in a
-row of a table on the device. A call reads the rows of those who ask, completes their steps, acts, and writes the rows
-back. Actions draw keys folded from a session's number and its own count of steps, so they do not depend on who else
-happened to ask at the same time.
+The episode state of each simulator (wrappers, recurrent state, the action whose outcome is pending) is stored in one
+slot of a table on the device. A call reads the slots of the requesting sessions, completes their steps, chooses actions
+and writes the slots back. The random key of an action is folded from the session number and its step count, so actions
+do not depend on the other requests of the batch.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from evorl.ops.trees import Flat, pack, stack_trees, tree_where
 from evorl.rollout import Acting, choose_actions, transition_after, with_recurrent_state, without_recurrent_state
 from evorl.types import PyTreeData, PyTreeDict
 
-MOST_TOGETHER = 64  # sessions answered by one call
+MOST_TOGETHER = 64  # requests answered by one call
 
 
 class Question(NamedTuple):
-    """What a simulator says and wants to know.
+    """An action request: the outcome of the last action, and the current observation.
 
     Attributes:
         session: number of the session, unique over the server's life.
-        slot: its row of the table.
-        step: how many questions the session has asked before.
-        obs: what it shows now, of the structure of the observation space, arrays without leading axes.
-        reward: for its last action; 0 where it starts.
+        slot: index of the session in the table.
+        step: number of earlier requests of the session.
+        obs: current observation, with the structure of the observation space; arrays without leading axes.
+        reward: reward of the last action; 0 at the start of an episode.
         starts: whether this is the first observation of an episode.
         terminated: whether the task has ended the episode.
-        truncated: whether something else has.
-        exploit: whether it wants the greedy action.
-        answer: is called with the action, numpy; ``None`` where none is wanted.
+        truncated: whether the episode was ended from outside the task, such as by a time limit.
+        exploit: whether to return the greedy action.
+        answer: callback that receives the action, NumPy; ``None`` if no action is needed.
     """
 
     session: int
@@ -53,12 +53,12 @@ class Question(NamedTuple):
 
 
 class Slots(PyTreeData):
-    """Where each simulator is, a row for each.
+    """State of all simulators, one slot (row) each.
 
     Attributes:
-        env_state: of its episode, as wrappers see it.
-        actions: what it was told last.
-        policy_extras: of that action.
+        env_state: environment states of the episodes, including the state of wrappers.
+        actions: last action sent to each simulator.
+        policy_extras: policy extras of these actions.
     """
 
     env_state: Any
@@ -67,12 +67,12 @@ class Slots(PyTreeData):
 
 
 class Answered(NamedTuple):
-    """What one call gave.
+    """Result of one batch of requests.
 
     Attributes:
-        actions: for the simulators, numpy ``[N, ...]``.
-        steps: packed transitions ``[N, features]`` by dtype, numpy; of questions that start an episode they mean
-            nothing. ``None`` where nothing is recorded.
+        actions: for the simulators, NumPy ``[N, ...]``.
+        steps: packed transitions, one NumPy array ``[N, features]`` per dtype; meaningless for requests that start an
+            episode. ``None`` if nothing is recorded.
     """
 
     actions: Any
@@ -80,15 +80,15 @@ class Answered(NamedTuple):
 
 
 class Answering:
-    """Answers questions by an agent, its programs compiled for 1, 4, 16 and 64 questions at a time.
+    """Answers action requests with an agent; its programs are compiled for batches of 1, 4, 16 and 64 requests.
 
     Args:
-        workflow: whose agent acts in its environments' wrappers.
-        num_slots: simulators at a time.
-        records: whether transitions are wanted.
+        workflow: provides the agent and the environment wrappers.
+        num_slots: maximum number of simultaneous simulators.
+        records: whether to return transitions.
 
     Attributes:
-        step_template: the tree of packed transitions, of shapes; ``None`` where nothing is recorded.
+        step_template: tree of the packed transitions, with shapes as leaves; ``None`` if nothing is recorded.
     """
 
     def __init__(self, workflow: Any, num_slots: int, records: bool) -> None:
@@ -101,8 +101,8 @@ class Answering:
         self.step_template: Any = None
 
     def publish(self, acting: Acting) -> None:
-        """Act so from now on."""
-        # What a call is given is few arrays of numbers: each costs it a microsecond or two, a typed key thirty.
+        """Set the policy of all later actions."""
+        # The program takes a few plain arrays: each costs 1 to 2 microseconds per call, a typed key 30.
         self._acting = Flat.of(acting.replace(key=pack(acting.key, num_axes=0)))
         if self._slots is None:
             blank = _blank_slots(self._workflow, acting, self._num_slots + 1)
@@ -115,7 +115,7 @@ class Answering:
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
     def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
-        """Compile for every number of questions now, rather than while somebody waits."""
+        """Compile for every batch size now, so that no client waits for a compilation."""
         for greedy in exploit:
             for size in bucket_sizes(min(self._num_slots, MOST_TOGETHER)):
                 self.ask([self._nobody(greedy)] * size)
@@ -126,15 +126,15 @@ class Answering:
         return Question(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
 
     def ask(self, questions: Sequence[Question]) -> Answered:
-        """Answers to questions of different sessions, all of which exploit or none; at most ``MOST_TOGETHER``."""
+        """Answer at most ``MOST_TOGETHER`` requests of different sessions; ``exploit`` is the same in all of them."""
         return self.run(self.told(questions), questions[0].exploit)
 
     def told(self, questions: Sequence[Question]) -> Flat:
-        """What the program reads of questions: arrays filled up to the next of its sizes."""
+        """Return the input arrays of the program, padded to the next batch size."""
         return Flat.of(_as_told(questions, self._num_slots))
 
     def run(self, told: Flat, exploit: bool) -> Answered:
-        """Call the program. Raises ``RuntimeError`` before an agent was published."""
+        """Run the program. Raise ``RuntimeError`` if no agent was published yet."""
         if self._acting is None or self._slots is None:
             raise RuntimeError("there is no agent yet: publish one before questions are answered.")
         program = _answering_program(
@@ -142,11 +142,11 @@ class Answering:
         )
         leaves, actions, steps = program(self._constant.leaves, self._acting.leaves, self._slots.leaves, told.leaves)
         self._slots = self._slots._replace(leaves=leaves)
-        return Answered(*jax.tree.map(np.asarray, (actions, steps)))  # on a processor they are there already
+        return Answered(*jax.tree.map(np.asarray, (actions, steps)))  # on a CPU this copies nothing
 
 
 def bucket_sizes(most: int) -> list[int]:
-    """Powers of four up to the first that is at least ``most``: a call costs as much as a hundred rows."""
+    """Return the powers of 4 up to the first that is at least ``most``: a call costs as much as 100 rows."""
     sizes = [1]
     while sizes[-1] < most:
         sizes.append(4 * sizes[-1])
@@ -154,9 +154,9 @@ def bucket_sizes(most: int) -> list[int]:
 
 
 def _as_told(questions: Sequence[Question], nobody: int) -> PyTreeDict:
-    """The questions as arrays, filled up to such a number by questions of nobody, whose row is read by nobody.
+    """Return the requests as arrays, padded to the next batch size with dummy requests of the slot ``nobody``.
 
-    What is counted and what is true or not is one of them, ``[6, N]``.
+    Counts and flags share one array, ``[6, N]``.
     """
     missing = bucket_sizes(len(questions))[-1] - len(questions)
     rows = [*questions, *[questions[0]._replace(slot=nobody, starts=True)] * missing]
@@ -181,7 +181,7 @@ def _told_apart(told: PyTreeDict) -> PyTreeDict:
 
 
 def _stacked(shown: Sequence[Any]) -> Any:
-    """Observations as one, with a row for each."""
+    """Stack observations along a new leading axis."""
     if not isinstance(shown[0], np.ndarray):
         return stack_trees(shown)
     return np.concatenate(shown).reshape(len(shown), *shown[0].shape) if shown[0].ndim else np.array(shown)
@@ -203,7 +203,7 @@ def _answering_program(constant: Any, acting: Any, slots: Any, told: Any, exploi
 
 
 def _answer(workflow: Any, acting: Acting, before: Slots, told: PyTreeDict, exploit: bool) -> tuple[Slots, Any, Any]:
-    """Rows of the table after the questions ``told``, the actions for the simulators, and the completed steps."""
+    """Return the slots after the requests ``told``, the actions for the simulators, and the completed steps."""
     env = workflow.env
     answer = _simulators_answer(env, told)
     stepped = env.complete(without_recurrent_state(before.env_state), before.actions, answer)
@@ -221,7 +221,7 @@ def _answer(workflow: Any, acting: Acting, before: Slots, told: PyTreeDict, expl
 
 
 def _as_stored(extras: Any, usual: Any) -> PyTreeDict:
-    """Extras by the names of ``usual``; zeros for those that a greedy action lacks: nothing is learned from it."""
+    """Return extras with the names of ``usual``; missing ones of greedy actions, which are not learned from, are 0."""
     zeros = {name: jax.tree.map(jnp.zeros_like, usual[name]) for name in usual if name not in extras}
     return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in usual})
 
@@ -231,7 +231,7 @@ def _question_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Ar
 
 
 def _simulators_answer(env: Any, told: PyTreeDict) -> PyTreeDict:
-    """What simulators on the host would have answered that stand where ``told`` says."""
+    """Return the response that simulators on the host would give in the state that ``told`` describes."""
     answer = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), env.answer_shapes("step", told.slots.shape[0]))
     terminations = told.terminations
     told_ends = {"termination": terminations, "truncation": told.truncations & ~terminations}
@@ -239,14 +239,14 @@ def _simulators_answer(env: Any, told: PyTreeDict) -> PyTreeDict:
 
 
 def _begun(env: Any, told: PyTreeDict, answer: PyTreeDict) -> Any:
-    """The states of episodes that start with what is shown now."""
+    """Return the states of episodes that start with the current observations."""
     keys = jax.vmap(jax.random.key)(told.sessions)
     return env.started(answer, keys, told.sessions.astype(jnp.int32), jnp.zeros_like(told.slots))
 
 
 @functools.partial(jax.jit, static_argnames="num_rows")
 def _blank_slots(workflow: Any, acting: Acting, num_rows: int) -> Slots:
-    """Rows in which nobody is."""
+    """Return slots without sessions."""
     env = workflow.env
     rows = jnp.arange(num_rows, dtype=jnp.int32)
     told = PyTreeDict(

@@ -1,20 +1,20 @@
-// The client of evorl's servers for browsers and Node.js 22 or later: one file, nothing to build, nothing to install.
+// Client of evorl's servers for browsers and Node.js 22 or later: one file, no build step, no dependencies.
 //
 //   <script src="client.js"></script>                     const {EvorlClient} = require("./client.js");
 //
 //   const client = new EvorlClient("ws://localhost:7001/ws");
-//   const agent = client.agent();                         // as many as you like over the one socket
+//   const agent = client.agent();                         // one socket carries any number of agents
 //   await agent.init({exploit: true});
-//   let action = await agent.update(null, [0.1, 0.2]);    // the first state of an episode: no reward yet
-//   action = await agent.update(1.0, [0.2, 0.3]);         // the reward for the action before, the state it led to
-//   await agent.update(0.0, [0.3, 0.4], true);            // the end of the episode is answered with null
+//   let action = await agent.update(null, [0.1, 0.2]);    // first state of an episode: no reward yet
+//   action = await agent.update(1.0, [0.2, 0.3]);         // reward and next state of the last action
+//   await agent.update(0.0, [0.3, 0.4], true);            // end of the episode: the action is null
 //   client.close();
 //
-// Messages are JSON, one to a WebSocket frame: those of RLX, and `sid`, which says whose they are.
+// Messages are those of RLX as JSON, one per WebSocket frame; the additional key `sid` identifies the agent.
 
 "use strict";
 
-/** What the server refuses, in its own words, or why it cannot be asked. */
+/** Error message of the server, or the reason why a request failed. */
 class AgentError extends Error {
   constructor(message) {
     super(message);
@@ -22,7 +22,7 @@ class AgentError extends Error {
   }
 }
 
-/** The JSON of a message: typed arrays go as lists; what JSON has no number for is refused instead of sent as null. */
+/** Encode a message as JSON, with typed arrays as lists; throw for numbers that JSON cannot represent. */
 function asJson(message) {
   return JSON.stringify(message, (key, value) => {
     if (typeof value === "bigint" || (typeof value === "number" && !Number.isFinite(value))) {
@@ -32,17 +32,17 @@ function asJson(message) {
   });
 }
 
-/** One socket to a server, with the agents that speak over it. */
+/** One socket to a server, shared by several agents. */
 class EvorlClient {
-  #socket = null; // a promise of the open one
-  #waiting = new Map(); // by sid: what to do with the answer
-  #closed = false; // by close: nothing but connect opens another socket
+  #socket = null; // promise of the open socket
+  #waiting = new Map(); // by sid: the handlers of the response
+  #closed = false; // set by close: only connect opens another socket
   #agents = 0;
 
   /**
    * @param {string} url for instance "ws://localhost:7001/ws", or wss:// for TLS
-   * @param {{token?: string, pause?: (seconds: number) => Promise<void>}} options the token goes with every init; the
-   *     pause is between two tries to connect
+   * @param {{token?: string, pause?: (seconds: number) => Promise<void>}} options the token is sent with every init;
+   *     pause waits between two connection attempts
    */
   constructor(url, {token, pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds))} = {}) {
     this.url = url;
@@ -50,13 +50,13 @@ class EvorlClient {
     this.pause = pause;
   }
 
-  /** One more agent, with memory and episodes of its own; its name, the sid, is chosen if it is not given. */
+  /** Create an agent with separate memory and episodes; by default its name, the sid, is generated. */
   agent(sid = `agent-${this.#agents}`) {
     this.#agents += 1;
     return new EvorlAgent(this, sid);
   }
 
-  /** Open the socket in at most `retry` tries, 0.5 to 6 seconds apart. The first question does so by itself. */
+  /** Open the socket in at most `retry` attempts, 0.5 to 6 seconds apart. The first request does this implicitly. */
   connect(retry = 6) {
     this.#closed = false;
     if (this.#socket === null) {
@@ -67,7 +67,7 @@ class EvorlClient {
     return this.#socket.then(() => undefined);
   }
 
-  /** Close the socket; what was asked and is not answered yet fails. */
+  /** Close the socket; pending requests fail. */
   close() {
     this.#closed = true;
     const socket = this.#socket;
@@ -75,7 +75,7 @@ class EvorlClient {
     if (socket !== null) socket.then(open => open.close(), () => undefined);
   }
 
-  /** The meaning of the server's answer to a message, whose sid must wait for no other one. */
+  /** Send a message and resolve to its result; at most one request per sid may be pending. */
   async ask(message) {
     const text = asJson(message);
     const socket = await this.#open();
@@ -85,7 +85,7 @@ class EvorlClient {
     });
   }
 
-  /** Whether there is a socket, open or about to be. */
+  /** True if the socket is open or opening. */
   get isConnected() {
     return this.#socket !== null;
   }
@@ -107,7 +107,7 @@ class EvorlClient {
       });
       if (opened) {
         socket.onmessage = event => this.#socket === mine && this.#answer(event.data);
-        socket.onerror = null; // it is followed by a close
+        socket.onerror = null; // a close event follows
         socket.onclose = () => this.#lost(mine);
         return socket;
       }
@@ -130,15 +130,15 @@ class EvorlClient {
     try {
       answer = JSON.parse(text);
     } catch {
-      // stays null: it is for nobody
+      // stays null: the response belongs to no request
     }
     const isObject = typeof answer === "object" && answer !== null;
-    // An answer without a sid is about the socket itself, and nobody's question will be answered any more.
+    // A response without a sid concerns the socket itself: all pending requests fail.
     const sids = isObject && "sid" in answer ? [answer.sid] : [...this.#waiting.keys()];
     for (const sid of sids) {
       const waiting = this.#waiting.get(sid);
       this.#waiting.delete(sid);
-      if (waiting === undefined) continue; // it has left
+      if (waiting === undefined) continue; // the agent has disconnected
       if (!isObject || typeof answer.response !== "string") waiting.reject(new AgentError("wrong message format"));
       else if (answer.response === "error") waiting.reject(new AgentError(answer.message ?? "unknown error"));
       else waiting.resolve("data" in answer ? answer.data : answer.response);
@@ -146,7 +146,7 @@ class EvorlClient {
   }
 }
 
-/** One agent: every method promises the answer; questions asked before it has come wait for their turn. */
+/** One agent: every method returns a promise of the response; further requests are queued. */
 class EvorlAgent {
   #client;
   #last = Promise.resolve();
@@ -155,37 +155,37 @@ class EvorlAgent {
     this.#client = client;
     this.sid = sid;
     const send = (method, name, y, x) => this.#ask("update_metrics", {data: [{method, name, y, x: x ?? null}]});
-    /** Numbers for the server's curves; without x the server takes its own step. */
+    /** Metrics for the curves of the server; without x the server uses its own step. */
     this.metrics = {
       scalar: (name, y, x) => send("scalar", name, y, x),
       histogram: (name, y, x) => send("histogram", name, y, x),
     };
   }
 
-  /** Begin, as {exploit, obs_space, action_space, name} say, all of them optional: "ready". */
+  /** Start a session; the options exploit, obs_space, action_space and name may be omitted. Resolves to "ready". */
   init({exploit = false, ...more} = {}) {
     const token = this.#client.token;
     return this.#ask("init", {exploit, ...(token === undefined ? {} : {token}), ...more});
   }
 
   /**
-   * The action for a state; null after the last state of an episode.
+   * Resolve to the action for a state; null after the last state of an episode.
    *
-   * @param {?number} reward for the last action; null at the beginning of an episode
-   * @param {?(Array|ArrayBufferView)} state numbers, in arrays in one another or in a typed array
+   * @param {?number} reward reward of the last action; null at the beginning of an episode
+   * @param {?(Array|ArrayBufferView)} state numbers in nested arrays or in a typed array
    * @param {boolean} terminal whether the episode is over
-   * @param {object} more goes along: {truncated: true} where only a limit of time has ended it
+   * @param {object} more further entries: {truncated: true} if only a time limit has ended the episode
    */
   update(reward, state, terminal = false, more = {}) {
     return this.#ask("update", {reward: reward ?? null, state: state ?? null, terminal, ...more});
   }
 
-  /** Let the agent forget the episode so far: "done". */
+  /** Abort the current episode. Resolves to "done". */
   reset() {
     return this.#ask("reset", {});
   }
 
-  /** Leave: "done"; the socket stays open for the other agents. */
+  /** End the session; the socket stays open for the other agents. Resolves to "done". */
   disconnect() {
     const leave = {sid: this.sid, command: "disconnect"};
     return this.#inTurn(() => this.#client.isConnected ? this.#client.ask(leave) : "done");

@@ -1,7 +1,7 @@
-"""A simulator's end of the wire: ``AgentProxy`` asks a server for actions, ``TrainingBase`` plays episodes.
+"""Client for simulators: ``AgentProxy`` requests actions from a server, ``TrainingBase`` plays episodes.
 
-Where this package is not installed, the protocol and this module stand in one file, which ``evorl.serving.client_copy``
-makes: so they need Python 3.8 and its standard library, and nothing else of the package than one another.
+``evorl.serving.client_copy`` joins this module and the protocol into one file for simulators that do not install this
+package. Therefore both need only Python 3.8 and its standard library, and import nothing else of the package.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ __all__ = [
 
 
 class AgentProxyException(Exception):
-    """No connection, no sense in the answer, or the server's own words why it refuses."""
+    """Raised without a connection, for a malformed response, and with the message of an error response."""
 
 
 class AgentProxy:
-    """A simulator's end of one connection to an agent server: one question, one answer, in turn.
+    """Client side of one connection to an agent server; each request is followed by its response.
 
     Args:
         address: ``"host:port"`` or ``(host, port)``.
-        token: what the server knows its clients by; it goes with ``init``.
-        ssl_context: for TLS; the host's name is checked as the context says.
-        timeout: seconds that an answer may take, None for any time: a server may make its clients wait while it learns.
-        limits: of what is sent and of what the server may answer.
-        seed: of the pauses between two tries to connect.
-        sleep: waits so many seconds.
+        token: access token of the server, sent with ``init``.
+        ssl_context: for TLS; it determines whether the host name is checked.
+        timeout: timeout of a response in seconds; None for no timeout. A server may respond late while it learns.
+        limits: size limits of requests and responses.
+        seed: seed of the random pauses between connection attempts.
+        sleep: function that sleeps for a number of seconds.
     """
 
     def __init__(
@@ -75,14 +75,14 @@ class AgentProxy:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection is open: ``connect`` has succeeded, and no fault has closed it since."""
+        """Return True if ``connect`` has succeeded and no error has closed the connection since."""
         return self._socket is not None
 
     def connect(self, retry: int = 6) -> None:
-        """Open the connection in at most ``retry`` tries, with pauses of 0.5 to 6 seconds between them.
+        """Open the connection in at most ``retry`` attempts, with pauses of 0.5 to 6 seconds between them.
 
         Raises:
-            AgentProxyException: when none of them was answered.
+            AgentProxyException: all attempts failed.
         """
         self.disconnect()
         fault: OSError | None = None
@@ -111,37 +111,38 @@ class AgentProxy:
         return connection
 
     def init(self, exploit: bool = False, **more: Any) -> Any:
-        """Begin: actions are the best known ones, and nothing is learned from them, where ``exploit`` is true.
+        """Start a session; with ``exploit`` actions are greedy and the agent does not learn from them.
 
-        ``more`` goes along: servers of this package read ``token``, ``obs_space``, ``action_space`` and ``name``.
+        ``more`` is sent too: servers of this package read ``token``, ``obs_space``, ``action_space`` and ``name``.
         """
         if self._token is not None:
             more.setdefault("token", self._token)
         return self._ask({"command": "init", "exploit": bool(exploit), **more})
 
     def update(self, reward: Any, state: Any, terminal: bool = False, **more: Any) -> Any:
-        """The action for a state, or None where ``terminal`` says that the state was the last of its episode.
+        """Return the action for a state; None if ``terminal`` is true.
 
         Args:
-            reward: for the last action; None at the beginning of an episode.
-            state: numbers in lists, a NumPy array or an ``Image``; None is possible where ``terminal`` is true.
+            reward: reward of the last action; None at the beginning of an episode.
+            state: nested lists of numbers, a NumPy array or an ``Image``; may be None if ``terminal`` is true.
             terminal: whether the episode is over.
-            more: goes along. Servers of this package read ``truncated``: over by a limit of time, not by its own end.
+            more: sent too. Servers of this package read ``truncated``: the episode was ended by a time limit, not by
+                the task.
         """
         return self._ask({"command": "update", "reward": reward, "state": state, "terminal": bool(terminal), **more})
 
     def reset(self) -> Any:
-        """Let the agent forget the episode so far; the next update begins another one."""
+        """Abort the current episode; the next update starts a new one."""
         return self._ask({"command": "reset"})
 
     def disconnect(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection if it is open."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def send_metric(self, method: str, name: str, y: Any, x: Any = None) -> Any:
-        """What ``metrics.scalar`` and ``metrics.histogram`` send."""
+        """Send a metric; called by ``metrics.scalar`` and ``metrics.histogram``."""
         data = [{"method": method, "name": name, "y": y, "x": x}]
         return self._ask({"command": "update_metrics", "data": data})
 
@@ -160,7 +161,7 @@ class AgentProxy:
             own_words = isinstance(error, ConnectionClosed) or str(error).startswith("can't send")
             raise AgentProxyException(str(error) if own_words else "wrong message format") from error
         finally:
-            if not answered:  # an answer that comes later would be taken for that to the next question
+            if not answered:  # a late response would be mistaken for the next one
                 self.disconnect()
         return _meaning(answer)
 
@@ -187,28 +188,28 @@ def _meaning(answer: dict[str, Any]) -> Any:
 
 
 class AgentMetrics:
-    """Numbers that a simulator tells its server: ``proxy.metrics``. Without ``x``, the server takes its own step."""
+    """Sends metrics of a simulator, as ``proxy.metrics``. Without ``x`` the server uses its own step."""
 
     def __init__(self, proxy: AgentProxy) -> None:
         self._proxy = proxy
 
     def scalar(self, name: str, y: float, x: float | None = None) -> None:
-        """One number of the curve ``name``."""
+        """Send one point of the curve ``name``."""
         self._proxy.send_metric("scalar", name, y, x)
 
     def histogram(self, name: str, y: Any, x: float | None = None) -> None:
-        """Many numbers, a list or an array, whose distribution is of interest."""
+        """Send a list or array of numbers, which the server bins into a histogram."""
         self._proxy.send_metric("histogram", name, y, x)
 
 
 class Options:
-    """Settings in mappings in one another, as a YAML file has them."""
+    """Settings in nested mappings, such as the content of a YAML file."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self._settings = settings or {}
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The setting of a path such as ``environment/max_episodes``, or the default where there is none."""
+        """Return the setting at a path such as ``environment/max_episodes``, or the default if it is missing."""
         found: Any = self._settings
         for name in path.split("/"):
             if not isinstance(found, Mapping) or name not in found:
@@ -218,16 +219,16 @@ class Options:
 
 
 class TrainingBase:
-    """Plays episode after episode: subclass it, write ``episode``, and call ``run``.
+    """Plays one episode after another: subclass it, implement ``episode`` and call ``run``.
 
     Args:
-        agent: the proxy, or the address of the server.
-        options: settings. ``exploit`` (default false), ``environment/max_episodes`` (1) and
-            ``environment/infinite_run`` (false) are read here; others are for your own ``self.options.get("...")``.
-        more: goes with every ``init``, for instance ``obs_space`` and ``action_space``.
+        agent: proxy, or address of the server.
+        options: settings. This class reads ``exploit`` (default false), ``environment/max_episodes`` (1) and
+            ``environment/infinite_run`` (false); a subclass can read others by ``self.options.get("...")``.
+        more: sent with every ``init``, for instance ``obs_space`` and ``action_space``.
     """
 
-    max_failures = 10  # of one episode, one after another
+    max_failures = 10  # consecutive failures of one episode
 
     def __init__(
         self, agent: AgentProxy | str | tuple[str, int], options: Mapping[str, Any] | None = None, **more: Any
@@ -240,15 +241,15 @@ class TrainingBase:
         self._more = more
 
     def episode(self, number: int) -> float | None:
-        """Play the episode of this number, from 0; what it returns is sent as the metric ``episode_reward``."""
+        """Play episode ``number``, counted from 0; the returned value is sent as the metric ``episode_reward``."""
         raise NotImplementedError(f"{type(self).__name__} has to have a method episode(self, number)")
 
     def run(self) -> None:
-        """Play all episodes; one in which the connection or the server failed is played again by a new connection.
+        """Play all episodes; after an error of the connection or the server, reconnect and repeat the episode.
 
         Raises:
-            AgentProxyException: for a server that cannot be reached or refuses ``init`` at once, and for an episode
-                that failed more than ``max_failures`` times.
+            AgentProxyException: the server cannot be reached or refuses the first ``init``, or an episode failed more
+                than ``max_failures`` times.
         """
         number = failures = 0
         try:

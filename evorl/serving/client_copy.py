@@ -1,7 +1,7 @@
-"""The one file that a simulator copies: the protocol and the client joined, which need nothing else of this package.
+"""Single-file client for simulators: the protocol and the client joined, without any other part of this package.
 
-``python -m evorl.serving.client_copy evorl_client.py`` writes it, or prints it where no file is named; ``evorl new``
-puts it into the folders that it makes.
+``python -m evorl.serving.client_copy evorl_client.py`` writes the file, or prints it if no path is given; ``evorl new``
+copies it into the folders that it creates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RLX; ``AgentProxy`` asks a server for actions; ``TrainingBase`` plays episode af
 
 
 def client_text() -> str:
-    """The text of the file: imports of both parts, then what each of them defines."""
+    """Return the text of the file: the imports of both parts, then their definitions."""
     plain: set[str] = set()
     names: dict[str, set[str]] = {}
     bodies = []
@@ -42,7 +42,7 @@ def client_text() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file where the one argument says, or print it."""
+    """Write the file to the path in the only argument; without arguments print it."""
     paths = sys.argv[1:] if arguments is None else arguments
     if not paths:
         print(client_text(), end="")

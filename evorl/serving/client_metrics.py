@@ -1,4 +1,4 @@
-"""What clients of a training server measure, beside its run's own metrics."""
+"""Metrics that clients of a training server send, stored separately from the metrics of the run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from evorl.serving.session import SessionError
 
 
 class ClientMetrics:
-    """Keeps numbers of clients in a folder, as ``MetricsStore`` does; those without a step have the learner's.
+    """Stores metrics of clients in a ``MetricsStore``; metrics without a step get that of the learner.
 
     Args:
-        folder: where they are kept, made when the first comes.
+        folder: of the files; created with the first metric.
     """
 
     def __init__(self, folder: Path) -> None:
         self.kept = MetricsStore(folder)
 
     def advance(self, steps: int) -> None:
-        """Tell how many environment steps were learned from."""
+        """Set the number of environment steps that were learned from."""
         self.kept.advance(steps)
 
     def close(self) -> None:
@@ -28,10 +28,10 @@ class ClientMetrics:
         self.kept.close()
 
     def store(self, method: str, name: str, y: Any, x: float | None) -> None:
-        """Keep a number, ``method`` ``scalar``, or several of them, ``histogram``.
+        """Store one number (``method="scalar"``) or several (``method="histogram"``).
 
         Raises:
-            SessionError: it cannot be kept; in words for the client.
+            SessionError: the metric is refused; the message is meant for the client.
         """
         try:
             if method == "scalar":

@@ -1,8 +1,8 @@
 """Checks of an RLX client: a server plays a scripted conversation for each check and judges the client's messages.
 
-The client under test is an echo program of about twenty lines around its author's client library; the page "Clients" of
-the guide has its rules. It sends every action back as the next state, so that the server sees how the library decodes
-and encodes each value. Four texts are orders: ``terminal``, ``reset``, ``metric`` and ``end``.
+The client under test is an echo program of about twenty lines that uses the client library; its rules are on the page
+"Clients" of the guide. It sends every action back as the next state, which shows the server how the library decodes and
+encodes each value. Four strings are commands: ``terminal``, ``reset``, ``metric`` and ``end``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 
 from evorl.serving.rlx import ConnectionClosed, FrameReader, Image, ProtocolError, decode, encode, frame
 
-REWARD = 1.5  # of every step of the echo program
+REWARD = 1.5  # reward of every step of the echo program
 _MAX_SHOWN = 120  # characters of a value in a report
-_POLL_SECONDS = 0.05  # between two looks at whether the client's process has ended
-_FLOAT_TOLERANCE = 1e-6  # of pictures, whose bytes are divided by 255 in float32
+_POLL_SECONDS = 0.05  # between two checks whether the client's process has ended
+_FLOAT_TOLERANCE = 1e-6  # for images, whose bytes are divided by 255 in float32
 
 
 class CheckFailedError(Exception):
@@ -46,7 +46,7 @@ class Conversation:
 
     Args:
         connection: connected socket.
-        seconds: that the client may take for each message.
+        seconds: timeout of each message.
     """
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
@@ -62,7 +62,7 @@ class Conversation:
             expected: noun phrase for the report.
 
         Raises:
-            CheckFailedError: the client sends nothing in time, closes the connection, or sends no RLX.
+            CheckFailedError: the client sends nothing in time, closes the connection, or sends bytes that are not RLX.
         """
         until = time.monotonic() + self._seconds
         try:
@@ -80,14 +80,14 @@ class Conversation:
             raise CheckFailedError(expected, f"bytes that are not RLX ({error})") from None
 
     def receive_command(self, command: str, **entries: Any) -> dict[str, Any]:
-        """Return the client's next message after comparing its command and some of its entries.
+        """Return the client's next message after checking its command and some of its entries.
 
         Args:
-            command: expected.
+            command: expected command.
             entries: expected keys and values.
 
         Raises:
-            CheckFailedError: one of them differs, or no message comes.
+            CheckFailedError: one of them differs, or no message was received.
         """
         expected = {"command": command, **entries}
         message = self.receive(f"the message {shown(expected)}")
@@ -96,7 +96,7 @@ class Conversation:
         return message
 
     def begin(self) -> None:
-        """Play ``init`` and receive the first update."""
+        """Complete ``init`` and receive the first update."""
         self.receive_command("init")
         self.send({"response": "ready"})
         self.receive_command("update")
@@ -110,7 +110,7 @@ class Conversation:
         self.send_bytes(frame(encode(message)))
 
     def send_bytes(self, *pieces: bytes, pause: float = 0.0) -> None:
-        """Send bytes, each piece by itself with ``pause`` seconds after it.
+        """Send bytes piece by piece, with ``pause`` seconds after each piece.
 
         Raises:
             CheckFailedError: the client has closed the connection.
@@ -129,7 +129,7 @@ class Conversation:
             raise CheckFailedError("nothing before the answer", "a further message or the end of the connection")
 
     def expect_end(self) -> None:
-        """Raise ``CheckFailedError`` unless the client closes the connection, having sent nothing more."""
+        """Raise ``CheckFailedError`` unless the client closes the connection without sending anything more."""
         data = self._read(time.monotonic() + self._seconds)
         if data is None:
             raise CheckFailedError("the end of the connection", f"an open connection after {self._seconds:g} seconds")
@@ -137,19 +137,19 @@ class Conversation:
             raise CheckFailedError("the end of the connection", _shown_bytes(data))
 
     def end_sending(self) -> None:
-        """Close the connection in the direction of the client."""
+        """Shut down the sending direction of the connection."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
     def finish(self) -> None:
-        """Order the client to end, if it is still there, and close the connection."""
+        """Tell the client to end, if it is still connected, and close the connection."""
         with contextlib.suppress(CheckFailedError):
             self.answer("end")
         with contextlib.suppress(OSError):
             self._connection.close()
 
     def _read(self, until: float) -> bytes | None:
-        """Return the bytes that come next, empty at the end of the connection; ``None`` if none come in time."""
+        """Return the next bytes; empty at the end of the connection, ``None`` after a timeout."""
         readable, _, _ = select.select([self._connection], [], [], max(0.0, until - time.monotonic()))
         if not readable:
             return None
@@ -164,7 +164,7 @@ class Check(NamedTuple):
 
     Attributes:
         name: unique among the checks.
-        play: the script; raises ``CheckFailedError``.
+        play: script; raises ``CheckFailedError``.
     """
 
     name: str
@@ -175,8 +175,8 @@ class Result(NamedTuple):
     """The outcome of a check.
 
     Attributes:
-        name: of the check.
-        failure: ``expected ..., received ...``; ``None`` if the check has passed.
+        name: name of the check.
+        failure: ``expected ..., received ...``; ``None`` if the check passed.
     """
 
     name: str
@@ -189,15 +189,14 @@ def run_checks(
     seconds: float,
     start: Callable[[], Callable[[], bool]] | None = None,
 ) -> Iterator[Result]:
-    """Play the checks, each on a connection of its own.
+    """Run the checks, each on a new connection.
 
     Args:
-        checks: to play, in this order.
+        checks: to run, in this order.
         listener: listening socket.
-        seconds: that the client may take to connect and for each message.
-        start: starts the client for one check and returns a function that tells whether it still runs; it ends the
-            client that it started before. ``None`` for a client that connects anew by itself; the first connection may
-            then take any time.
+        seconds: timeout of a connection and of each message.
+        start: ends the previous client, starts the client for one check and returns a function that tells whether it
+            still runs. ``None`` for a client that reconnects by itself; then the first connection has no timeout.
 
     Yields:
         The result of each check.
@@ -236,16 +235,16 @@ def _accept(listener: socket.socket, seconds: float | None, runs: Callable[[], b
 
 
 def _refuse_waiting_connections(listener: socket.socket) -> None:
-    """Close what an earlier client has opened and nobody has accepted."""
+    """Close connections of earlier clients that were not accepted yet."""
     while select.select([listener], [], [], 0)[0]:
         listener.accept()[0].close()
 
 
 def is_same_value(sent: Any, echoed: Any) -> bool:
-    """Return whether a client has understood a value.
+    """Return True if a client has decoded and encoded a value correctly.
 
-    Numbers are compared as numbers and arrays as nested lists, because many languages have one type of number and no
-    arrays; truth values and texts have to keep their types. A picture may come back as bytes or divided by 255.
+    Numbers are compared as numbers and arrays as nested lists, because many languages have a single number type and no
+    arrays; Booleans and strings must keep their types. An image may come back as bytes or divided by 255.
     """
     if isinstance(sent, Image):
         raw = np.frombuffer(sent.data, "uint8").reshape(sent.height, sent.width, -1)
@@ -258,7 +257,7 @@ def is_same_value(sent: Any, echoed: Any) -> bool:
         numbers = _numbers(echoed)
         if numbers is None or (numbers.size == 0) != (sent.size == 0):
             return False
-        # A nested list cannot carry the length of the axes behind an empty one.
+        # A nested list cannot represent the lengths of the axes after an empty one.
         is_empty_list = sent.size == 0 and not isinstance(echoed, np.ndarray)
         return is_empty_list or bool(np.array_equal(numbers, sent))
     if isinstance(sent, list):
@@ -286,7 +285,7 @@ def _numbers(value: Any) -> np.ndarray | None:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a report, cut where it is long."""
+    """Return a value as text for a report, shortened if it is long."""
     if isinstance(value, np.ndarray):
         text = f"{value.dtype}{list(value.shape)} {value.tolist()}"
     else:

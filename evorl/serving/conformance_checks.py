@@ -1,4 +1,4 @@
-"""The scripts that ``evorl check-client`` plays to a client."""
+"""Scripted conversations of ``evorl check-client``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from evorl.serving.conformance import REWARD, Check, CheckFailedError, Conversat
 from evorl.serving.protocol_vectors import Refused, Vector, message_vectors, refused_vectors
 from evorl.serving.rlx import encode, frame
 
-PAUSE = 0.005  # seconds between the pieces of a frame: long enough for each to be read by itself
-WAIT = 0.2  # seconds that an answer is held back
-LARGE = 2**18  # numbers of the array in a frame that takes several reads
+PAUSE = 0.005  # seconds between the pieces of a frame: long enough for separate reads
+WAIT = 0.2  # seconds by which an answer is delayed
+LARGE = 2**18  # size of an array whose frame takes several reads
 
 
 def all_checks() -> list[Check]:
-    """Return all checks, in the order in which they are played."""
+    """Return all checks in the order of their execution."""
     answers = [vector for vector in message_vectors() if vector.name.startswith("answer-")]
     return [
         *(Check(script.__name__.strip("_").replace("_", "-"), script) for script in _SCRIPTS),
@@ -117,7 +117,7 @@ def _frame_header(talk: Conversation) -> None:
 
 
 def _fragments(talk: Conversation, pieces: Callable[[bytes], list[bytes]]) -> None:
-    """Send every answer in pieces; the payload has commas and colons, which only the length tells from the frame's."""
+    """Send every answer in pieces; the payload contains commas and colons, as frames do, so only the length counts."""
     talk.receive_command("init")
     talk.send_bytes(*pieces(frame(encode({"response": "ready"}))), pause=PAUSE)
     talk.receive_command("update")
@@ -233,7 +233,7 @@ _SCRIPTS = (
 
 
 def _answer(vector: Vector, talk: Conversation) -> None:
-    """Send the bytes of an action and compare the state that the client makes of it."""
+    """Send the bytes of an action and compare the state that the client returns."""
     talk.begin()
     talk.send_bytes(vector.framed)
     sent = vector.message["data"]
@@ -248,7 +248,7 @@ def _answer(vector: Vector, talk: Conversation) -> None:
 
 
 def _refused(vector: Refused, talk: Conversation) -> None:
-    """Answer by a frame that breaks the protocol: the client has to close the connection."""
+    """Answer with an invalid frame: the client must close the connection."""
     talk.begin()
     talk.send_bytes(vector.framed)
     try:

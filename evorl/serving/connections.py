@@ -1,4 +1,4 @@
-"""Clients of the RLX protocol over TCP: frames in, frames out, and the limits of a conversation."""
+"""RLX server over TCP: connections, their frames, and their rate and size limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evorl.serving.session import Host, Refused, Session
 from evorl.sockets.access import host_and_port, tls_context
 from evorl.sockets.socket_server import ConnectionLimits, SocketServer
 
-HELLO_BYTES = 4096  # of a message before init was understood
+HELLO_BYTES = 4096  # maximum message size before a valid init
 
 
 class MessageRate:
-    """Counts the messages of a connection.
+    """Limits the messages of a connection.
 
     Args:
-        most: messages in a second; 0 for any number.
+        most: maximum number of messages per second; 0 for no limit.
     """
 
     def __init__(self, most: float) -> None:
@@ -31,11 +31,11 @@ class MessageRate:
         """Count messages.
 
         Args:
-            now: seconds of the event loop's clock.
-            num_messages: received together.
+            now: time of the event loop's clock in seconds.
+            num_messages: number of messages received together.
 
         Raises:
-            ProtocolError: they are too many.
+            ProtocolError: the limit is exceeded.
         """
         if now - self._window >= 1.0:
             self._window, self._count = now, 0
@@ -45,7 +45,7 @@ class MessageRate:
 
 
 def connection_limits(settings: ServeSettings) -> ConnectionLimits:
-    """Return the limits of all connections: more than clients, since some may never send ``init``."""
+    """Return the limits of all connections; they outnumber ``max_clients``, because some may never send ``init``."""
     return ConnectionLimits(
         connections=2 * settings.max_clients + 16,
         request_seconds=settings.hello_seconds,
@@ -54,15 +54,17 @@ def connection_limits(settings: ServeSettings) -> ConnectionLimits:
 
 
 class RlxConnection(asyncio.Protocol):
-    """One client; an exchange of messages, one at a time, for as long as it keeps the rules.
+    """Connection of one client: reads frames, passes their messages to a session, and sends the responses.
+
+    A client that breaks the protocol is disconnected.
 
     Args:
         settings: of the server.
         host: answers the client.
 
     Attributes:
-        has_begun: whether init was understood.
-        num_requests: complete frames so far.
+        has_begun: whether a valid init was received.
+        num_requests: number of complete frames so far.
     """
 
     def __init__(self, settings: ServeSettings, host: Host) -> None:
@@ -78,15 +80,15 @@ class RlxConnection(asyncio.Protocol):
 
     @property
     def is_within_request(self) -> bool:
-        """Return whether a part of an incomplete frame was received."""
+        """Return True if a part of an incomplete frame was received."""
         return self._reader.is_within_frame
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Store the transport of a new connection."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come: any part of a frame, or several of them."""
+        """Process received bytes: any part of a frame, or several frames."""
         session = self._session
         try:
             for payload in self._reader.feed(data) if self.has_begun else self._payloads(data):
@@ -103,41 +105,41 @@ class RlxConnection(asyncio.Protocol):
             self._transport.close()
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
-        """Of the frames in ``data``. Until init was understood one at a time: those after it may be larger."""
+        """Yield the payloads in ``data``. Frames are split one by one until a valid init: later ones may be larger."""
         start = 0
         while start < len(data) and not self.has_begun:
-            end = data.find(b",", start) + 1 or len(data)  # every frame ends so
+            end = data.find(b",", start) + 1 or len(data)  # every frame ends with a comma
             yield from self._reader.feed(data[start:end])
             start = end
         yield from self._reader.feed(data[start:])
 
     def pause_writing(self) -> None:
-        """The client does not read what it is sent: it is dropped."""
+        """Drop a client that does not read its responses."""
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Close the session of a client that has disconnected."""
         self._session.close()
 
     def refuse(self, message: str) -> None:
-        """Tell the client why its connection ends."""
+        """Send the reason why the connection will be closed."""
         self.send({"response": "error", "message": message})
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message, where the connection is open."""
+        """Send a message if the connection is open."""
         if not self._transport.is_closing():
             self._transport.write(frame(encode(message)))
 
 
 class RlxServer:
-    """Listens for clients.
+    """Listens for RLX clients.
 
     Args:
-        settings: where, and what is allowed.
+        settings: address, token, TLS files and limits.
         host: answers the clients.
 
     Attributes:
-        sockets: that listen, with the connections and the address.
+        sockets: listening sockets, with their connections and address.
     """
 
     def __init__(self, settings: ServeSettings, host: Host) -> None:
@@ -145,11 +147,11 @@ class RlxServer:
         self.sockets = SocketServer(lambda: RlxConnection(settings, host), connection_limits(settings), "RLX")
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Raises:
-            OSError: the address is taken, or does not belong to this machine.
-            ValueError: the certificate cannot be used, or other machines could connect without a token.
+            OSError: the address is in use, or does not belong to this machine.
+            ValueError: the certificate is invalid, or other machines could connect without a token.
         """
         settings = self._settings
         host, port = host_and_port(settings.bind, "serve.bind")
@@ -157,5 +159,5 @@ class RlxServer:
         await self.sockets.start(host, port, settings.token, tls)
 
     async def stop(self) -> None:
-        """Listen no more, and end all connections."""
+        """Stop listening and close all connections."""
         await self.sockets.stop()

@@ -1,4 +1,4 @@
-"""The thread that owns all sockets of a server, beside that of the learner."""
+"""Thread with the event loop and all sockets of a server; the learner runs in another thread."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from evorl.serving.connections import RlxServer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.switchboard import Switchboard
 
-_WEB_SERVER = "evorl.serving.web:WebServer"  # of the extra serve
+_WEB_SERVER = "evorl.serving.web:WebServer"  # in the extra "serve"
 STARTING_SECONDS = 30.0
 
 
 class EventThread:
-    """An event loop with the servers that settings ask for; it has started when it is made.
+    """Thread whose event loop runs the configured servers; the constructor returns when they listen.
 
     Args:
-        settings: where to listen.
-        switchboard: who answers.
-        metadata: of a finished policy, what robots' clients are told first; ``None`` where they are not served.
+        settings: addresses and limits.
+        switchboard: answers the requests.
+        metadata: description of an exported policy, sent first to clients of robots; ``None`` if robots are not served.
 
     Attributes:
-        addresses: where it listens, as URLs.
+        addresses: URLs of the servers.
 
     Raises:
-        OSError: an address is taken, or is none of this machine.
-        ValueError: the certificate cannot be used.
-        ImportError: WebSocket is asked for, and its extra is not installed.
+        OSError: an address is in use, or does not belong to this machine; or the servers did not start in time.
+        ValueError: the certificate is invalid.
+        ImportError: ``web`` is set, but its extra is not installed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EventThread:
                 await server.stop()
 
     def close(self) -> None:
-        """End all connections, and the thread."""
+        """Close all connections and end the thread."""
         loop, end = self._loop, self._end
         if loop is not None and end is not None and not loop.is_closed():
             loop.call_soon_threadsafe(end.set)

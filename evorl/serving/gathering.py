@@ -1,28 +1,29 @@
-"""Whether a server waits a moment before it answers: a call costs as much for eight questions as for one."""
+"""Adaptive batching delay: a server may wait for more requests, as a call costs the same for 8 requests as for 1."""
 
 from __future__ import annotations
 
 import time
 
-# The system rounds it up to some 75 microseconds, half of what the smallest call takes. Timers of asyncio are coarser.
+# The system rounds it up to about 75 microseconds, half the duration of the smallest call. asyncio timers are coarser.
 PAUSE_SECONDS = 2e-5
-LEAST_GAIN = 0.5  # questions that a pause must have brought of late
-SHARE_OF_NEW = 0.125  # in the mean of what pauses brought
-TURNS_BETWEEN_TRIALS = 32  # where pauses brought nothing
+LEAST_GAIN = 0.5  # mean number of new requests per pause that makes pauses worthwhile
+SHARE_OF_NEW = 0.125  # weight of the newest pause in the running mean
+TURNS_BETWEEN_TRIALS = 32  # between two trial pauses while pauses are not worthwhile
 
 
 class Gathering:
-    """Pauses where they pay: by what came of those before. Who is alone never waits.
+    """Decides whether to pause before a batch, from the number of requests that earlier pauses gained.
 
-    The pause is the whole thread's: the core is free for simulators of the same machine, which bring the questions.
+    It never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
+    thread, which leaves the core to simulators on the same machine.
     """
 
     def __init__(self) -> None:
         self._gain, self._turns = 2 * LEAST_GAIN, 0
-        self._before: int | None = None  # questions there when the pause began
+        self._before: int | None = None  # pending requests at the beginning of the pause
 
     def has_paused(self, num_asked: int, num_clients: int) -> bool:
-        """Whether there was a pause, after which new questions should be read before all are answered."""
+        """Return True after a pause: the caller should read new requests before it answers."""
         if self._before is not None:
             self._gain += SHARE_OF_NEW * (num_asked - self._before - self._gain)
             self._before = None

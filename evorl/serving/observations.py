@@ -1,4 +1,4 @@
-"""What a client sends as its state, as an element of the observation space; and actions as they are sent."""
+"""Conversion of received states to elements of the observation space, and of actions to message values."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.types import PyTreeDict
 
-MAX_STATE = 1e18  # in size: the variance of observations, a running statistic, stays finite in float32
-QUICKLY_SUMMED = 4096  # numbers that one core sums up sooner than several share them out
+MAX_STATE = 1e18  # absolute value: the running variance of observations stays finite in float32
+QUICKLY_SUMMED = 4096  # below this size a sum is faster on one core than on several
 
 
 class ObservationError(ValueError):
-    """A state is not in the observation space."""
+    """Raised for a state outside the observation space."""
 
 
 def observation_from(state: Any, space: Space, name: str = "state") -> Any:
-    """``state``, lists and arrays, as an element of ``space``: numpy, of its structure, shapes and dtypes.
+    """Convert ``state``, lists and arrays, to an element of ``space``: NumPy arrays of its structure and dtypes.
 
-    A picture, which travels as numbers in [0, 1], fills a space of whole numbers up to 255. An empty state, of a task
-    that shows nothing, is the constant 1.
+    An image, transmitted as numbers in [0, 1], is scaled to a space of integers up to 255. The empty state of a task
+    without observations becomes the constant 1.
 
     Raises:
-        ObservationError: another shape, or numbers that are not finite; the message says which.
+        ObservationError: a shape or structure differs, or a number is not finite or out of range.
     """
     if isinstance(space, DictSpace):
         if not isinstance(state, Mapping) or set(state) != set(space.spaces):
@@ -55,7 +55,8 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         return np.ones(1, space.dtype)
     if array.shape != tuple(space.shape):
         raise ObservationError(f"{name} must have the shape {list(space.shape)}, got {list(array.shape)}.")
-    if array.dtype.kind == "f" and not (np.abs(array) <= MAX_STATE).all():
+    # In float64, because float16 cannot represent the limit.
+    if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
         raise ObservationError(f"{name} has numbers {what}.")
     if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
@@ -63,13 +64,14 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
         if isinstance(space, Discrete) and array % 1:
             raise ObservationError(f"{name} must be a whole number, got {array}.")
-        array = np.rint(array * 255) if space.dtype == np.uint8 and array.max(initial=0.0) <= 1.0 else np.rint(array)
+        is_picture = space.dtype == np.uint8 and isinstance(space, Box) and space.high.max(initial=0) == 255
+        array = np.rint(array * 255) if is_picture and array.max(initial=0.0) <= 1.0 else np.rint(array)
     _require_room(array, space.dtype, name)
     return array.astype(space.dtype, copy=False)
 
 
 def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
-    """Raises ``ObservationError`` where numbers would become others, or infinite."""
+    """Raise ``ObservationError`` if a number would overflow the dtype."""
     if array.dtype == dtype or dtype == np.bool_ or not array.size:
         return
     room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
@@ -78,17 +80,17 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
 
 
 def _is_usual(state: Any, space: Space) -> bool:
-    """Return whether it is an element already, by the quickest of checks: what nearly every message shows."""
+    """Return True if ``state`` is already an element of ``space``: a fast check that nearly every message passes."""
     if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
         return False
     if state.shape != space.shape or not 0 < state.size < QUICKLY_SUMMED:
         return False
-    # No number is beyond the limit where the sum of squares is not; a larger sum is examined number by number.
+    # If the sum of squares is within the squared limit, so is every number; otherwise each number is checked.
     return state.dtype.kind in "iu" or (state.dtype.kind == "f" and float(np.vdot(state, state)) <= MAX_STATE**2)
 
 
 def action_as_sent(action: Any) -> Any:
-    """An action, numpy, as a message has it: a number, a list of numbers, an array of more axes, or parts of these."""
+    """Convert a NumPy action to a message value: a number, a list, an array of 2 or more axes, or nested parts."""
     if isinstance(action, Mapping):
         return {str(key): action_as_sent(part) for key, part in action.items()}
     if isinstance(action, tuple):

@@ -1,4 +1,4 @@
-"""Messages as MessagePack: maps as they are, arrays as maps of dtype, shape and bytes, as robots' clients do."""
+"""Messages in MessagePack: arrays are maps of dtype, shape and bytes, as in openpi's robot clients."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ import numpy as np
 from evorl.serving.rlx import Limits, ProtocolError
 
 MOST_AXES = Limits().max_axes
-_KINDS = "biuf"  # dtypes of numbers
+_KINDS = "biuf"  # kinds of numeric dtypes
 _DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2}")
 
 
 def pack_message(message: Any) -> bytes:
-    """A message, or a list of them, as bytes."""
+    """Encode a message or a list of messages. Lone surrogates, which JSON can contain, are escaped."""
     import msgpack
 
-    return bytes(msgpack.packb(message, default=_as_map, use_bin_type=True) or b"")
+    packed = msgpack.packb(message, default=_as_map, use_bin_type=True, unicode_errors="backslashreplace")
+    return bytes(packed or b"")
 
 
 def unpack_message(data: bytes) -> Any:
-    """What ``pack_message`` made, or another program.
+    """Decode bytes of ``pack_message`` or of another program.
 
-    Nothing is allocated that the bytes do not hold; nothing but numbers, text, lists, maps and arrays of numbers comes.
+    Allocates no more than the bytes contain. The result consists of numbers, strings, bytes, lists, maps and numeric
+    arrays only.
 
     Raises:
-        ProtocolError: it is not that; in words.
+        ProtocolError: the bytes are invalid, or contain another type.
     """
     import msgpack
 
@@ -57,7 +59,7 @@ def _as_map(value: Any) -> Any:
 
 
 def _as_array(entries: dict[Any, Any]) -> Any:
-    """An array where a map says it is one. Libraries write these keys as text or as bytes."""
+    """Return the array that a map represents, or the map itself. Libraries write the keys as strings or as bytes."""
     _without_times(list(entries.values()))
     names = {key.decode("ascii", "replace") if isinstance(key, bytes) else key: key for key in entries}
     if "__ndarray__" not in names:
@@ -84,7 +86,7 @@ def _as_array(entries: dict[Any, Any]) -> Any:
 
 
 def _without_times(values: list[Any]) -> list[Any]:
-    if any(type(value).__name__ == "Timestamp" for value in values):  # an extension that the library reads itself
+    if any(type(value).__name__ == "Timestamp" for value in values):  # msgpack decodes this extension type itself
         raise ProtocolError("a frame has a time of MessagePack, which means nothing here.")
     return values
 

@@ -1,4 +1,4 @@
-"""Actions of a finished policy for whoever asks: a pure function of observations and of what it remembers of each."""
+"""Batched inference with an exported policy; the recurrent memory of each client is kept here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from evorl.serving.answering import Answered, Question, bucket_sizes
 
 
 class PolicyAnswering:
-    """Answers questions by a portable policy (``evorl.export.portable_policy``), its memory kept here for each client.
+    """Answers requests with a portable policy (``evorl.export.portable_policy``) and keeps the memory of each client.
 
     Args:
-        policy: the policy.
-        num_slots: clients at a time.
-        seed: of the random numbers of a policy that draws its actions; each question has draws of its own.
+        policy: portable policy.
+        num_slots: maximum number of simultaneous clients.
+        seed: seed of a stochastic policy; the random numbers of a request depend on the seed, its session and its step.
     """
 
     def __init__(self, policy: Any, num_slots: int, seed: int = 0) -> None:
@@ -26,7 +26,7 @@ class PolicyAnswering:
         self._policy, self._rows = policy, policy.runnable()
 
     def compile_all(self) -> None:
-        """Compile for every number of questions now, rather than while somebody waits."""
+        """Compile for every batch size now, so that no client waits for a compilation."""
         self._compile(self._policy, self._rows)
 
     def _compile(self, policy: Any, rows: Any) -> None:
@@ -37,10 +37,10 @@ class PolicyAnswering:
             )
 
     def swap(self, policy: Any) -> None:
-        """Act by another policy from the next question on; it is compiled before. Clients keep what was remembered.
+        """Replace the policy, after compiling the new one; the memory of the clients is kept.
 
         Raises:
-            ValueError: it has other inputs or outputs.
+            ValueError: the inputs or outputs of the new policy differ.
         """
         if policy.inputs != self._policy.inputs or policy.outputs != self._policy.outputs:
             raise ValueError("the newer policy has other inputs or outputs than the one that is served.")
@@ -49,7 +49,7 @@ class PolicyAnswering:
         self._policy, self._rows = policy, rows
 
     def ask(self, questions: Sequence[Question]) -> Answered:
-        """Answers to questions of different clients."""
+        """Answer requests of different clients."""
         policy, rows = self._policy, self._rows
         size = next(size for size in bucket_sizes(len(questions)) if size >= len(questions))
         padded = [*questions, *[questions[0]._replace(slot=self._num_slots, starts=True)] * (size - len(questions))]

@@ -1,7 +1,7 @@
-"""Test vectors of the RLX protocol: messages with their bytes, and frames that a reader has to refuse.
+"""Test vectors of the RLX protocol: messages with their bytes, and frames that a reader must refuse.
 
-The file ``rlx_vectors.json`` writes a value with its type on the wire, ``{"INT4": 3}``, so that no language has to
-guess it. ``evorl check-client vectors`` prints it.
+The file ``rlx_vectors.json`` writes every value with its type on the wire, ``{"INT4": 3}``, so that no language has to
+guess the type. ``evorl check-client vectors`` prints the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Vector(NamedTuple):
 
     Attributes:
         name: unique among the vectors.
-        message: keys and values; an ``Image`` is one that was not decoded.
+        message: keys and values; images are not decoded (``Image``).
         wire: the payload.
         framed: the payload in its frame.
-        read_only: whether readers have to accept the bytes although no writer sends them.
+        read_only: whether readers must accept the bytes although no writer sends them.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Vector(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Bytes that a reader has to refuse.
+    """Bytes that a reader must refuse.
 
     Attributes:
         name: unique among the vectors.
-        reason: the fault, a noun phrase.
+        reason: noun phrase that describes the fault.
         framed: the bytes.
     """
 
@@ -54,7 +54,7 @@ def vectors_text() -> str:
 
 
 def message_vectors() -> list[Vector]:
-    """Return the messages, in the order of the file."""
+    """Return the valid messages in the order of the file."""
     return [
         Vector(
             entry["name"],
@@ -68,7 +68,7 @@ def message_vectors() -> list[Vector]:
 
 
 def refused_vectors() -> list[Refused]:
-    """Return the frames that a reader has to refuse, in the order of the file."""
+    """Return the frames that a reader must refuse, in the order of the file."""
     refused = json.loads(vectors_text())["refused"]
     return [Refused(entry["name"], entry["reason"], bytes.fromhex(entry["framed"])) for entry in refused]
 

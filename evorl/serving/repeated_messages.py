@@ -1,7 +1,7 @@
-"""Messages that are laid out as one before, read at once: next to all that a simulator sends are.
+"""Fast decoding of messages with a known layout, which is true for nearly all messages of a simulator.
 
-``decode`` walks through a message from type to type. A simulator says the same again and again, with other numbers in
-it; so what it has said is kept as a layout: bytes that stay as they are and, between them, places of numbers.
+``decode`` parses a message type by type. The messages of a simulator usually differ in their numbers only, so their
+layout is cached: the constant bytes and, between them, the positions of the numbers.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import numpy as np
 
 from evorl.serving.rlx import BOOLEAN, DOUBLE, INT4, INT64, LIST, NDARRAY, NULL, STRING, UINT4, Limits, decode
 
-MOST_LAYOUTS = 4  # of a connection, of different lengths
-MOST_ATTEMPTS = 64  # to find one; whoever never repeats a message is read in full
-MOST_ITEMS = 256  # of a list of numbers
-_NUMBERS = {INT4: "i", DOUBLE: "d", UINT4: "I", INT64: "q"}  # as the module struct has them
-Places = list[tuple[int, int, str]]  # where numbers begin and end, and as what they are read
+MOST_LAYOUTS = 4  # cached per connection, of different message lengths
+MOST_ATTEMPTS = 64  # to find a layout; then clients that never repeat a message are always decoded in full
+MOST_ITEMS = 256  # of a list of numbers in a layout
+_NUMBERS = {INT4: "i", DOUBLE: "d", UINT4: "I", INT64: "q"}  # format characters of the module struct
+Places = list[tuple[int, int, str]]  # (start, end, format) of each number
 
 
 class RepeatedMessages:
-    """Reads the messages of one connection as ``decode`` does, sooner where they repeat themselves.
+    """Decodes the messages of one connection with the results of ``decode``, but faster if their layout repeats.
 
     Args:
-        limits: of ``decode``.
+        limits: limits for ``decode``.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._layouts: dict[int, Layout] = {}  # by the bytes of the message
+        self._layouts: dict[int, Layout] = {}  # by message length
         self._attempts = 0
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        """The message of a payload. Raises ``ProtocolError``, see ``evorl.serving.rlx.decode``."""
+        """Decode a payload; see ``evorl.serving.rlx.decode`` for the result and the errors."""
         size = len(payload)
         layout = self._layouts.get(size)
         message = None if layout is None else layout.read(payload)
@@ -51,13 +51,13 @@ class RepeatedMessages:
 
 
 class Layout:
-    """Messages that differ in numbers only.
+    """Layout of messages that differ in their numbers only.
 
     Args:
-        payload: of one of them.
-        message: that it is.
-        places: of the numbers, in their order.
-        varying: how values are made of these, by their keys.
+        payload: payload of one of the messages.
+        message: the decoded payload.
+        places: positions of the numbers, in order.
+        varying: by key, the function that makes the value from all numbers of a message.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Layout:
         self._message, self._varying = dict(message), list(varying.items())
 
     def read(self, payload: bytes) -> dict[str, Any] | None:
-        """The message, of a payload of the same length; ``None`` where it differs in more than numbers."""
+        """Decode a payload of the same length; return ``None`` if it differs in more than its numbers."""
         parts = self._struct.unpack(payload)
         if parts[::2] != self._fixed:
             return None
@@ -85,7 +85,7 @@ class Layout:
 
 
 def layout_of(payload: bytes, message: Mapping[str, Any]) -> Layout | None:
-    """The layout of a message that was read; ``None`` where it has parts that are not simple, or keys twice."""
+    """Return the layout of a decoded message; ``None`` if a value is not simple or a key occurs twice."""
     position, places = 4, Places()
     varying: dict[str, Callable[[tuple[Any, ...]], Any]] = {}
     for key, value in message.items():
@@ -101,9 +101,9 @@ def layout_of(payload: bytes, message: Mapping[str, Any]) -> Layout | None:
 
 
 def _spans(payload: bytes, start: int, value: Any) -> Iterator[tuple[int, int, str]]:
-    """Places of the numbers of a value whose type stands at ``start``; the last one says where it ends.
+    """Yield the positions of the numbers of a value whose type byte is at ``start``, then the end of the value.
 
-    Nothing where the value is not simple.
+    Yield nothing if the value is not simple.
     """
     kind, end = payload[start], start + 1
     if kind in _NUMBERS:
@@ -128,7 +128,7 @@ def _spans(payload: bytes, start: int, value: Any) -> Iterator[tuple[int, int, s
 
 
 def _reader(value: Any, start: int, end: int) -> Callable[[tuple[Any, ...]], Any]:
-    """How a value like this one is made of all numbers of a message, of which its own are ``[start, end)``."""
+    """Return the function that makes a value like this one from the numbers ``[start, end)`` of a message."""
     if isinstance(value, list):
         return lambda numbers: list(numbers[start:end])
     if isinstance(value, np.ndarray):

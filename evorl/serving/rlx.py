@@ -1,9 +1,9 @@
-"""RLX, the protocol between simulators and servers: what is a message, and how it travels through a stream of bytes.
+"""RLX, the protocol between simulators and servers: encoding of messages, and their framing in a byte stream.
 
-``encode`` makes the payload of a message and ``decode`` reads it, ``frame`` puts the netstring around it and
-``FrameReader`` takes it off. The page "Clients" of the guide tells both byte by byte. This file is half of the one that
-simulators copy (``evorl.serving.client_copy``): Python 3.8 and its standard library are enough, NumPy is used where it
-is installed.
+``encode`` and ``decode`` convert between messages and payloads; ``frame`` wraps a payload in a netstring, and
+``FrameReader`` splits a stream into payloads. The page "Clients" of the guide specifies both byte by byte. This file is
+half of the single-file client (``evorl.serving.client_copy``), so it requires only Python 3.8 and its standard library;
+NumPy is used if it is installed.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ VERSION = 1
 _VERSION = struct.pack("<I", VERSION)
 NONE, NULL, INT4, STRING, DOUBLE, BOOLEAN, IMAGE, NDARRAY, LIST, UINT4, INT64, DICT = range(12)
 _FIXED = {kind: struct.Struct("<" + code) for kind, code in ((INT4, "i"), (DOUBLE, "d"), (UINT4, "I"), (INT64, "q"))}
-# What an array may hold, with the letter that the module struct has for it.
+# Dtypes of arrays, with the format characters of the module struct.
 _NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64"
 _DTYPES: dict[str, str] = dict(zip(_NAMES.split(), "?bBhHiIqQefd"))
-_SCALED = {"L": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "LAB": 3, "HSV": 3}  # bytes of a pixel, read as [0, 1]
+_SCALED = {"L": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "LAB": 3, "HSV": 3}  # bytes per pixel, scaled to [0, 1]
 _MODES = {mode: ("uint8", channels) for mode, channels in {**_SCALED, "P": 1, "LA": 2}.items()}
 _MODES.update({"I;16": ("uint16", 1), "I": ("int32", 1), "F": ("float32", 1)})
 
 
 class ProtocolError(Exception):
-    """The received bytes are no RLX, or a message to send is too large for it."""
+    """Raised for received bytes that are not RLX, and for messages that are too large to send."""
 
 
 class ConnectionClosed(ProtocolError):
-    """The other side has closed the connection."""
+    """Raised when the peer has closed the connection."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of what the other side may send, so that it cannot exhaust the memory."""
+    """Limits of received messages, so that the peer cannot exhaust the memory."""
 
     max_frame: int = 16 * 2**20  # bytes of a payload
-    max_depth: int = 16  # lists and dicts in one another
+    max_depth: int = 16  # nesting of lists and dicts
     max_axes: int = 8  # of an array
-    max_values: int = 2**19  # in a message, those in lists and dicts too: in Python they take ten times their bytes
+    max_values: int = 2**19  # in a message, nested ones included: in Python they occupy ten times their encoded size
 
 
 @dataclass(frozen=True)
 class Image:
-    """A picture to send: its mode in Pillow's words (``L``, ``RGB`` ...), its size in pixels, its rows as bytes."""
+    """An image to send: its Pillow mode (``L``, ``RGB`` ...), its size in pixels, and the bytes of its rows."""
 
     mode: str
     width: int
@@ -76,11 +76,11 @@ def _name(dtype: Any) -> str:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """The payload of a message: the version, then keys and values in their order.
+    """Encode a message as a payload: the version, then keys and values in order.
 
     Raises:
-        TypeError: for a value that the protocol has no type for, and a key that is no string.
-        OverflowError: for an integer beyond 64 bits.
+        TypeError: the protocol has no type for a value, or a key is not a string.
+        OverflowError: an integer exceeds 64 bits.
     """
     return _VERSION + _pairs(message, 0)
 
@@ -106,7 +106,7 @@ def _word(word: str) -> bytes:
     return bytes((STRING,)) + _text(word)
 
 
-# What nearly every message has, found by its type.
+# Encoders of the most frequent types.
 _USUAL: dict[type, Any] = {
     type(None): lambda value: bytes((NULL,)),
     bool: lambda value: bytes((BOOLEAN, value)),
@@ -139,7 +139,7 @@ def _value(value: Any, depth: int) -> bytes:
 def _items(values: list[Any] | tuple[Any, ...], depth: int) -> bytes:
     _refuse_beyond(depth)
     count = len(values)
-    if 0 < count < 256 and set(map(type, values)) == {float}:  # an action, for instance: in one go
+    if 0 < count < 256 and set(map(type, values)) == {float}:  # such as an action: packed in one call
         items: list[Any] = [DOUBLE] * (2 * count)
         items[1::2] = values
         return _doubles(count).pack(LIST, count, *items)
@@ -163,7 +163,7 @@ def _integer(value: int, kind: int) -> bytes:
 
 
 def _numpy_value(value: Any) -> bytes:
-    np: Any = sys.modules.get("numpy")  # where nothing has imported it, nothing is of it
+    np: Any = sys.modules.get("numpy")  # if nothing has imported NumPy, the value is not of NumPy
     if np and isinstance(value, np.ndarray) and _name(value.dtype):
         raw = value.astype(_little_endian(value.dtype), copy=False).tobytes()
         shape = struct.pack(f"<{value.ndim + 2}I", value.ndim, *value.shape, len(raw))
@@ -179,13 +179,13 @@ def _numpy_value(value: Any) -> bytes:
 
 
 def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
-    """The message of a payload: every length is compared with what is left before anything is allocated for it.
+    """Decode a payload; every length is compared with the remaining bytes before memory is allocated.
 
-    An array comes as a read-only NumPy array, a picture as float32 ``(height, width[, channels])`` in [0, 1] (in the
-    modes P, LA, I;16, I and F as its own numbers). Without NumPy they come as lists in one another and as ``Image``.
+    Arrays become read-only NumPy arrays, and images float32 arrays ``(height, width[, channels])`` in [0, 1] (unscaled
+    in the modes P, LA, I;16, I and F). Without NumPy, arrays become nested lists and images ``Image``.
 
     Raises:
-        ProtocolError: for whatever is wrong with it, and for what is beyond the limits.
+        ProtocolError: the payload is invalid or exceeds the limits.
     """
     body = _Body(bytes(payload), limits)
     version, message = body.size(), {}
@@ -198,7 +198,7 @@ def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, 
 
 
 class _Body:
-    """A payload, read from its beginning to its end."""
+    """Sequential reader of a payload."""
 
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data, self.limits, self.position, self.num_values = data, limits, 0, 0
@@ -247,7 +247,7 @@ class _Body:
 
     def container(self, kind: int, depth: int) -> Any:
         count = self.size()
-        self.need(count if kind == LIST else 5 * count)  # the least value has 1 byte, with the least key 5
+        self.need(count if kind == LIST else 5 * count)  # the shortest value takes 1 byte, with the shortest key 5
         if depth > self.limits.max_depth:
             raise ProtocolError(f"lists and dicts in more than {self.limits.max_depth} of one another")
         if kind == LIST:
@@ -276,10 +276,10 @@ class _Body:
         raw, code, np = self.take(self.size()), _DTYPES[name], _numpy()
         if math.prod(shape) * struct.calcsize("<" + code) != len(raw):
             raise ProtocolError(f"numbers of {name} and shape {shape} in {len(raw)} bytes")
-        # An axis of length 0 would let the others be anything.
+        # Zero lengths are ignored here: with one, any length of the other axes would pass the check above.
         if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
             raise ProtocolError(f"numbers of shape {shape} are too many")
-        if name == "bool":  # other bytes than 0 and 1 would make truths that differ from one another
+        if name == "bool":  # other bytes than 0 and 1 would make true values that are not equal
             raw = raw.translate(bytes(byte == 1 for byte in range(256)))
         if np:
             return np.frombuffer(raw, _little_endian(name)).reshape(shape)
@@ -290,26 +290,26 @@ class _Body:
 
 
 def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
-    """The netstring of a payload: its length in decimal, a colon, the payload, a comma."""
+    """Return the netstring of a payload: its length in decimal, a colon, the payload, a comma."""
     if len(payload) > max_frame:
         raise ProtocolError("can't send, net string too long")
     return b"%d:%b," % (len(payload), payload)
 
 
 class FrameReader:
-    """Payloads out of a stream that comes in pieces of any size; ``max_frame`` may be changed between two of them."""
+    """Splits a stream that arrives in pieces of any size into payloads; ``max_frame`` may change between two pieces."""
 
     def __init__(self, max_frame: int = Limits.max_frame) -> None:
-        self.max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # of the payload, where that is known
+        self.max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # -1: header incomplete
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that are complete by these bytes; ``ProtocolError`` where no netstring is, now and later."""
+        """Return the payloads that these bytes complete. Raise ``ProtocolError``, now and later, for bad framing."""
         buffer, start, payloads = self._buffer, 0, []
         colon = data.find(b":", 1, 10)
         if colon > 0 and not buffer and self._size < 0 and data[-1:] == b"," and data[0] != ord("0"):
             digits = data[:colon]
             if digits.isdigit() and int(digits) == len(data) - colon - 2 <= self.max_frame:
-                return [data[colon + 1 : -1]]  # a frame as a whole, which is what comes nearly always
+                return [data[colon + 1 : -1]]  # one whole frame, by far the most frequent case
         buffer += data
         try:
             while True:
@@ -339,9 +339,9 @@ class FrameReader:
 
     @property
     def is_within_frame(self) -> bool:
-        """Return whether a part of an incomplete frame was received."""
+        """Return True if a part of an incomplete frame was received."""
         return self._size >= 0 or bool(self._buffer)
 
     def end(self) -> ConnectionClosed:
-        """What to raise when the stream has ended, which says whether that was inside a payload."""
+        """Return the exception for the end of the stream; its message depends on whether a payload was incomplete."""
         return ConnectionClosed("connection closed" if self._size < 0 else "can't receive, net string closed")

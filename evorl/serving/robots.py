@@ -1,5 +1,6 @@
-"""The wire of openpi's policy servers, which robots' clients speak: WebSocket frames of MessagePack, observation in,
-action out. The first frame is the server's, and says what it serves.
+"""Protocol of openpi's policy servers, for robot clients: an observation per request, an action per response.
+
+Messages are MessagePack in WebSocket frames. The server sends the first frame, the metadata of the policy.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from evorl.serving.switchboard import Switchboard
 if TYPE_CHECKING:
     from aiohttp import web
 
-RESET = "reset"  # an entry of an observation: an episode starts with it
-ONLY_NAMES = ("obs", "observation", "state")  # of the single array of an observation
+RESET = "reset"  # entry of an observation that starts an episode
+ONLY_NAMES = ("obs", "observation", "state")  # accepted names of an observation with a single array
 
 
 async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard, metadata: Mapping[str, Any]) -> None:
-    """Answer one client until it goes.
+    """Serve one client until it disconnects.
 
-    Each observation is a map of arrays, or of one array by any of ``ONLY_NAMES``; ``reset``, if it is true, says that
-    an episode starts. The answer has ``actions`` and ``server_timing.infer_ms``. After an error, told as text, the
-    connection ends.
+    An observation is a map of arrays; a single array has one of ``ONLY_NAMES`` as its key. A true entry ``reset``
+    starts an episode. The response contains ``actions`` and ``server_timing.infer_ms``. After an error, sent as text,
+    the connection is closed.
     """
     from aiohttp import WSMsgType
 
@@ -49,7 +50,7 @@ async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard,
 
 
 class _Robot:
-    """A session whose client knows of no episodes but those that it starts."""
+    """Session of a robot client, which marks the starts of episodes but not their ends."""
 
     def __init__(self, switchboard: Switchboard) -> None:
         self._answer: asyncio.Future[dict[str, Any]] | None = None

@@ -1,4 +1,4 @@
-"""Streams of steps as rows of equal length, of which batches are made: who is slow delays nobody's row."""
+"""Fixed-length segments, cut from the step streams of clients and batched; slow clients delay no other segment."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 
 class Place(NamedTuple):
-    """Where a step lies: a row of what one call gave, arrays ``[N, features]``."""
+    """Reference to a step: row ``row`` of the arrays ``[N, features]`` that one inference call returned."""
 
     arrays: Sequence[np.ndarray]
     row: int
 
 
 class Row:
-    """Steps one after another, of one simulator or of several in turn.
+    """Segment of consecutive steps of one simulator, or of several after one another.
 
     Attributes:
-        steps: so far.
-        cuts: of each whether the episode was broken off after it.
-        oldest: the version of the policy that acted in the first of them.
-        is_over: whether the last of them ended its episode.
+        steps: steps so far.
+        cuts: for each step, whether the episode was cut off after it.
+        oldest: version of the policy that acted in the first step.
+        is_over: whether the last step ended its episode.
     """
 
     def __init__(self, oldest: int) -> None:
@@ -34,22 +34,22 @@ class Row:
 
 
 class Segments:
-    """Cuts what simulators do into rows of ``length`` steps, and hands ``num_rows`` of them out at a time.
+    """Cuts the steps of simulators into segments of ``length`` steps, and returns batches of ``num_rows`` segments.
 
-    A simulator that leaves gives its row to the next one that comes, with a cut between them, so that no step counts
-    as following another's. An answer that nobody came back for is no step.
+    If a simulator disconnects, another one continues its segment. A cut between the two marks that the steps are not
+    consecutive. An action whose outcome was not reported is not a step.
 
     Args:
-        length: steps T of a row.
-        num_rows: rows B of a batch.
-        max_lag: a row that began more than so many policies ago is dropped; ``None`` keeps all. With 0 a step counts
-            only if the policy that chose its action acts still.
-        joins_only_at_starts: whether a row that another has left is gone on with by the start of an episode only: an
-            agent's memory is that of no episode behind a cut.
+        length: number of steps T of a segment.
+        num_rows: number of segments B of a batch.
+        max_lag: a segment is dropped if it began more than this number of policy versions ago; ``None`` keeps all. With
+            0 a step counts only if the policy that chose its action is still current.
+        joins_only_at_starts: whether only a new episode may continue the segment of another simulator. Recurrent agents
+            need this, because their state after a cut does not belong to the running episode.
 
     Attributes:
-        dropped: rows so far that were too old.
-        version: of the policy that acts now.
+        dropped: number of segments dropped so far because of their age.
+        version: version of the current policy.
     """
 
     def __init__(self, length: int, num_rows: int, max_lag: int | None, joins_only_at_starts: bool = False) -> None:
@@ -58,13 +58,13 @@ class Segments:
         self.dropped = 0
         self.version = 0
         self._open: dict[int, Row] = {}
-        self._playing: set[int] = set()  # sessions in mid-episode
-        self._acted: dict[int, int] = {}  # the version of the policy that a session was last answered by
+        self._playing: set[int] = set()  # sessions within an episode
+        self._acted: dict[int, int] = {}  # by session: version of the policy of its last action
         self._left: collections.deque[Row] = collections.deque()
         self._full: collections.deque[Row] = collections.deque()
 
     def add(self, session: int, step: Place, ends: bool) -> None:
-        """A step of a session; ``ends`` where the episode did, whatever ended it."""
+        """Add a step of a session; ``ends`` tells whether the step ended the episode, by termination or truncation."""
         if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
             (self._playing.discard if ends else self._playing.add)(session)
             return
@@ -80,11 +80,11 @@ class Segments:
             self._full.append(self._open.pop(session))
 
     def answered(self, session: int) -> None:
-        """A session was given an action, by the policy that acts now."""
+        """Note that a session received an action of the current policy."""
         self._acted[session] = self.version
 
     def cut(self, session: int) -> None:
-        """A session's next step will not follow its last one."""
+        """Cut the segment of a session: its next step will not follow its last one."""
         self._acted.pop(session, None)
         self._playing.discard(session)
         row = self._open.pop(session, None)
@@ -95,12 +95,12 @@ class Segments:
 
     @property
     def num_full(self) -> int:
-        """Rows that wait to be learned from."""
+        """Number of complete segments that are not learned from yet."""
         return len(self._full)
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a batch; rows that are too old are dropped."""
+        """Drop segments that are too old, then return True if there are enough for a batch."""
         if self.max_lag is not None:
             young = [row for row in self._full if self.version - row.oldest <= self.max_lag]
             self.dropped += len(self._full) - len(young)
@@ -109,10 +109,10 @@ class Segments:
         return len(self._full) >= self.num_rows
 
     def take(self) -> tuple[list[np.ndarray], np.ndarray, float]:
-        """A batch: arrays ``[T, B, features]``, where episodes were broken off ``[T, B]``, and the mean lag.
+        """Remove a batch and return its arrays ``[T, B, features]``, its cuts ``[T, B]`` and its mean policy lag.
 
         Raises:
-            ValueError: there is none yet.
+            ValueError: there are not enough segments yet.
         """
         if not self.is_ready:
             raise ValueError(f"a batch has {self.num_rows} rows, and there are {len(self._full)}.")
@@ -125,7 +125,7 @@ class Segments:
         return arrays, cuts, float(np.mean([self.version - row.oldest for row in rows]))
 
     def new_policy(self) -> None:
-        """Another policy acts from now on. Rows that would be too old when they are full are dropped."""
+        """Increment the policy version, and drop incomplete segments that are already too old."""
         self.version += 1
         if self.max_lag is None:
             return

@@ -1,4 +1,4 @@
-"""Settings of a server that simulators connect to."""
+"""Settings of a server for simulators."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ class ServeSettings(PyTreeNode):
 
     Attributes:
         bind: address and port for the RLX protocol over TCP.
-        web: address and port for WebSocket, /healthz and /metrics (extra serve); null for none.
-        token: what clients show in init, needed where others than this machine can connect; env:NAME reads a variable.
-        cert: file of a TLS certificate, with key; null for no TLS.
-        key: file of its private key.
-        max_clients: simulators at a time.
-        max_frame: bytes of a message.
-        hello_seconds: that a client may take until its init, and a web client until its request is complete.
-        idle_seconds: that a client may be silent; 0 for ever.
-        max_messages_per_second: of one client; 0 for any.
-        max_policy_lag: the most updates that a policy may be old when what it did is learned from; null for 1, or any
-            where the algorithm corrects for it. With 0 everybody waits for the update.
-        eval_seconds: that an evaluation waits for episodes of clients that exploit.
-        profile_dir: folder for where the server's time goes, as ``trace.json``; null for none.
+        web: address and port for WebSocket, /healthz and /metrics (extra serve); null disables them.
+        token: access token that clients send with init, required if other machines can connect; env:NAME reads it from
+            an environment variable.
+        cert: file of a TLS certificate, used with key; null disables TLS.
+        key: file of the private key of cert.
+        max_clients: maximum number of simultaneous simulators.
+        max_frame: maximum size of a message in bytes.
+        hello_seconds: timeout of a client's init, and of the first complete request of a web client.
+        idle_seconds: a client is disconnected after this many seconds without a message; 0 disables the timeout.
+        max_messages_per_second: maximum message rate of one client; 0 for no limit.
+        max_policy_lag: maximum age, in updates, of the policy that collected the data of a batch; null for 1, or for no
+            limit if the algorithm corrects for the lag. With 0 all clients wait for each update.
+        eval_seconds: timeout of an evaluation, which waits for episodes of clients with exploit.
+        profile_dir: folder for a profile of the server, ``trace.json``; null disables profiling.
     """
 
     bind: str = pytree_field(static=True, default="127.0.0.1:7001")
@@ -76,9 +77,9 @@ class ServeSettings(PyTreeNode):
 
 
 def serve_settings(config: Any) -> ServeSettings:
-    """The settings that ``serve`` of a config describes.
+    """Return the settings in the entry ``serve`` of a config.
 
     Raises:
-        ValueError: a key or a value cannot be; in words.
+        ValueError: a key is unknown or a value is invalid.
     """
     return node_from_config(ServeSettings, checked_mapping(config, "serve"), "serve")

@@ -1,4 +1,4 @@
-"""One simulator's conversation: init, then updates that are answered with actions; it says where episodes end."""
+"""Session of one simulator: init, then updates, each answered with an action; the simulator marks episode ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from evorl.sockets.access import is_same_secret
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message
-MOST_NUMBERS = 4096  # of a space that a client says it has, unless the server's own has more: its bounds are arrays
-MOST_DEPTH = 8  # of its parts
-MAX_REWARD = 1e15  # in size: the squares of discounted sums stay finite in float32, which losses compute
-MAX_STEP = 2.0**53  # of a metric: up to there a float64 holds all whole numbers
+MOST_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
+MOST_DEPTH = 8  # nesting of such a space
+MAX_REWARD = 1e15  # absolute value: squared returns, which losses compute, stay finite in float32
+MAX_STEP = 2.0**53  # of a metric: float64 represents all integers up to here
 
 
 class Host(Protocol):
@@ -32,45 +32,45 @@ class Host(Protocol):
     token: str | None
 
     def enter(self, exploit: bool) -> tuple[int, int]:
-        """The number of a new session and its row. Raises ``SessionError`` where there is no room."""
+        """Open a session; return its number and slot. Raise ``SessionError`` if the server is full."""
         ...
 
     def leave(self, number: int, slot: int) -> None:
-        """A session is gone: what it did last has no outcome."""
+        """Close a session; its last action has no outcome."""
         ...
 
     def cut(self, number: int) -> None:
-        """The running episode of a session is broken off."""
+        """Cut off the current episode of a session."""
         ...
 
     def ask(self, question: Question) -> None:
-        """Have a question answered, soon."""
+        """Queue a request; its callback receives the action later."""
         ...
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
-        """An episode of a session has come to its end."""
+        """Record the return and length of a completed episode."""
         ...
 
     def store_metric(self, method: str, name: str, y: Any, x: float | None, /) -> None:
-        """Keep a number, or several for a histogram, that a client sends."""
+        """Store a metric of a client: one number, or several for a histogram."""
         ...
 
 
 class SessionError(ValueError):
-    """A message that is refused; the conversation goes on."""
+    """Raised for a refused message; the session continues."""
 
 
 class Refused(SessionError):
-    """A refusal that ends the conversation: a wrong token, or no room."""
+    """Raised for a refusal that ends the session: a wrong token, or a full server."""
 
 
 class Session:
-    """The state of one conversation; knows nothing of how its messages travel.
+    """State of one session, independent of the transport of its messages.
 
     Args:
-        host: who answers.
-        reply: is given each answer, a message.
-        trusted: whether the connection has shown the token already.
+        host: server that answers the requests.
+        reply: callback that receives each response, a message.
+        trusted: whether the connection is already authenticated.
     """
 
     def __init__(self, host: Host, reply: Callable[[dict[str, Any]], None], trusted: bool = False) -> None:
@@ -78,27 +78,27 @@ class Session:
         self.is_trusted = trusted or host.token is None
         self._place: tuple[int, int] | None = None  # number and slot
         self._exploit = False
-        self._steps = 0  # questions so far
-        self._last_obs: Any = None  # of the running episode
+        self._steps = 0  # requests so far
+        self._last_obs: Any = None  # of the current episode
         self._return, self._length = 0.0, 0
         self.is_waiting = False  # for an action
 
     @property
     def has_begun(self) -> bool:
-        """Return whether init was understood."""
+        """Return True after a valid init."""
         return self._place is not None
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Take in a message; the answer goes to ``reply``, now or when the action is known.
+        """Process a message; ``reply`` receives the response, now or when the action is known.
 
         Raises:
-            Refused: the client may not go on; it has been told why.
+            Refused: the client must be disconnected; the reason was already sent.
         """
         try:
             command = message.get("command")
-            if type(command) is not str:  # an array would compare by its numbers
+            if type(command) is not str:  # an array would compare elementwise
                 raise SessionError(f"unknown command{'' if command is None else f': {type(command).__name__}'}")
-            if command == "update" and self.is_trusted:  # next to all of them
+            if command == "update" and self.is_trusted:  # nearly all messages
                 self._update(message)
                 return
             if command not in COMMANDS:
@@ -112,7 +112,7 @@ class Session:
                 raise
 
     def close(self) -> None:
-        """The client is gone."""
+        """End the session after the client has disconnected."""
         if self._place is not None:
             self._host.leave(*self._place)
             self._place, self._last_obs = None, None
@@ -158,7 +158,7 @@ class Session:
         if state is None and (truncated or not over):
             what = "a truncated episode goes on somewhere: its" if truncated else "an update needs a"
             raise SessionError(f"{what} state is missing.")
-        # What follows the end of a task is worth nothing, whatever it is.
+        # The value of a terminal state is 0 regardless of its observation.
         obs = self._last_obs if state is None else observation_from(state, self._host.obs_space)
         answer = None if over else self._answered
         question = Question(
@@ -213,10 +213,10 @@ class Session:
 
 
 def reward_from(value: Any, name: str = "reward") -> float:
-    """A number as a client sends it: a finite one, or a list of a single one.
+    """Convert a finite number, or a list of one such number, to a float.
 
     Raises:
-        SessionError: it is none; in words.
+        SessionError: the value is missing, not a number, or out of range.
     """
     most = MAX_REWARD if name == "reward" else MAX_STEP
     if type(value) is float and abs(value) <= most:
@@ -227,25 +227,25 @@ def reward_from(value: Any, name: str = "reward") -> float:
         raise SessionError(f"{name} is missing: each update but the first of an episode has one.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not abs(value) <= most:  # NaN is not either
+    if not abs(value) <= most:  # also refuses NaN
         raise SessionError(f"{name} must be a finite number of at most {most:g} in size, got {str(value)[:20]}.")
     return float(value)
 
 
 def _num_numbers(space: Space) -> int:
-    """Numbers of one element, of all parts together."""
+    """Return the total number of scalars in one element of the space."""
     return sum(math.prod(of.shape) for of in jax.tree.leaves(space.spec))
 
 
 def _refuse_vast(config: Any, name: str, most: int, depth: int = 0) -> None:
-    """Raises ``SessionError`` for a description of a space that would take the server's memory."""
+    """Raise ``SessionError`` for the description of a space that could exhaust the server's memory."""
     if not isinstance(config, Mapping):
         return
     if depth > MOST_DEPTH:
         raise SessionError(f"{name} has parts in more than {MOST_DEPTH} of one another.")
     bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
     shape = config.get("shape", bounds)
-    if shape is None or isinstance(shape, Mapping):  # that of the bounds; a part of that name
+    if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is a part named "shape"
         shape = bounds
     if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
         raise SessionError(f"the shape of {name} must be a list of whole numbers.")

@@ -1,7 +1,7 @@
-"""Between conversations and the agent: all who have asked in one turn of the event loop are answered together.
+"""Batches action requests: requests that arrive in the same iteration of the event loop share one forward pass.
 
-Runs in the thread of the event loop, but for what the learner calls: ``note_new_policy``, ``wait_for_batch``,
-``begin_evaluation`` and ``wait_for_episodes``.
+All methods run in the thread of the event loop except ``note_new_policy``, ``wait_for_batch``, ``begin_evaluation`` and
+``wait_for_episodes``, which the learner calls.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from evorl.serving.observations import action_as_sent
 from evorl.serving.segments import Place, Segments
 from evorl.serving.session import Refused
 
-MOST_EPISODES = 10_000  # greedy ones that wait for somebody to ask
+MOST_EPISODES = 10_000  # greedy episodes kept for the next evaluation
 SECONDS_BETWEEN_LOOKS = 0.2
 StoreMetric = Callable[[str, str, Any, float | None], None]
 
 
 class Answers(Protocol):
-    """Who knows what to do."""
+    """Interface of the batched inference."""
 
     def ask(self, questions: Sequence[Question]) -> Answered:
-        """Answers to questions of different sessions."""
+        """Return the actions for requests of different sessions."""
         ...
 
 
 class Switchboard:
-    """The ``Host`` of all sessions.
+    """``Host`` of all sessions.
 
     Args:
-        answering: who answers.
-        segments: where steps go; ``None`` where nobody learns from them.
-        obs_space: of a simulator.
-        action_space: of a simulator.
-        max_clients: sessions at a time.
-        token: that clients have to show; ``None`` for none.
-        store_metric: takes what clients measure.
+        answering: inference.
+        segments: receives the steps; ``None`` if no learner uses them.
+        obs_space: observation space of a simulator.
+        action_space: action space of a simulator.
+        max_clients: maximum number of simultaneous sessions.
+        token: access token that clients must send; ``None`` for no authentication.
+        store_metric: stores the metrics of clients.
 
     Attributes:
-        num_answers: questions answered so far.
-        returns: of the last episodes of sessions that learn, the newest last.
-        failure: what went wrong in answering, if anything did.
-        greedy_returns: of all episodes of sessions that exploit, with their lengths, since they were last taken.
+        num_answers: number of requests answered so far.
+        returns: returns of the last episodes of training sessions, the newest last.
+        failure: exception of a failed inference; ``None`` if there was no failure.
+        greedy_returns: returns and lengths of all episodes of greedy sessions since they were last collected.
     """
 
     def __init__(
@@ -74,37 +74,37 @@ class Switchboard:
         self._answering, self._segments = answering, segments
         self._free = list(range(max_clients))[::-1]
         self._max_clients = max_clients
-        self._greedy: set[int] = set()  # numbers of the sessions that exploit
-        self._began_before: set[int] = set()  # of these, those whose episode began before the evaluation
+        self._greedy: set[int] = set()  # numbers of the greedy sessions
+        self._began_before: set[int] = set()  # subset of _greedy whose episodes began before the evaluation
         self._sessions: set[int] = set()
         self._next_number = 0
         self._asked: collections.deque[Question] = collections.deque()
-        self._leaving: dict[int, int] = {}  # slots of sessions that are gone, but for their last questions
+        self._leaving: dict[int, int] = {}  # slots of closed sessions that still have pending requests
         self._turn_is_due = False
         self._gathering = Gathering()
-        self._has_learned = True  # since a policy was published: the next one is another
-        self._is_held = False  # whether those who learn wait for the learner
-        self._lock = threading.Condition()  # of segments, which the learner reads
+        self._has_learned = True  # a batch was taken since the last publication, so the next policy differs
+        self._is_held = False  # whether training sessions wait for the learner
+        self._lock = threading.Condition()  # guards the segments, which the learner reads
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failure: BaseException | None = None
 
     @property
     def num_clients(self) -> int:
-        """Sessions that are open."""
+        """Number of open sessions."""
         return len(self._sessions)
 
     @property
     def num_greedy(self) -> int:
-        """Of these, those that exploit."""
+        """Number of open greedy sessions."""
         return len(self._greedy)
 
     @property
     def num_waiting(self) -> int:
-        """Questions without an answer yet."""
+        """Number of pending requests."""
         return len(self._asked)
 
     def enter(self, exploit: bool) -> tuple[int, int]:
-        """See ``Host``."""
+        """Open a session; return its number and slot. Raise ``Refused`` if all slots are in use."""
         if not self._free:
             raise Refused(f"this server has max_clients={self._max_clients} clients already: try again later.")
         number, slot = self._next_number, self._free.pop()
@@ -115,7 +115,7 @@ class Switchboard:
         return number, slot
 
     def leave(self, number: int, slot: int) -> None:
-        """See ``Host``. What it has said still counts; then its row is free."""
+        """Close a session; its slot is freed once its pending requests are processed."""
         self._leaving[number] = slot
         if not any(question.session == number for question in self._asked):
             self._gone(number)
@@ -128,20 +128,20 @@ class Switchboard:
         self._free.append(self._leaving.pop(number))
 
     def cut(self, number: int) -> None:
-        """See ``Host``."""
+        """Cut off the current episode of a session."""
         if self._segments is not None and number not in self._greedy:
             with self._lock:
                 self._segments.cut(number)
 
     def ask(self, question: Question) -> None:
-        """See ``Host``."""
+        """Queue a request; its callback receives the action later."""
         if question.starts:
             self._began_before.discard(question.session)
         self._asked.append(question)
         self._schedule()
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
-        """See ``Host``."""
+        """Record the return and length of a completed episode, unless it began before the current evaluation."""
         if number in self._began_before:
             return
         if exploit:
@@ -161,7 +161,7 @@ class Switchboard:
     def _turn(self) -> None:
         if not self._is_held and self._gathering.has_paused(len(self._asked), len(self._sessions)):
             loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._turn)  # behind what the loop reads next
+            loop.call_soon(loop.call_soon, self._turn)  # after the next reads of the loop
             return
         self._turn_is_due = False
         if self.failure is not None:
@@ -180,7 +180,7 @@ class Switchboard:
         return exploit or not self._is_held
 
     def _next(self, exploit: bool) -> list[Question]:
-        """The first questions, at most one of each session."""
+        """Remove and return the next batch: the first pending requests, at most one per session."""
         if exploit and not self._greedy:
             return []
         chosen: dict[int, Question] = {}
@@ -194,10 +194,10 @@ class Switchboard:
         return list(chosen.values())
 
     def _answer(self, questions: list[Question]) -> bool:
-        """Whether there was anything to answer."""
+        """Answer a batch; return False if it is empty."""
         if not questions:
             return False
-        with self._lock:  # no policy comes between a call and the version that its answers have
+        with self._lock:  # the policy must not change between the call and the recording of its version
             actions, steps = self._answering.ask(questions)
             if self._segments is not None and steps is not None and not questions[0].exploit:
                 self._record(self._segments, questions, steps)
@@ -222,7 +222,7 @@ class Switchboard:
         self._lock.notify_all()
 
     def note_new_policy(self) -> None:
-        """Answers are by another policy from now on, if there was a batch since it was last said. By the learner."""
+        """Increment the policy version if a batch was taken since the last call. Called by the learner."""
         if self._segments is not None and self._has_learned:
             with self._lock:
                 self._segments.new_policy()
@@ -230,16 +230,16 @@ class Switchboard:
         self._release()
 
     def _release(self) -> None:
-        """Answer who was held back."""
+        """Resume answering training sessions."""
         self._is_held = False
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._schedule)
 
     def wait_for_batch(self, should_stop: Callable[[], bool]) -> tuple[list[np.ndarray], np.ndarray, float] | None:
-        """What ``Segments.take`` gives, as soon as there is a batch; ``None`` if it is to stop. Called by the learner.
+        """Wait for a batch and return it as ``Segments.take`` does; ``None`` after a stop. Called by the learner.
 
         Raises:
-            RuntimeError: answering failed.
+            RuntimeError: the inference failed.
         """
         segments = self._segments
         assert segments is not None, "batches are waited for where somebody learns from them"
@@ -248,18 +248,18 @@ class Switchboard:
         with self._lock:
             batch = segments.take()
             self._has_learned = True
-        if segments.max_lag != 0:  # else whoever asks waits for the policy that is learned from this batch
+        if segments.max_lag != 0:  # with 0, requests wait for the policy that is learned from this batch
             self._release()
         return batch
 
     def begin_evaluation(self) -> None:
-        """Greedy episodes count from now on, those that begin from now on. Called by the learner."""
+        """Start an evaluation: only greedy episodes that begin from now on count. Called by the learner."""
         with self._lock:
             self._began_before = set(self._greedy)
             self.greedy_returns = []
 
     def wait_for_episodes(self, count: int, seconds: float, should_stop: Callable[[], bool]) -> list[tuple[float, int]]:
-        """Return and length of so many greedy episodes, fewer if time is over. Called by the learner."""
+        """Return (return, length) of ``count`` greedy episodes, or fewer after a timeout. Called by the learner."""
         end = time.monotonic() + seconds
         self._wait(lambda: len(self.greedy_returns) >= count, lambda: should_stop() or time.monotonic() > end)
         with self._lock:
@@ -278,7 +278,7 @@ class Switchboard:
                 return False
 
     def numbers(self) -> dict[str, float]:
-        """What is going on, by name: for those who watch the server."""
+        """Return the monitoring metrics of the server by name."""
         return {
             "clients": self.num_clients,
             "clients_exploiting": self.num_greedy,
@@ -292,6 +292,6 @@ class Switchboard:
 
     @property
     def mean_return(self) -> float:
-        """Of the last episodes of sessions that learn; NaN before there is one."""
+        """Mean return of the last episodes of training sessions; NaN before the first one."""
         returns = list(self.returns)
         return sum(returns) / len(returns) if returns else math.nan

@@ -1,4 +1,4 @@
-"""Training by simulators that come over the network: they are asked and answered while the learner learns."""
+"""Training with simulators that connect over the network; requests are answered while the learner updates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
-from evorl.agent import RandomAgent
+from evorl.agents.random_actions import RandomAgent
 from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
@@ -28,20 +28,20 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class TrainingServer(ByValue):
-    """What collects for a workflow in place of its own environments; the workflow's ``actors``.
+    """``Collector`` that collects from remote simulators instead of the environments of the workflow.
 
     Args:
-        workflow: that is to be trained, with ``env=remote``.
-        settings: where simulators come to, and what they may.
-        should_stop: asked while nobody sends anything.
+        workflow: workflow to train, with ``env=remote``.
+        settings: addresses and limits of the server.
+        should_stop: polled while the server waits for data.
 
     Attributes:
-        settings: of the server.
-        should_stop: may be set later.
-        switchboard: who answers.
+        settings: settings of the server.
+        should_stop: may be replaced later.
+        switchboard: answers the simulators.
 
     Raises:
-        ValueError: a workflow that cannot learn from rows of several simulators; in words.
+        ValueError: the workflow cannot learn from segments of several simulators.
     """
 
     def __init__(
@@ -75,13 +75,15 @@ class TrainingServer(ByValue):
         self._warned = -math.inf
         self._dropped = 0
 
+    is_one_program = False
+
     def keep(self, metrics: ClientMetrics) -> None:
-        """Keep there what clients measure from now on; closed with the server."""
+        """Store the metrics of clients in ``metrics`` from now on; it is closed with the server."""
         self._metrics = metrics
         self.switchboard.store_metric = metrics.store
 
     def check(self, workflow: Any) -> None:
-        """Raise ``ValueError`` with the reason for a workflow that simulators elsewhere cannot train."""
+        """Raise ``ValueError`` with the reason if remote simulators cannot train a workflow."""
         if not is_remote(workflow.env):
             raise ValueError("a server trains by simulators that connect to it: choose env=remote.")
         if reason := reason_not_served(workflow):
@@ -90,7 +92,10 @@ class TrainingServer(ByValue):
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict | None, State]:
-        """``(metrics [N, ...], state)`` after so many iterations, fewer if it is to stop; ``None`` without any."""
+        """Run ``num_iterations``, or fewer after a stop; return ``(metrics [N, ...], state)``.
+
+        The metrics are ``None`` if no iteration was completed.
+        """
         rows: list[PyTreeDict] = []
         steps = int(state.iterations) * workflow.timesteps_per_iteration
         for _ in range(num_iterations):
@@ -111,7 +116,7 @@ class TrainingServer(ByValue):
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
-        """Means over episodes of clients that exploit; NaN where none has ended one in time."""
+        """Return statistics of the episodes of greedy clients; NaN if no episode ended in time."""
         acting, _ = _peek(workflow, state)
         self._publish(acting, message)
         self.switchboard.begin_evaluation()
@@ -144,7 +149,7 @@ class TrainingServer(ByValue):
         return jax.tree.unflatten(treedef, arrays)
 
     def _told(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
-        """Return the activity of the server, as metrics."""
+        """Return metrics of the server's activity since the last call."""
         (before, answered), now = self._counted, time.perf_counter()
         self._counted = (now, self.switchboard.num_answers)
         dropped = self._segments.dropped - self._dropped
@@ -176,7 +181,7 @@ class TrainingServer(ByValue):
 
 
 def reason_not_served(workflow: Any) -> str | None:
-    """Return the reason that simulators elsewhere cannot train a workflow; ``None`` where they can.
+    """Return the reason why remote simulators cannot train a workflow; ``None`` if they can.
 
     Args:
         workflow: built for ``env=remote``.
@@ -214,7 +219,7 @@ def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
-    # The learner's next update donates what the server goes on acting by: it gets copies.
+    # The next update donates the state, but the server still uses these arrays: copy them.
     return copied(acting), state
 
 

@@ -1,6 +1,6 @@
-"""The same conversations over WebSocket, and what a watcher of a server asks for: /healthz, /readyz and /metrics.
+"""Sessions over WebSocket, and the monitoring pages /healthz, /readyz and /metrics.
 
-aiohttp carries all of it: WebSocket, pages and posts in one library, a fifth cheaper for each message than others.
+aiohttp provides WebSocket and HTTP in one library, at four fifths of the cost per message of other libraries.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from evorl.sockets.socket_server import Patience
 if TYPE_CHECKING:
     from aiohttp import web
 
-UNKNOWN_BYTES = 2**16  # of a message, on a connection that has shown no token when it began
-MOST_AGENTS = 64  # that one connection speaks for
-MOST_UNREAD = 4096  # messages that a client may leave unread
+UNKNOWN_BYTES = 2**16  # maximum message size on connections that did not authenticate when they were opened
+MOST_AGENTS = 64  # agents of one connection
+MOST_UNREAD = 4096  # responses queued for a client that does not read
 
 
 class WebServer:
-    """Listens for WebSocket clients, and answers questions on the server itself.
+    """Listens for WebSocket clients, and serves the monitoring pages.
 
     Args:
-        settings: where, and what is allowed.
-        switchboard: who answers.
-        metadata: of a finished policy; with it robots' clients are answered at ``/``.
+        settings: address, token, TLS files and limits.
+        switchboard: answers the requests.
+        metadata: metadata of an exported policy; if given, robot clients are served at ``/``.
 
     Attributes:
-        sockets: that listen, with the address.
+        sockets: listening sockets, with their address.
 
     Raises:
-        ImportError: aiohttp is not installed; with the line that does it.
+        ImportError: aiohttp is not installed; the message contains the command that installs it.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class WebServer:
         self.sockets = self._http.sockets
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Raises:
-            OSError: the address is taken, or does not belong to this machine.
-            ValueError: the certificate cannot be used, or other machines could connect without a token.
+            OSError: the address is in use, or does not belong to this machine.
+            ValueError: the certificate is invalid, or other machines could connect without a token.
         """
         settings = self.settings
         host, port = host_and_port(settings.web, "serve.web")
@@ -77,7 +77,7 @@ class WebServer:
         await self._http.start(host, port, settings.token, tls)
 
     async def stop(self) -> None:
-        """Listen no more, and end all connections."""
+        """Stop listening and close all connections."""
         for socket in list(self._connections):
             await socket.close(code=1001, message=b"the server ends")
         await self._http.stop()
@@ -95,17 +95,17 @@ class WebServer:
 
         @web.middleware
         async def check(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
-            # A page of another site can reach this machine under a name of its own (DNS rebinding), or by a script.
+            # A page of another site can reach this machine through its own host name (DNS rebinding) or by a script.
             host = _host_of(f"//{request.host}")
             origin = request.headers.get("Origin")
             if self.settings.token is None:
                 if not is_this_machine(host):
                     raise web.HTTPForbidden(text=f"This server answers for this machine, not for {host}.\n")
-                if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be a frame of any page
+                if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be any page in a frame
                     raise web.HTTPForbidden(text=f"A page of {origin} needs a server with a token.\n")
             try:
                 return await handler(request)
-            except ConnectionError:  # who has asked is gone, and is not answered
+            except ConnectionError:  # the client has disconnected
                 return web.Response(status=499)
 
         return check
@@ -171,10 +171,10 @@ class WebServer:
 
 
 class Conversation:
-    """One WebSocket: messages of any number of agents, told apart by their ``sid``.
+    """One WebSocket with the messages of up to ``MOST_AGENTS`` agents, distinguished by ``sid``.
 
-    Text frames are JSON, binary ones MessagePack. A frame may be a list of messages; answers that are known at the same
-    time then come as a list, too.
+    Text frames contain JSON, binary frames MessagePack. A frame may contain a list of messages; then responses that are
+    ready at the same time are also sent as a list.
     """
 
     def __init__(self, server: WebServer, socket: web.WebSocketResponse, trusted: bool, patience: Patience) -> None:
@@ -186,7 +186,7 @@ class Conversation:
         self._rate = MessageRate(server.settings.max_messages_per_second)
 
     async def read(self) -> None:
-        """Take in messages until the client goes, or breaks the rules."""
+        """Process messages until the client disconnects or breaks the protocol."""
         from aiohttp import WSMsgType
 
         async for frame in self._socket:
@@ -219,6 +219,8 @@ class Conversation:
         sid = message.get("sid")
         if sid is not None and not isinstance(sid, str | int):
             raise ProtocolError("sid is text or a whole number.")
+        if isinstance(sid, str) and not sid.isascii() and any("\ud800" <= letter <= "\udfff" for letter in sid):
+            raise ProtocolError("sid has half of a surrogate pair, which is no text.")
         command = message.get("command")
         if isinstance(command, str) and command == "disconnect":
             if sid in self._sessions:
@@ -239,7 +241,7 @@ class Conversation:
         self._has_some.set()
 
     async def write(self) -> None:
-        """Send answers as they come."""
+        """Send responses when they become ready."""
         while True:
             await self._has_some.wait()
             await self._send()
@@ -255,7 +257,7 @@ class Conversation:
                     await self._socket.send_str(json.dumps(content, default=_as_lists))
 
     async def watch(self) -> None:
-        """End it when the client is silent for too long."""
+        """Close the connection after a timeout."""
         while True:
             await asyncio.sleep(min(1.0, self._server.settings.hello_seconds / 2))
             if self._patience.is_over(asyncio.get_running_loop().time()):
@@ -263,7 +265,7 @@ class Conversation:
                 return
 
     def close(self) -> None:
-        """The client is gone."""
+        """Close all sessions of a client that has disconnected."""
         for session in self._sessions.values():
             session.close()
 

@@ -1,1 +1,1 @@
-"""The base of all servers: addresses, tokens, TLS, limits of connections, shutdown."""
+"""Common base of all servers: addresses, tokens, TLS, connection limits, shutdown."""

@@ -1,4 +1,4 @@
-"""Addresses, tokens and TLS of all servers."""
+"""Addresses, access tokens and TLS of all servers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LOCAL_NAMES = ("localhost",)
 
 
 def host_and_port(address: Any, name: str) -> tuple[str, int]:
-    """Split ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``, where no host is this machine.
+    """Split ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``; without a host, the host is 127.0.0.1.
 
     Args:
-        address: to split.
-        name: of the setting, for the message.
+        address: text to split.
+        name: name of the setting, for the error message.
 
     Raises:
-        ValueError: it is no such address.
+        ValueError: the address is malformed.
     """
     host, colon, port = str(address).rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
@@ -30,7 +30,7 @@ def host_and_port(address: Any, name: str) -> tuple[str, int]:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether an address is reachable from this machine only."""
+    """Return True if an address is reachable from this machine only."""
     try:
         return host in _LOCAL_NAMES or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -38,13 +38,13 @@ def is_this_machine(host: str) -> bool:
 
 
 def require_token_beyond_this_machine(host: str, token: str | None, given: str, remedy: str) -> None:
-    """Raise ``ValueError`` where other machines could connect without a token.
+    """Raise ``ValueError`` if other machines could connect without a token.
 
     Args:
-        host: to listen on.
-        token: that clients have to show.
-        given: the setting and its value, for the message.
-        remedy: how to give a token.
+        host: address to listen on.
+        token: access token of the server.
+        given: setting and its value, for the error message.
+        remedy: instruction to set a token, for the error message.
     """
     if not token and not is_this_machine(host):
         raise ValueError(
@@ -60,15 +60,15 @@ def is_same_secret(shown: Any, secret: str | None) -> bool:
 
 
 def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "cert, key") -> ssl.SSLContext | None:
-    """Return TLS by the files of a certificate and its key; ``None`` for neither.
+    """Return the TLS context of a certificate and its key; ``None`` if both are ``None``.
 
     Args:
-        cert: PEM file.
-        key: PEM file without a password.
-        names: of the two settings, for messages.
+        cert: PEM file of the certificate.
+        key: PEM file of the key, without a password.
+        names: names of the two settings, for error messages.
 
     Raises:
-        ValueError: one of the two is missing, or they cannot be read.
+        ValueError: one of the two is missing, or a file is invalid.
     """
     if cert is None and key is None:
         return None
@@ -78,7 +78,7 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A key behind a password would be asked for on the screen.
+        # Without this, OpenSSL would prompt for the password of an encrypted key.
         context.load_cert_chain(user_path(cert), user_path(key), password=lambda: b"")
     except (OSError, ssl.SSLError) as error:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""HTTP on the base of all servers: an aiohttp application that logs each malformed request in one line."""
+"""HTTP server for an aiohttp application, with connection limits and one log line per malformed request."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _LOG = logging.getLogger("evorl.sockets.http")
-_LONGEST_LINE = 300  # characters of a fault in the log
+_LONGEST_LINE = 300  # characters of an error in the log
 
 
 class HttpServer:
     """Serves an application.
 
     Args:
-        application: of aiohttp; its start-up and clean-up run with the server's.
-        limits: of connections.
+        application: aiohttp application; ``start`` and ``stop`` run its start-up and clean-up callbacks.
+        limits: limits of connections.
 
     Attributes:
-        sockets: that listen, with the address.
+        sockets: listening sockets, with their address.
     """
 
     def __init__(self, application: web.Application, limits: ConnectionLimits | None = None) -> None:
         from aiohttp import web
 
         limits = limits or ConnectionLimits()
-        # aiohttp closes a connection without a request in this time, from its start or from its last response.
+        # keepalive_timeout counts from the start of a connection or from its last response.
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -47,7 +47,7 @@ class HttpServer:
         return self._runner.server()
 
     async def start(self, host: str, port: int, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
-        """Begin to listen; see ``SocketServer.start`` for arguments and errors."""
+        """Start listening; see ``SocketServer.start`` for arguments and errors."""
         await self._runner.setup()
         try:
             await self.sockets.start(host, port, token, tls)
@@ -56,7 +56,7 @@ class HttpServer:
             raise
 
     async def stop(self) -> None:
-        """Stop listening, let open requests finish, then end all connections."""
+        """Stop listening, finish open requests, then close all connections."""
         await self.sockets.stop_listening()
         with contextlib.suppress(ConnectionError):
             await self._runner.cleanup()
@@ -64,23 +64,23 @@ class HttpServer:
 
 
 class _OneLine(logging.LoggerAdapter):
-    """Logs a malformed request in one line; an error of this program comes with its traceback."""
+    """Logger that writes one line for a malformed request, and a traceback for an error of this program."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger, {})
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        """Log an error."""
+        """Log an exception; a malformed request in one line."""
         if not self._warns(exc_info, *args):
             super().exception(msg, *args, exc_info=exc_info, **more)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
-        """Log a detail; bytes that are not HTTP, such as TLS, are logged here too."""
+        """Log a detail; aiohttp also reports bytes that are not HTTP, such as TLS, here."""
         if not self._warns(exc_info, *args):
             super().debug(msg, *args, exc_info=exc_info, **more)
 
     def _warns(self, error: Any, *args: object) -> bool:
-        """Log a malformed request; return whether the error is one."""
+        """Log ``error`` and return True if it is a malformed request."""
         from aiohttp import web
         from aiohttp.http_exceptions import HttpProcessingError
 

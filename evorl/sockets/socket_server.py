@@ -1,9 +1,8 @@
-"""The base of all servers: it listens, limits connections, ends slow ones, and shuts down.
+"""Base server: listens, limits connections, closes slow ones, and shuts down gracefully.
 
-Each protocol (RLX, HTTP, commands of a parameter server) is an ``asyncio.Protocol`` behind a ``GuardedConnection``,
-which forwards events to it. A connection is closed when it does not complete its first request in time, when it stops
-within a request, when it is silent, when it does not read its responses, and when its protocol fails. A client's fault
-is one line of the log at most.
+Each protocol (RLX, HTTP, commands of a parameter server) is an ``asyncio.Protocol`` wrapped in a ``GuardedConnection``,
+which forwards events to it. A connection is closed after a timeout of its first request, of a later request, of silence
+or of unread responses, and after an exception of its protocol. An error of a client causes at most one log line.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from evorl.sockets.access import require_token_beyond_this_machine
 
 REQUEST_SECONDS = 10.0  # from the beginning of a connection to the end of its first request
 FRAME_SECONDS = 120.0  # from the first byte of a later request to its last one
-WRITE_BUFFER_BYTES = 2**20  # that a client may leave unread
+WRITE_BUFFER_BYTES = 2**20  # of responses that a client has not read
 BACKLOG = 512
-PARTING_SECONDS = 0.5  # that clients have to read the last answer where a server ends
+PARTING_SECONDS = 0.5  # for clients to read the last response at shutdown
 _LOG = logging.getLogger("evorl.sockets")
 
 
@@ -32,10 +31,11 @@ class ConnectionLimits:
     """Limits of every connection of a server.
 
     Attributes:
-        connections: open at one time; the next ones are closed as soon as they are made.
-        request_seconds: from the beginning of a connection, its TLS handshake included, to its first complete request.
-        frame_seconds: from the first byte of a later request to its last one.
-        idle_seconds: of silence between two requests; 0 for no limit.
+        connections: maximum number of open connections; further ones are closed at once.
+        request_seconds: timeout from the start of a connection, including its TLS handshake, to its first complete
+            request.
+        frame_seconds: timeout from the first to the last byte of a later request.
+        idle_seconds: timeout of silence between two requests; 0 for no timeout.
     """
 
     connections: int = 1024
@@ -48,8 +48,8 @@ class Patience:
     """Tracks the timeouts of ``ConnectionLimits`` for one client.
 
     Args:
-        limits: of the connection.
-        now: seconds of the event loop's clock.
+        limits: limits of the connection.
+        now: time of the event loop's clock in seconds.
 
     Attributes:
         has_begun: whether the first request is complete; set by the protocol.
@@ -62,15 +62,15 @@ class Patience:
         self.has_begun = False
 
     def note_request(self, now: float) -> None:
-        """Note that a request is complete."""
+        """Record that a request is complete."""
         self._heard, self._frame_began = now, None
 
     def note_part(self, now: float) -> None:
-        """Note that a part of an incomplete request was received."""
+        """Record that a part of an incomplete request was received."""
         self._frame_began = now if self._frame_began is None else self._frame_began
 
     def is_over(self, now: float) -> bool:
-        """Return whether the connection is to be closed."""
+        """Return True if a timeout has expired."""
         if not self.has_begun:
             return now - self._since > self._limits.request_seconds
         if self._frame_began is not None and now - self._frame_began > self._limits.frame_seconds:
@@ -79,10 +79,10 @@ class Patience:
 
 
 class Progress(Protocol):
-    """Attributes of a protocol whose requests the guard times.
+    """Attributes of a protocol whose timeouts ``GuardedConnection`` enforces.
 
     Attributes:
-        has_begun: whether the first request is complete, which has the token.
+        has_begun: whether the first request, which contains the token, is complete.
         is_within_request: whether a part of an incomplete request was received.
         num_requests: number of complete requests.
     """
@@ -93,12 +93,12 @@ class Progress(Protocol):
 
 
 class GuardedConnection(asyncio.Protocol):
-    """Forwards the events of a connection to a protocol, within limits.
+    """Forwards the events of a connection to a protocol, and enforces limits.
 
     Args:
-        server: of the connection.
-        inner: the protocol. If it has the attributes of ``Progress``, its requests are timed here; otherwise it times
-            them itself. If it has ``refuse(message)``, surplus clients get a message before they are disconnected.
+        server: server of the connection.
+        inner: wrapped protocol. If it has the attributes of ``Progress``, request timeouts are enforced here, otherwise
+            by the protocol. If it has ``refuse(message)``, surplus clients get a message before they are disconnected.
     """
 
     def __init__(self, server: SocketServer, inner: Any) -> None:
@@ -111,7 +111,7 @@ class GuardedConnection(asyncio.Protocol):
         self._now = asyncio.get_running_loop().time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Configure a new connection; close it if there are too many."""
         self._transport = transport
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         if (sock := transport.get_extra_info("socket")) is not None:
@@ -130,13 +130,13 @@ class GuardedConnection(asyncio.Protocol):
             self.close()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes were received."""
+        """Forward received bytes, and record the progress of requests."""
         if self._transport.is_closing():
             return
         inner, patience = self._inner, self._patience
         try:
             inner.data_received(data)
-        except Exception as error:  # of the protocol: this client is ended, the others go on
+        except Exception as error:  # of the protocol: only this client is disconnected
             _LOG.warning("%s failed on what %s sent, and its connection ends: %r", self._server.name, self.peer, error)
             self.abort()
             return
@@ -150,21 +150,21 @@ class GuardedConnection(asyncio.Protocol):
             patience.note_part(self._now())
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """Forward the end of the client's data."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The client does not read its responses."""
+        """Start the timeout of a client that does not read its responses."""
         self._unread_since = self._now()
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """Stop the timeout of a client that reads again."""
         self._unread_since = None
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """Remove a closed connection."""
         self._server.connections.discard(self)
         self._inner.connection_lost(exc)
 
@@ -180,35 +180,35 @@ class GuardedConnection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The address of the client, for the log."""
+        """Address of the client, for the log."""
         name = self._transport.get_extra_info("peername")
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a client"
 
     @property
     def num_unread(self) -> int:
-        """Number of bytes in the write buffer, which the client has not read."""
+        """Number of bytes in the write buffer that the client has not read."""
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Flush the write buffer, then end the connection."""
+        """Flush the write buffer, then close the connection."""
         self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self._transport.abort()
 
 
 class SocketServer:
-    """Listens, and guards connections.
+    """Listens for connections and enforces their limits.
 
     Args:
-        make_protocol: makes the protocol of one connection.
-        limits: of every connection.
-        name: of the server, for the log.
+        make_protocol: creates the protocol of one connection.
+        limits: limits of every connection.
+        name: name of the server, for the log.
 
     Attributes:
-        connections: open ones.
-        address: ``(host, port)`` that it listens on, once it has started.
+        connections: open connections.
+        address: ``(host, port)`` of the listening socket; valid after ``start``.
     """
 
     def __init__(
@@ -224,20 +224,20 @@ class SocketServer:
     async def start(
         self, host: str, port: int, token: str | None = None, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Begin to listen.
+        """Start listening.
 
         Args:
-            host: name or number.
-            port: 0 for any free one.
-            token: that the protocol requires of its clients.
+            host: host name or IP address.
+            port: port; 0 selects a free port.
+            token: access token that the protocol requires of clients.
             tls: for encrypted connections.
 
         Returns:
             Host and port.
 
         Raises:
-            ValueError: other machines could connect, and there is no token.
-            OSError: the address is taken, or does not belong to this machine.
+            ValueError: other machines could connect without a token.
+            OSError: the address is in use, or does not belong to this machine.
         """
         require_token_beyond_this_machine(host, token, host, "give one that clients have to show")
         handshake: Any = {} if tls is None else {"ssl_handshake_timeout": self.limits.request_seconds}
@@ -250,7 +250,7 @@ class SocketServer:
 
     @property
     def url_host(self) -> str:
-        """Return the address as in URLs: ``[::1]:7001``."""
+        """Address in the form of URLs: ``[::1]:7001``."""
         host, port = self.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -262,16 +262,16 @@ class SocketServer:
                 connection.end_if_overdue(now)
 
     async def stop_listening(self) -> None:
-        """Accept no more clients; open connections stay."""
-        # An accepted client gets its protocol a few turns of the event loop later. If the listener were closed before
-        # that, the socket would stay open for ever.
+        """Stop accepting clients; open connections remain."""
+        # An accepted client gets its protocol a few iterations of the event loop later. If the listener were closed
+        # before that, its socket would stay open forever.
         for _ in range(4):
             await asyncio.sleep(0)
         if self._server is not None:
             self._server.close()
 
     async def stop(self) -> None:
-        """Stop listening, and end all connections; clients have a moment to read the last responses."""
+        """Stop listening and close all connections; clients have ``PARTING_SECONDS`` to read the last responses."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,1 +1,1 @@
-"""Sweeps: many settings of one training, those of one structure side by side in one program."""
+"""Hyperparameter sweeps: settings that differ only in numbers are trained in parallel in one program."""

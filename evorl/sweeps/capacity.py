@@ -1,4 +1,4 @@
-"""How many settings of a sweep are trained side by side: as many as the memory holds."""
+"""Number of settings of a sweep that fit in memory for parallel training."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from evorl.execution import programs
 from evorl.execution.memory import available_bytes, least_bytes, program_bytes
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
-SHARE = 0.7  # of the machine's memory that a sweep takes, unless it is told
-BESIDE_THE_STATE = 2.0  # so many times its state an iteration takes, before anything is compiled
+SHARE = 0.7  # default share of the machine's memory for a sweep
+BESIDE_THE_STATE = 2.0  # first estimate of the memory of an iteration, as a multiple of the state
 
 
 def settings_at_once(
     make_rows: Callable[[int], SideBySideWorkflow], num_settings: int, memory: float | None = None
 ) -> int:
-    """How many settings fit the memory, shared evenly by the fewest trainings.
+    """Return the number of settings to train in parallel: an even split into the fewest parts that fit in memory.
 
-    The program of so many is compiled for it, and so is that of fewer where it needs more than there is.
+    A first estimate from the size of the state is checked by compiling its program. If the program needs too much
+    memory, the number is reduced in proportion.
 
     Args:
-        make_rows: the workflow of the first so many settings.
-        num_settings: that there are.
-        memory: bytes that the process may take; ``None`` for a share of what the machine has.
+        make_rows: returns the workflow of the first ``n`` settings.
+        num_settings: total number of settings.
+        memory: memory limit of the process in bytes; ``None`` for a share of the machine's memory.
     """
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:
@@ -57,6 +58,6 @@ def _evenly(num_settings: int, at_most: int) -> int:
 
 
 def _own_bytes() -> int:
-    """What this process has taken so far, at its peak."""
+    """Return the peak memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak

@@ -1,4 +1,4 @@
-"""Which settings of a sweep can share a program: those whose workflows differ in numbers alone."""
+"""Grouping of the settings of a sweep: settings whose workflows differ only in numbers share a program."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Setting = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Settings of one structure.
+    """Settings that share a program.
 
     Attributes:
-        workflow: of the first of them, built for one seed and one device.
-        members: which of the sweep's settings they are, in order.
-        paths: the numbers in which they may differ.
-        numbers: the values of each, ``[M, D]``.
+        workflow: workflow of the first setting, built for one seed and one device.
+        members: indices of the M settings in the sweep, sorted.
+        paths: dotted paths of the D numbers in which the settings may differ.
+        numbers: values of these numbers for each setting, ``[M, D]``.
     """
 
     workflow: Workflow
@@ -30,10 +30,10 @@ class Group:
 
 
 def grouped(settings: Sequence[Setting], build: Callable[[Setting], Workflow]) -> Iterator[Group]:
-    """The groups of a sweep, each setting in one of them; ``build`` makes the workflow of a setting.
+    """Yield the groups of a sweep, which partition its settings; ``build`` creates the workflow of a setting.
 
     Raises:
-        ValueError: a value cannot be, in words.
+        ValueError: a value is invalid.
     """
     left = dict(enumerate(settings))
     while left:

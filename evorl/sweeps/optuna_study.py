@@ -1,4 +1,4 @@
-"""Optuna's memory of a search: which settings were tried, what came of them, and which is tried next."""
+"""Optuna study of a hyperparameter search: stores the trials and proposes the next one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FAILURE = "failure"
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A setting that is tried.
+    """Trial of one setting.
 
     Attributes:
-        number: of the trial, from 0.
-        setting: a value for each path in the config.
-        value: what came of it; ``None`` while it runs, or if it failed.
+        number: number of the trial, from 0.
+        setting: value for each path in the config.
+        value: result of the trial, to be maximized; ``None`` while it runs, or if it failed.
         state: ``running``, ``finished`` or ``failed``.
-        failure: the error that ended it; empty for a trial that did not fail.
+        failure: error message of a failed trial; empty otherwise.
     """
 
     number: int
@@ -33,13 +33,13 @@ class Trial:
 
 
 class OptunaStudy:
-    """A study in a file, to which every trial is written when it begins and when it ends.
+    """Study in a journal file, to which every trial is written at its start and its end.
 
     Args:
-        path: of Optuna's journal; made when it is not there. Optuna's own tools read it too.
+        path: Optuna journal, also readable with Optuna's tools; created if it does not exist.
         over: for each path in the config a list of values, or ``{low, high, scale}``.
-        seed: of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). Each trial has a sampler of its
-            own seed, so that a search that was stopped tries what an undisturbed one does.
+        seed: seed of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). The sampler of each trial
+            has a separate seed, so a resumed search proposes the same settings as an uninterrupted one.
 
     Raises:
         ImportError: Optuna is not installed.
@@ -60,7 +60,7 @@ class OptunaStudy:
         )
         self._space = {path: self._distribution(values) for path, values in over.items()}
         for trial in self._study.get_trials(deepcopy=False):
-            if not trial.state.is_finished() and set(trial.params) < set(self._space):  # killed while it was drawn
+            if not trial.state.is_finished() and set(trial.params) < set(self._space):  # killed during sampling
                 self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
     def _distribution(self, values: Any) -> Any:
@@ -71,7 +71,7 @@ class OptunaStudy:
 
     @property
     def trials(self) -> list[Trial]:
-        """Trials that were started, in order; without those that a kill left with missing values."""
+        """Started trials in order, without trials that a kill left with missing values."""
         states = self._optuna.trial.TrialState
         names = {states.COMPLETE: "finished", states.FAIL: "failed"}
         failures = self._study.user_attrs
@@ -88,7 +88,7 @@ class OptunaStudy:
         ]
 
     def next_trial(self) -> Trial:
-        """The trial that was not ended, else a new one."""
+        """Return the unfinished trial if there is one, else start a new trial."""
         running = [trial for trial in self.trials if trial.state == "running"]
         if running:
             return running[0]
@@ -97,7 +97,7 @@ class OptunaStudy:
         return Trial(trial.number, dict(trial.params), None, "running")
 
     def end(self, trial: Trial, value: float | None, failure: str = "") -> None:
-        """Store the value of a trial; ``None`` for one that failed, and ``failure`` says why."""
+        """Store the result of a trial: its value, or ``None`` and the reason ``failure`` if it failed."""
         if value is None:
             self._study.set_user_attr(f"{_FAILURE}_{trial.number}", failure or "it has no evaluation.")
             self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)

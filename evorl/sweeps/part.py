@@ -1,4 +1,4 @@
-"""A part of a sweep: settings of one group that are trained side by side, in a folder that a kill leaves whole."""
+"""Part of a sweep: settings of one group that are trained in parallel, in a folder that survives a kill intact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RETURN = "eval/episode_return_seed_{}"
 
 
 class _LastEvaluation(Recorder):
-    """Environment steps at the last evaluation."""
+    """Stores the environment steps of the last evaluation."""
 
     timesteps = 0
 
@@ -40,14 +40,14 @@ class _LastEvaluation(Recorder):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Settings that are trained side by side.
+    """Settings that are trained in parallel.
 
     Attributes:
-        folder: of its metrics and its checkpoint.
-        members: numbers of the settings, in the order of its rows; each has ``num_seeds`` of them. Rows beyond, which
-            make all parts of a group as long, repeat the last one.
-        workflow: of the rows.
-        num_seeds: of each setting.
+        folder: folder of the metrics and the checkpoint.
+        members: indices of the settings, in the order of the rows; each setting has ``num_seeds`` rows. Padding rows,
+            which give all parts of a group the same length, repeat the last setting.
+        workflow: workflow of the rows.
+        num_seeds: number of seeds of each setting.
         end: environment steps at which the part ends.
     """
 
@@ -59,7 +59,7 @@ class Part:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it was trained to its end."""
+        """Return True if the training of the part is complete."""
         return (self.folder / "finished").exists()
 
     def train(
@@ -69,13 +69,13 @@ class Part:
         recorders: Iterable[Recorder],
         should_stop: Callable[[], bool],
     ) -> None:
-        """Train to the end, or go on with what was saved; nothing if that is over.
+        """Train to the end, or resume from the last checkpoint; do nothing if the training is complete.
 
         Args:
-            seed: of the sweep.
-            start: gives the state to start from, ``None`` for a fresh one; asked where nothing was saved.
-            recorders: besides the metrics.
-            should_stop: asked between chunks.
+            seed: seed of the sweep.
+            start: returns the initial state, ``None`` for a fresh one; called only without a checkpoint.
+            recorders: further recorders besides that of ``metrics.csv``.
+            should_stop: polled between chunks.
         """
         if self.is_finished:
             return
@@ -85,7 +85,7 @@ class Part:
         ends_early = self.end < self.workflow.total_timesteps
         if checkpointer.steps:
             state, progress = restore(self.workflow, checkpointer, seed, "latest")
-            if ends_early and progress["timesteps"] >= self.end:  # it was asked to stop at this very moment
+            if ends_early and progress["timesteps"] >= self.end:  # stopped just before the part was marked as finished
                 self._finish()
                 return
             recorder.resume_at(progress["iterations"])
@@ -111,12 +111,12 @@ class Part:
             (self.folder / "finished").touch()
 
     def progress(self) -> dict[str, Any]:
-        """What its last checkpoint says of the training."""
+        """Return the training progress in the last checkpoint."""
         checkpointer = RunCheckpointer(self.folder / "checkpoints")
         return read_about(checkpointer.folder / str(checkpointer.steps[-1]))["progress"]
 
     def returns(self) -> dict[int, dict[int, list[float]]]:
-        """For each setting the returns of its seeds, by the environment steps of the evaluation."""
+        """Return, for each setting, the returns of its seeds by the environment steps of the evaluation."""
         path = self.folder / "metrics.csv"
         returns: dict[int, dict[int, list[float]]] = {member: {} for member in self.members}
         if not path.exists():
@@ -131,7 +131,7 @@ class Part:
         return returns
 
     def state_of(self, member: int) -> State:
-        """The rows of a setting in the last checkpoint, on the host."""
+        """Return the rows of a setting in the last checkpoint, on the host."""
         template = jax.eval_shape(programs.initial_state, self.workflow, jax.random.key(0))
         state, _ = RunCheckpointer(self.folder / "checkpoints").restore(template)
         first = self.members.index(member) * self.num_seeds
@@ -139,7 +139,7 @@ class Part:
 
 
 def joined_states(states: Sequence[State], num_rows: int) -> State:
-    """The rows of several states as one state; the last one is repeated to ``num_rows``."""
+    """Concatenate the rows of several states, and pad to ``num_rows`` with the last row."""
     rows = [State({name: x for name, x in state.items() if name != "iterations"}) for state in states]
     joined = State(concatenate_trees(rows))
     last = len(joined.numbers) - 1

@@ -1,4 +1,4 @@
-"""The course of a sweep: parts of settings one after another, selections between them, and what comes of it."""
+"""Execution of a sweep: trains its parts one after another, selects settings between rounds, and reads the results."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from evorl.sweeps.sweep_table import Returns
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
-FEW_ROWS = 16  # so many rows take hardly longer than one
-MOST_IDLE = 7  # settings that are trained once more, so that every device has as many rows
+FEW_ROWS = 16  # up to this number, rows take hardly longer than one row
+MOST_IDLE = 7  # maximum number of padding settings, which give every device the same number of rows
 
 
 @dataclasses.dataclass
 class SweepRun:
-    """A sweep in a folder, which goes on where it was whenever it is trained again.
+    """Sweep in a folder; a stopped sweep resumes when it is trained again.
 
     Attributes:
-        folder: of its parts.
-        settings: how it is run.
-        groups: its settings by structure.
-        num_seeds: of each setting.
-        seed: of the run.
-        devices: that share the rows.
-        message: is told in sentences how it goes.
+        folder: folder of the parts.
+        settings: settings of the sweep.
+        groups: settings to compare, grouped by program.
+        num_seeds: number of seeds of each setting.
+        seed: seed of the sweep.
+        devices: devices over which the rows are distributed.
+        message: callback for progress messages.
     """
 
     folder: Path
@@ -52,16 +52,16 @@ class SweepRun:
 
     @property
     def num_settings(self) -> int:
-        """How many settings are compared."""
+        """Number of settings."""
         return sum(len(group.members) for group in self.groups)
 
     @functools.cached_property
     def at_once(self) -> tuple[int, ...]:
-        """Settings of each group that are trained side by side."""
+        """Number of settings of each group that are trained in parallel."""
         return tuple(self._for_all_devices(group, self._at_once(group)) for group in self.groups)
 
     def _for_all_devices(self, group: Group, count: int) -> int:
-        """So many settings, or a few more (the last one again) where only these can be shared out to devices."""
+        """Return ``count``, or slightly more (padding) if only then several devices can share the rows evenly."""
         for more in range(MOST_IDLE + 1 if count * self.num_seeds > 1 else 1):
             repeated = [min(place, len(group.members) - 1) for place in range(count + more)]
             if self.rows(group, repeated).execution.num_devices > 1:
@@ -70,7 +70,7 @@ class SweepRun:
 
     def _at_once(self, group: Group) -> int:
         num_settings = len(group.members)
-        if self.settings.halving is not None:  # about as many as the last round has, so that few rows are idle in it
+        if self.settings.halving is not None:  # about the size of the last round, so that it has few padding rows
             rounds = len(self._rungs(group)) - 1
             of_the_last = num_settings // self.settings.halving.factor**rounds
             num_settings = min(num_settings, max(of_the_last, math.ceil(FEW_ROWS / self.num_seeds)))
@@ -86,14 +86,14 @@ class SweepRun:
         return [total] if self.settings.halving is None else self.settings.halving.rungs(total)
 
     def rows(self, group: Group, places: Sequence[int]) -> SideBySideWorkflow:
-        """The workflow of the settings at these places of a group, with all seeds of each."""
+        """Return the workflow of the settings at these positions in a group, with a row per setting and seed."""
         seeds = np.tile(np.arange(self.num_seeds), len(places))
         numbers = np.asarray(group.numbers, np.float32).reshape(len(group.members), len(group.paths))
         of_rows = np.repeat(numbers[np.asarray(places)], self.num_seeds, axis=0)
         return SideBySideWorkflow.of(group.workflow, group.paths, of_rows, seeds, self.devices)
 
     def parts(self, rung: int, left: Sequence[int]) -> list[Part]:
-        """The parts of a round, for the settings that are left."""
+        """Return the parts of a round for the remaining settings ``left``."""
         parts = []
         for number, (group, at_once) in enumerate(zip(self.groups, self.at_once, strict=True)):
             places = [place for place, member in enumerate(group.members) if member in set(left)]
@@ -107,11 +107,11 @@ class SweepRun:
         return parts
 
     def train(self, recorders: Callable[[Part], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:
-        """Train all that is left to be trained; returns whether the sweep is finished.
+        """Train all unfinished parts; return True if the sweep is finished.
 
         Args:
-            recorders: makes the recorders of a part.
-            should_stop: asked between chunks; what is there is saved then.
+            recorders: creates the recorders of a part.
+            should_stop: polled between chunks; true saves and stops.
         """
         num_rounds = max(len(self._rungs(group)) for group in self.groups)
         left, rounds = list(range(self.num_settings)), []
@@ -138,7 +138,7 @@ class SweepRun:
         return f"{counted(len(part.members), 'setting')}{seeds} side by side"
 
     def _start(self, part: Part, before: Sequence[Part]) -> State | None:
-        """The state of a part from those of the round before; ``None`` in the first one."""
+        """Return the initial state of a part, from the states of the previous round; ``None`` in the first round."""
         if not before:
             return None
         where = {member: earlier for earlier in before for member in earlier.members}
@@ -147,7 +147,7 @@ class SweepRun:
         return programs.place(part.workflow, jax.tree.map(jax.numpy.asarray, state))
 
     def rounds(self) -> list[list[Part]]:
-        """The parts of every round that has begun."""
+        """Return the parts of every started round."""
         rounds: list[list[Part]] = []
         left = list(range(self.num_settings))
         while any(part.folder.exists() for part in self.parts(len(rounds), left)):
@@ -158,17 +158,17 @@ class SweepRun:
         return rounds
 
     def _going_on(self, rounds: Sequence[Sequence[Part]]) -> list[int]:
-        """The settings that go on after these rounds."""
+        """Return the settings that continue after these rounds."""
         assert self.settings.halving is not None, "without it there is one round"
         left = [member for part in rounds[-1] for member in part.members]
         return sorted(ranked(merged_returns(rounds), left)[: self.settings.halving.num_left(len(left))])
 
     def returns(self) -> Returns:
-        """For each setting, by environment steps of its evaluations, the returns of its seeds."""
+        """Return, for each setting, the returns of its seeds by the environment steps of the evaluation."""
         return {member: {} for member in range(self.num_settings)} | merged_returns(self.rounds())
 
     def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
-        """The state of a setting where it ended, as its own training would save it, and what is saved beside it."""
+        """Return the final state of a setting, as a separate training would save it, and the progress saved with it."""
         part = [part for parts in self.rounds() for part in parts if member in part.members][-1]
         state = part.state_of(member)
         del state["numbers"]
@@ -178,7 +178,7 @@ class SweepRun:
 
 
 def merged_returns(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, list[float]]]:
-    """The returns of all parts, see ``Part.returns``."""
+    """Merge the returns of all parts, see ``Part.returns``."""
     returns: dict[int, dict[int, list[float]]] = {}
     for parts in rounds:
         for part in parts:
@@ -188,12 +188,12 @@ def merged_returns(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, list
 
 
 def ranked(returns: Returns, members: Sequence[int]) -> list[int]:
-    """These settings, the one that reached most of those that went farthest first."""
+    """Sort settings, best first: by their last evaluated environment step, then by their last score."""
     return sorted(members, key=lambda member: (-max(returns[member], default=0), -last_score(returns[member])))
 
 
 def last_score(of_setting: Mapping[int, Sequence[float]]) -> float:
-    """The mean return over seeds in the last evaluation; minus infinity where there is none, or one is no number."""
+    """Return the mean return over seeds in the last evaluation; minus infinity if it is missing or not finite."""
     if not of_setting:
         return -math.inf
     score = float(np.mean(of_setting[max(of_setting)]))

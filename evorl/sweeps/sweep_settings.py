@@ -1,4 +1,4 @@
-"""What a sweep compares: settings by a grid or by draws, and how the worse ones are ended early."""
+"""Settings of a sweep: a grid or random search over hyperparameters, with optional successive halving."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.runs.spec import RunSpec
 
-# What is the whole sweep's: its value cannot be one of those that are compared.
-OF_THE_SWEEP = (
-    "seed num_seeds devices workflow resume run runs_folder trust recorders sweep search deterministic".split()
-)
 _OPTIONS = ("over", "draws", "halving", "at_once", "memory")
 _BOUNDS = ("low", "high", "scale")
 
 
+def is_shared(path: str) -> bool:
+    """Return True if the setting at a path has one value for the whole sweep."""
+    top = path.partition(".")[0]
+    return top == "workflow" or top in RunSpec.keys("shared")
+
+
 @dataclasses.dataclass(frozen=True)
 class Halving:
-    """Successive halving (Jamieson and Talwalkar 2016): again and again the best go on, all others end.
+    """Successive halving (Jamieson and Talwalkar 2016): after each round only the best settings continue.
 
     Attributes:
         first: environment steps of every setting before the first selection.
-        factor: one in so many goes on, and trains so many times as long as it has until then.
+        factor: each selection keeps 1/factor of the settings; their environment steps grow by this factor per round.
     """
 
     first: float
     factor: int = 3
 
     def rungs(self, total_timesteps: float) -> list[float]:
-        """Environment steps at which settings are selected, and the end."""
+        """Return the environment steps of the selections, followed by the end of training."""
         rungs, at = [], self.first
         while at < total_timesteps:
             rungs.append(at)
@@ -43,20 +46,20 @@ class Halving:
         return [*rungs, total_timesteps]
 
     def num_left(self, num_settings: int) -> int:
-        """How many of them go on after a selection."""
+        """Return the number of settings that continue after a selection."""
         return max(1, num_settings // self.factor)
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepSettings:
-    """A sweep as a config describes it.
+    """Settings of a sweep.
 
     Attributes:
-        over: what is varied: for each path in the config a list of values, or ``{low, high, scale}`` to draw from.
-        draws: settings that are drawn at random; ``None`` for every combination of the lists.
-        halving: how the worse ones are ended early; ``None`` trains all to the end.
-        at_once: settings that are trained side by side at most; ``None`` for as many as fit the memory.
-        memory: bytes that the sweep may take; ``None`` for most of what the machine has.
+        over: search space: for each path in the config a list of values, or a range ``{low, high, scale}``.
+        draws: number of settings drawn at random; ``None`` for a grid of all combinations of the lists.
+        halving: successive halving; ``None`` trains all settings to the end.
+        at_once: maximum number of settings trained in parallel; ``None`` for as many as fit in memory.
+        memory: memory limit of the sweep in bytes; ``None`` for a share of the machine's memory.
     """
 
     over: Mapping[str, Any]
@@ -67,10 +70,10 @@ class SweepSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> Self:
-        """Read ``sweep``: paths and their values, or these as ``over`` beside other options.
+        """Parse the entry ``sweep`` of a config: either the search space itself, or ``over`` and other options.
 
         Raises:
-            ValueError: it names nothing to compare, or something in it cannot be; in words.
+            ValueError: the search space is empty, a key is unknown, or a value is invalid.
         """
         config = checked_mapping(config, "sweep")
         if not set(config) & set(_OPTIONS):
@@ -91,7 +94,7 @@ class SweepSettings:
         )
 
     def settings(self, seed: int) -> list[dict[str, Any]]:
-        """Every setting, a value for each path; those that are drawn follow from ``seed``."""
+        """Return all settings, each with a value for every path; random ones depend on ``seed``."""
         if self.draws is None:
             combinations = itertools.product(*self.over.values())
             return [dict(zip(self.over, values, strict=True)) for values in combinations]
@@ -103,14 +106,14 @@ class SweepSettings:
 
 
 def what_is_varied(over: Any, of: str) -> dict[str, Any]:
-    """For each path in the config a list of values, or ``{low, high, scale}``.
+    """Return the search space: for each path in the config a list of values, or a range ``{low, high, scale}``.
 
     Args:
-        over: paths with dots, or nested.
-        of: ``sweep`` or ``search``, whose setting it is.
+        over: mapping with dotted paths, or nested.
+        of: ``sweep`` or ``search``, for error messages.
 
     Raises:
-        ValueError: it names nothing, or something in it cannot be; in words.
+        ValueError: the search space is empty, a key is unknown, or a value is invalid.
     """
     entries = dict(_entries(checked_mapping(over, f"{of}.over")))
     if not entries:
@@ -119,7 +122,7 @@ def what_is_varied(over: Any, of: str) -> dict[str, Any]:
 
 
 def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted paths with their values, of a mapping that may be nested."""
+    """Yield the dotted paths and values of a mapping that may be nested."""
     for name, value in config.items():
         if isinstance(value, Mapping) and not set(value) & set(_BOUNDS):
             yield from _entries(value, f"{above}{name}.")

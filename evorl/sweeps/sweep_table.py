@@ -1,4 +1,4 @@
-"""``sweep.csv``: what every setting of a sweep comes to; ``evaluations.csv``: every evaluation on the way."""
+"""Tables of a sweep: ``sweep.csv`` with the result of every setting, ``evaluations.csv`` with all evaluations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ Returns = Mapping[int, Mapping[int, Sequence[float]]]
 
 
 def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Returns, num_seeds: int) -> None:
-    """A line for each setting, in their order: its values, the steps that it has, what it comes to, each seed.
+    """Write one line per setting: its values, its environment steps, its results, and the return of each seed.
 
-    ``eval_return`` is the mean over seeds of the last evaluation, with its bootstrap interval at 95 % (for several
-    seeds); ``best_return`` is the mean of the best evaluation after the first step. Cells are empty where nothing was
-    evaluated.
+    ``eval_return`` is the mean over seeds of the last evaluation, with its 95 % bootstrap interval (for several seeds);
+    ``best_return`` is the mean of the best evaluation after the first step. Cells without an evaluation are empty.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -38,7 +37,7 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
 
 
 def write_evaluations(path: Path, returns: Returns, num_seeds: int) -> None:
-    """A line for each evaluation of each setting: its steps, the mean return over seeds, that of each seed.
+    """Write one line per evaluation of each setting: its steps, the mean return, and the return of each seed.
 
     Raises:
         RunFolderError: the file cannot be written.

@@ -1,1 +1,1 @@
-"""Workflows: complete training procedures, and the families they come in."""
+"""Workflows: complete training procedures, and the base classes of their families."""

@@ -1,7 +1,7 @@
-"""A parameter server and its workers in one process, with given delays: what each mode does, again and again the same.
+"""Deterministic simulation of a parameter server and delayed workers in one process, to compare modes of the server.
 
-Time is counted in ticks. A worker pulls, learns, and pushes so many ticks later; meanwhile others push. Of those that
-push at one tick the one of the lower number is first, and all pull again when the last of them has pushed.
+Time is counted in ticks. A worker pulls, learns, and pushes after its delay; meanwhile other workers push. Workers that
+push at the same tick push in the order of their numbers, and all of them pull again after the last push.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from evorl.workflows.workflow import Workflow
 
 @dataclasses.dataclass(frozen=True)
 class Simulated:
-    """What came of a simulation.
+    """Result of a simulation.
 
     Attributes:
-        rows: one for each push, in order: ``time``, ``worker``, ``step`` of the server after it, ``staleness`` (updates
-            since the worker pulled), ``accepted``, and the worker's metrics as ``train/*``.
-        params: the last parameters, by the name of their optimizer.
-        agent_state: worker 0's agent with them.
-        server: the server's last state.
-        evaluation: of that agent, as ``Workflow.evaluate`` gives it.
+        rows: one row per push, in order: ``time`` in ticks, ``worker``, ``step`` of the server after the push,
+            ``staleness`` (updates since the worker pulled), ``accepted``, and the worker's metrics as ``train/*``.
+        params: final parameters, by the name of their optimizer.
+        agent_state: worker 0's agent with these parameters.
+        server: final state of the server.
+        evaluation: evaluation of that agent, see ``Workflow.evaluate``.
     """
 
     rows: list[dict[str, float | int]]
@@ -51,44 +51,44 @@ def simulate_workers(
     seed: int = 0,
     num_pushes: int | None = None,
 ) -> Simulated:
-    """Train by workers that share a parameter server.
+    """Train with workers that share a parameter server.
 
-    With one worker and ``send="gradient"`` it is the ordinary training of the seed.
+    With one worker and ``send="gradient"`` the result equals ordinary training with this seed.
 
     Args:
-        config: of the workflow, with ``workflow``; or the workflow.
-        num_workers: each with environments as the config says.
-        delays: ticks from a pull to the push, of each worker: a number, or several that it takes in turn. Without them
-            all take as long: ``num_workers`` ticks, and begin one tick apart.
-        settings: of the server: mode, send and so on, see ``ParameterServerSettings``.
-        seed: of everything.
-        num_pushes: so many, whether accepted or not; ``None`` for as many as make ``total_timesteps``.
+        config: config with the key ``workflow``, or a workflow.
+        num_workers: number of workers, each with the environments of the config.
+        delays: ticks from a pull to the push, per worker: one number, or several that are cycled through. By default
+            all workers take ``num_workers`` ticks and start one tick apart.
+        settings: settings of the server, such as mode and send, see ``ParameterServerSettings``.
+        seed: seed of the simulation.
+        num_pushes: number of pushes, accepted or not; ``None`` runs until ``total_timesteps``.
 
     Raises:
-        ValueError: the workflow cannot work for a parameter server, or numbers do not fit together.
+        ValueError: the workflow does not support a parameter server, or an argument is invalid.
     """
     workflow = workflow_of(config)
-    chosen = settings_for(workflow, settings)
+    server_settings = settings_for(workflow, settings)
     num_workers = positive(num_workers, "num_workers")
-    clocks = _delays(delays, num_workers)
-    workers = [ParameterWorker(workflow, chosen.send, seed, i) for i in range(num_workers)]
+    worker_delays = _delays(delays, num_workers)
+    workers = [ParameterWorker(workflow, server_settings.send, seed, i) for i in range(num_workers)]
     first = workers[0]
     for other in workers[1:]:
         other.take_rest(first.served.rest_of(first.agent_state))
-    server = create(chosen, first.served.taken_from(first.agent_state))
+    server = create(server_settings, first.served.taken_from(first.agent_state))
     starts = [0 if delays else worker - num_workers + 1 for worker in range(num_workers)]
-    loop = _Ticks(chosen, server, workers, clocks, starts)
-    while (num_pushes is None and loop.step < chosen.total_timesteps) or len(loop.rows) < (num_pushes or 0):
+    loop = _Ticks(server_settings, server, workers, worker_delays, starts)
+    while (num_pushes is None and loop.step < server_settings.total_timesteps) or len(loop.rows) < (num_pushes or 0):
         loop.next_push()
     params, _ = pull(loop.server)
     agent_state = first.served.put_into(first.agent_state, params)
     eval_key = workflow.init(worker_key(seed, 0)).eval_key
-    evaluated = State(agent_state=agent_state, eval_key=eval_key, iterations=loop.server.updates)
-    return Simulated(loop.rows, params, agent_state, loop.server, workflow.evaluate(evaluated))
+    state = State(agent_state=agent_state, eval_key=eval_key, iterations=loop.server.updates)
+    return Simulated(loop.rows, params, agent_state, loop.server, workflow.evaluate(state))
 
 
 class _Ticks:
-    """The clock, and what is under way."""
+    """Simulated clock with the pending pushes."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Ticks:
         self.rows: list[dict[str, float | int]] = []
         self._settings, self._workers, self._delays = settings, workers, delays
         self._turns = [0] * len(workers)
-        self._pulled: dict[int, tuple[Params, int, int]] = {}  # parameters, and the server's step and updates then
+        self._pulled: dict[int, tuple[Params, int, int]] = {}  # parameters, step and updates of the server when pulled
         self._due: list[tuple[int, int]] = []
         self._pulling: list[int] = []
         for worker in range(len(workers)):
@@ -115,7 +115,7 @@ class _Ticks:
         self._turns[worker] += 1
 
     def next_push(self) -> None:
-        """Go on to the next push; after the last of a tick, those who pushed in it begin again."""
+        """Advance to the next push; after the last push of a tick, the workers that pushed in it pull again."""
         now, worker = heapq.heappop(self._due)
         params, step, updates = self._pulled.pop(worker)
         work = self._workers[worker].work(params, step)
@@ -128,12 +128,12 @@ class _Ticks:
         self._pulling.append(worker)
         if not self._due or self._due[0][0] > now:
             pulling, self._pulling = self._pulling, []
-            for one in pulling:
-                self._begin(one, now)
+            for number in pulling:
+                self._begin(number, now)
 
 
 def _means(metrics: PyTreeDict) -> dict[str, float | int]:
-    """Those of one iteration, as a row tells them."""
+    """Return the metrics of one iteration in the form of a row."""
     means = RunningMeans({})
     means.add(jax.tree.map(lambda x: np.asarray(x)[None], metrics))
     return means.take()
@@ -143,6 +143,6 @@ def _delays(delays: Sequence[int | Sequence[int]], num_workers: int) -> list[lis
     if not delays:
         delays = [num_workers] * num_workers
     if len(delays) != num_workers:
-        raise ValueError(f"delays are one for each of the {num_workers} workers, got {len(delays)}: {list(delays)}.")
+        raise ValueError(f"delays must have one entry per worker ({num_workers}), got {len(delays)}: {list(delays)}.")
     lists = [[x] if isinstance(x, int) else list(x) for x in delays]
     return [[positive(x, f"delays[{i}]") for x in row or [0]] for i, row in enumerate(lists)]

@@ -1,4 +1,4 @@
-"""Evolution: ask for individuals, play episodes with each, tell their fitness, in one compiled step."""
+"""Evolution workflow: asks the optimizer for individuals, evaluates them, and tells it their fitness."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from evorl.workflows.workflow import split_setup_keys
 
 
 class EvolutionWorkflow(GenerationalWorkflow):
-    """A generation in each iteration. What is evolved are the parameters of the agent's policy.
+    """Evolves the parameters of the agent's policy, one generation per iteration.
 
     Attributes:
-        optimizer: the evolutionary optimizer; its fitness is the mean return of an individual's episodes.
-        virtual_batch: observations in the reference batch that hidden layers are normalised over, see
-            ``evorl.networks.virtual_batch``; ``None`` for layers as they are.
+        optimizer: evolutionary optimizer; the fitness is the mean return of an individual's episodes.
+        virtual_batch: number of observations in the reference batch of virtual batch normalisation, see
+            ``evorl.networks.virtual_batch``; ``None`` disables it.
     """
 
     agent: PolicyAgent
@@ -48,23 +48,23 @@ class EvolutionWorkflow(GenerationalWorkflow):
         if self.virtual_batch is not None:
             if self.virtual_batch < 2:
                 raise ValueError(
-                    f"virtual_batch={self.virtual_batch}: statistics need at least two observations. Take more, or "
-                    "null for none."
+                    f"virtual_batch={self.virtual_batch}: statistics need at least two observations. Use more, or null "
+                    "to disable virtual batch normalisation."
                 )
             check_normalizable(self.agent.policy_network.torso)
 
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """The optimizer's population."""
+        """Return the optimizer's population size."""
         return fields.get("optimizer", cls.optimizer).pop_size
 
     @property
     def num_rows(self) -> int:
-        """Episodes of a generation."""
+        """Number of episodes per generation."""
         return self.optimizer.pop_size * self.episodes_per_individual
 
     def setup(self, key: Key) -> State:
-        """A fresh policy, and the optimizer's first state around it."""
+        """Initialise a policy, and the optimizer around it."""
         agent_key, optimizer_key, state = split_setup_keys(key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         if self.virtual_batch is not None:
@@ -78,29 +78,29 @@ class EvolutionWorkflow(GenerationalWorkflow):
         return state
 
     def with_solution(self, state: State, agent_state: AgentState, solution: Params) -> AgentState:
-        """The agent that acts by a solution of the optimizer."""
+        """Return the agent that acts by a solution of the optimizer."""
         if self.virtual_batch is None:
             return with_policy(agent_state, solution)
         policy = self.agent.normalized_policy(agent_state, solution, state.reference_batch)
         return with_policy(agent_state, policy)
 
     def policies(self, state: State, first: jax.Array | int, count: int) -> Params:
-        """What individuals of the generation act by, ``[count, ...]``, from the one numbered ``first``."""
+        """Return the policies ``[count, ...]`` of ``count`` individuals of the generation, from number ``first``."""
         solutions = self.optimizer.ask(state.ec_state, first, count)
-        act_by = functools.partial(self.with_solution, state, state.agent_state)
-        return jax.vmap(lambda solution: act_by(solution).params.policy)(solutions)
+        with_solution = functools.partial(self.with_solution, state, state.agent_state)
+        return jax.vmap(lambda solution: with_solution(solution).params.policy)(solutions)
 
     @property
     def env_fields(self) -> tuple[str, ...]:
-        """Entries of ``info`` that are added up over episodes."""
+        """Entries of ``info`` that are summed over episodes."""
         return ()
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
-        """What the optimizer is told of a generation: the fitness ``[P]``."""
+        """Return the values that the optimizer maximises, by default the fitness ``[P]``."""
         return fitness
 
     def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
-        """Episodes of the generation, ``[P, E]``."""
+        """Play the episodes of the generation, ``[P, E]``."""
         key, episode_key = jax.random.split(state.key)
         outcomes = self.evaluator(observe=self.agent.normalize_obs, env_fields=self.env_fields).evaluate(
             self.agent,
@@ -113,9 +113,9 @@ class EvolutionWorkflow(GenerationalWorkflow):
         return outcomes, state.replace(key=key)
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
-        """Tell the optimizer the fitness ``[P]``, and remember the best individual.
+        """Pass the fitness ``[P]`` to the optimizer, and remember the best individual.
 
-        An individual whose return is not finite is less fit than all others.
+        Individuals with a non-finite return rank below all others.
         """
         fitness = batch.returns.mean(axis=1)
         policies = functools.partial(self.policies, state)
@@ -133,29 +133,31 @@ class EvolutionWorkflow(GenerationalWorkflow):
 
 
 def initial_best(agent_state: AgentState) -> PyTreeDict:
-    """The best individual before the first generation: any policy, worse than all."""
-    acts_by = PyTreeDict(policy=agent_state.params.policy, obs_preprocessor_state=agent_state.obs_preprocessor_state)
-    return jax.tree.map(jnp.copy, acts_by) | {"fitness": jnp.asarray(-jnp.inf, jnp.float32)}
+    """Return the best individual before the first generation: the initial policy, with fitness minus infinity."""
+    initial = PyTreeDict(policy=agent_state.params.policy, obs_preprocessor_state=agent_state.obs_preprocessor_state)
+    return jax.tree.map(jnp.copy, initial) | {"fitness": jnp.asarray(-jnp.inf, jnp.float32)}
 
 
 def update_best(
     policies: Callable[[jax.Array, int], Params], group_size: int, fitness: jax.Array, state: State
 ) -> PyTreeDict:
-    """The best individual of all generations and its fitness; asked for again, as a population is not kept.
+    """Return the best individual of all generations and its fitness.
+
+    The policy is asked for again, because the population is not stored.
 
     Args:
-        policies: ``policies(first, count)`` are those that the generation played with, ``[count, ...]``.
-        group_size: how many are best asked for together.
-        fitness: of the generation, ``[P]``; an individual whose fitness is not finite is none of the best.
-        state: that the generation played in: ``best`` of the generations before, and in ``agent_state`` the statistics
-            by which observations were normalised, without which a policy would not act as it did.
+        policies: function such that ``policies(first, count)`` are the evaluated policies ``[count, ...]``.
+        group_size: number of individuals that should be asked for together.
+        fitness: fitness of the generation, ``[P]``; individuals with a non-finite fitness are ignored.
+        state: state in which the generation was evaluated. ``best`` is the best individual so far; ``agent_state`` has
+            the observation statistics, which belong to the policy.
     """
     fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
     fittest = jnp.argmax(fitness)
-    together = policies(fittest // group_size * group_size, group_size)
-    fitter = PyTreeDict(
-        policy=jax.tree.map(lambda rows: rows[fittest % group_size], together),
+    group = policies(fittest // group_size * group_size, group_size)
+    candidate = PyTreeDict(
+        policy=jax.tree.map(lambda rows: rows[fittest % group_size], group),
         obs_preprocessor_state=state.agent_state.obs_preprocessor_state,
         fitness=fitness[fittest],
     )
-    return tree_where(fitter.fitness > state.best.fitness, fitter, state.best)
+    return tree_where(candidate.fitness > state.best.fitness, candidate, state.best)

@@ -1,4 +1,4 @@
-"""Iterations in which every individual of a population plays whole episodes: what workflows of evolution share."""
+"""Base class of evolutionary workflows: in each iteration every individual of a population plays whole episodes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from evorl.workflows.workflow import Workflow
 
 
 class GenerationalWorkflow(Workflow):
-    """A generation in each iteration; the state has a counter of environment steps, ``timesteps``.
+    """Runs one generation per iteration; ``timesteps`` in the state counts environment steps.
 
     Attributes:
-        episodes_per_individual: episodes of each individual in a generation.
-        common_random_numbers: the episodes of a generation draw the same numbers for every individual.
-        eval_chunk: individuals that are in memory and play at one time; ``None`` for as many as suit the processor's
-            cache.
+        episodes_per_individual: episodes of each individual per generation.
+        common_random_numbers: use the same random numbers for the episodes of every individual of a generation.
+        eval_chunk: number of individuals that are evaluated at a time; ``None`` fits the processor's cache.
     """
 
     total_timesteps: float = 1e7
@@ -36,8 +35,8 @@ class GenerationalWorkflow(Workflow):
     checkpoint_interval: float = 2.5e6
 
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
-    min_bytes_per_device: ClassVar[int] = 0  # devices exchange something once in a generation only
-    needs_even_shares: ClassVar[bool] = False  # rows past the last individual count for nothing
+    min_bytes_per_device: ClassVar[int] = 0  # devices communicate only once per generation
+    needs_even_shares: ClassVar[bool] = False  # rows after the last individual are padding
     sharded_axes: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
@@ -48,40 +47,41 @@ class GenerationalWorkflow(Workflow):
     @classmethod
     @abstractmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """How many individuals a generation has, from the workflow's fields that were read from a config."""
+        """Return the number of individuals per generation, from the workflow's fields read from a config."""
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """A row for every episode of a generation; what has ended stands still."""
+        """Return one environment per episode of a generation, without autoreset."""
         episodes = fields.get("episodes_per_individual", cls.episodes_per_individual)
         return cls.individuals(fields) * episodes, AutoresetMode.DISABLED
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """0: episodes differ in length."""
+        """0, because episodes differ in length."""
         return 0
 
     @property
     @abstractmethod
     def num_rows(self) -> int:
-        """Episodes of a generation."""
+        """Number of episodes per generation."""
 
     @property
     def most_timesteps_per_iteration(self) -> int:
-        """All episodes at their longest."""
+        """Environment steps of a generation if all episodes have the maximum length."""
         return self.num_rows * longest_episode(self.env)
 
     def progress(self, state: State) -> jax.Array:
-        """The share of ``total_timesteps`` that was played."""
+        """Return the fraction of ``total_timesteps`` that has been played."""
         return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
 
     def evaluator(self, **options: Any) -> PopulationEvaluator:
-        """How a generation is evaluated; ``options`` are fields of the evaluator that are to be others."""
+        """Return the evaluator of a generation; ``options`` override its fields."""
         settings = {
             "env": self.env,
             "num_episodes": self.episodes_per_individual,
             "common_random_numbers": self.common_random_numbers,
             "chunk": self.eval_chunk,
+            "watch": not self.env.steps_on_host,
             **options,
         }
         if settings["chunk"] is None and self.env_chunk is not None:
@@ -90,12 +90,12 @@ class GenerationalWorkflow(Workflow):
 
 
 def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitness: jax.Array) -> PyTreeDict:
-    """Metrics of a generation.
+    """Return the metrics of a generation.
 
     Args:
-        outcomes: of its episodes.
-        fitness: of its individuals, ``[P]``.
-        best_fitness: the best one of this generation and those before.
+        outcomes: results of its episodes.
+        fitness: fitness of its individuals, ``[P]``.
+        best_fitness: best fitness of all generations so far.
     """
     return PyTreeDict(
         timesteps=outcomes.lengths.sum(),
@@ -108,8 +108,8 @@ def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitne
 
 
 def finite_episode_statistics(outcomes: EpisodeOutcomes) -> EpisodeStatistics:
-    """Statistics of the episodes of a generation, which the outcomes hold on every device.
+    """Return the statistics of a generation's episodes; ``outcomes`` are equal on every device.
 
-    Those whose return is not finite are left out, as one individual of many may break its simulation.
+    Episodes with a non-finite return are excluded, because a single individual may break its simulation.
     """
     return episode_statistics(jnp.isfinite(outcomes.returns), outcomes.returns, outcomes.lengths)

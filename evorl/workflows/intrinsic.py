@@ -1,9 +1,9 @@
-"""Intrinsic rewards: bonuses for novel observations, or for behaviour that tells skills apart.
+"""Intrinsic rewards: bonuses for novel observations, or for behaviour that distinguishes skills.
 
-``intrinsic=icm``, ``intrinsic=rnd`` or ``intrinsic=diayn`` adds them to any algorithm that learns from steps. A model
-is trained along with the agent, on the same trajectories; the bonus of a step is computed from it and added before
-anything is learned or stored. Reported returns stay those of the environment. In a replay buffer a bonus stays as it
-was when the step was taken.
+``intrinsic=icm``, ``intrinsic=rnd`` or ``intrinsic=diayn`` adds a bonus to the rewards of any algorithm that learns
+from transitions. A model trained on the same trajectories as the agent computes the bonus, which is added before the
+algorithm uses or stores the transitions. Reported returns exclude bonuses. Bonuses in a replay buffer are not
+recomputed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evorl.agent import observation_ndim, one_observation, select_observation
+from evorl.agents.observations import observation_ndim, one_observation, select_observation
 from evorl.agents.part_settings import TorsoSettings
 from evorl.config.names import no_such
 from evorl.config.nodes import node_from_config
@@ -34,19 +34,19 @@ from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
-_CLIP = 5.0  # of normalised observations (Burda et al. 2018, section 2.4)
+_CLIP = 5.0  # bound of normalised observations (Burda et al. 2018, section 2.4)
 _SMALLEST = 1e-8
 
 
 class IntrinsicState(PyTreeData):
-    """What changes as the model learns; equal on all devices.
+    """State of an intrinsic reward, equal on all devices.
 
     Attributes:
-        params: that are learned.
-        fixed: that are not; ``None`` for a model without any.
-        opt_state: of the optimizer.
-        observations: statistics of all observations, by which the model reads them.
-        squares: of the squared bonuses of all steps, whose mean is the unit of the bonus.
+        params: trainable parameters of the model.
+        fixed: fixed parameters of the model; ``None`` if it has only trainable ones.
+        opt_state: state of the optimizer.
+        observations: statistics of all observations, which normalise the model's inputs.
+        squares: statistics of the squared bonuses of all steps, which determine the unit of the bonus.
     """
 
     params: Params
@@ -57,17 +57,17 @@ class IntrinsicState(PyTreeData):
 
 
 class IntrinsicReward(PyTreeNode):
-    """A bonus that a model computes for each step. A subclass defines the model.
+    """A bonus that a model computes for each step. Subclasses define the model.
 
     Attributes:
         weight: factor of the bonus, which is in units of the root mean square of all bonuses so far.
-        environment_weight: factor of the environment's own reward.
-        num_updates: gradient steps of the model on each trajectory.
-        network: of the features of an observation.
-        optimizer: of the model.
-        obs_key: the entry of a dict observation that is looked at; null for what policies see by default.
-        model: its networks.
-        action_space: of the agent.
+        environment_weight: factor of the environment's reward.
+        num_updates: gradient steps of the model per trajectory.
+        network: settings of the network that computes the features of an observation.
+        optimizer: optimizer of the model.
+        obs_key: entry of a dict observation that the model uses; null for the policy's default.
+        model: networks of the model.
+        action_space: action space of the agent.
     """
 
     weight: float = 0.1
@@ -83,44 +83,47 @@ class IntrinsicReward(PyTreeNode):
 
     @abstractmethod
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
-        """The networks, for observations of so many axes."""
+        """Build the networks for observations with ``obs_ndim`` axes."""
 
     @abstractmethod
     def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
-        """What is learned, and what stays; ``obs`` is ``[1, *observation]``."""
+        """Initialise and return the trainable and the fixed parameters; ``obs`` is ``[1, *observation]``."""
 
     @abstractmethod
     def errors(
         self, params: Params, fixed: Params, obs: jax.Array, actions: jax.Array, next_obs: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """The bonuses of steps and the losses of the model, both ``[...]``.
+        """Return the bonuses of steps and the losses of the model, both ``[...]``.
 
         Args:
-            params: that are learned.
-            fixed: that are not.
-            obs: ``[..., *observation]``, normalised.
-            actions: as numbers, ``[..., A]``.
-            next_obs: the true successors, ``[..., *observation]``, normalised.
+            params: trainable parameters.
+            fixed: fixed parameters.
+            obs: observations, ``[..., *observation]``, normalised.
+            actions: actions, one-hot if discrete, ``[..., A]``.
+            next_obs: true next observations, ``[..., *observation]``, normalised.
         """
 
     def built(self, env: VectorEnv) -> Self:
-        """With its model, for the spaces of ``env``.
+        """Return a copy with the model built for the spaces of ``env``.
 
         Raises:
-            ValueError: the observations are no single array, or a layer cannot work; in words.
+            ValueError: the observations are not a single array, the action space is not supported, or a layer is
+                invalid.
         """
         names = ("torso", "activation", "layer_norm", "orthogonal")
         torso = build_torso({name: getattr(self.network, name) for name in names})
         if kind_of(env.action_space) is ActionSpaces.OTHERS:
-            raise ValueError(f"intrinsic rewards know discrete actions and flat boxes, not {env.action_space!r}.")
+            raise ValueError(
+                f"intrinsic rewards need discrete actions or a flat box, got {env.action_space!r}: remove intrinsic."
+            )
         obs_ndim = observation_ndim(env.obs_space, self.obs_key)
         return self.replace(model=self.make_model(torso, env.action_space, obs_ndim), action_space=env.action_space)
 
     def init(self, obs_space: Space, key: Key) -> State:
-        """Entries of a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory."""
+        """Return entries for a workflow's state: ``intrinsic``, and ``intrinsic_metrics`` of the last trajectory."""
         obs = one_observation(obs_space, self.obs_key)
         params, fixed = self.init_params(jnp.asarray(obs, jnp.float32), key)
-        own = IntrinsicState(
+        intrinsic = IntrinsicState(
             params=params,
             fixed=fixed,
             opt_state=self.optimizer.init(params),
@@ -128,50 +131,53 @@ class IntrinsicReward(PyTreeNode):
             squares=init_statistics(jax.ShapeDtypeStruct((), jnp.float32)),
         )
         metrics = PyTreeDict(intrinsic_reward=jnp.zeros(()), intrinsic_loss=jnp.zeros(()))
-        return State(intrinsic=own, intrinsic_metrics=metrics)
+        return State(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
-    def bonuses(self, own: IntrinsicState, batch: SampleBatch) -> jax.Array:
-        """How new the steps ``[...]`` of a batch are to the model, in its own units."""
-        return self.errors(own.params, own.fixed, *self._inputs(own, batch))[0]
+    def bonuses(self, intrinsic: IntrinsicState, batch: SampleBatch) -> jax.Array:
+        """Return the bonuses of the steps ``[...]`` of a batch, not scaled to units of their root mean square."""
+        return self.errors(intrinsic.params, intrinsic.fixed, *self._inputs(intrinsic, batch))[0]
 
     def pay(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]`` of this device's environments with the bonuses in its rewards; and the state of
-        the workflow after the model has learned from it.
+        """Add the bonuses to the rewards of a trajectory ``[T, B, ...]`` of this device, then train the model on it.
 
-        Statistics count the trajectory before it is looked at, and the model learns from it afterwards.
+        Observation statistics are updated before the bonuses are computed.
+
+        Returns:
+            The trajectory and the workflow's new state.
         """
-        own: IntrinsicState = state.intrinsic
-        seen = select_observation(batch.next_obs, self.obs_key)
-        own = own.replace(observations=update_statistics(own.observations, seen, sharded=True))
-        inputs = self._inputs(own, batch)
-        bonuses, _ = self.errors(own.params, own.fixed, *inputs)
-        squares = update_statistics(own.squares, jnp.square(bonuses), sharded=True)
+        intrinsic: IntrinsicState = state.intrinsic
+        next_obs = select_observation(batch.next_obs, self.obs_key)
+        intrinsic = intrinsic.replace(observations=update_statistics(intrinsic.observations, next_obs, sharded=True))
+        inputs = self._inputs(intrinsic, batch)
+        bonuses, _ = self.errors(intrinsic.params, intrinsic.fixed, *inputs)
+        squares = update_statistics(intrinsic.squares, jnp.square(bonuses), sharded=True)
         unit = self.unit(squares)
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
-            mean = self.errors(params, own.fixed, *inputs)[1].mean()
+            mean = self.errors(params, intrinsic.fixed, *inputs)[1].mean()
             return mean, mean
 
         def one_update(_: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
             params, opt_state, last = gradient_step(loss, self.optimizer, *carry[:2])
             return params, opt_state, last
 
-        carry = (own.params, own.opt_state, jnp.zeros(()))
+        carry = (intrinsic.params, intrinsic.opt_state, jnp.zeros(()))
         params, opt_state, last = jax.lax.fori_loop(0, self.num_updates, one_update, carry)
         means = collectives.mean_over_shares((bonuses.mean(), last))
         metrics = PyTreeDict(intrinsic_reward=means[0], intrinsic_loss=means[1])
-        own = own.replace(params=params, opt_state=opt_state, squares=squares)
+        intrinsic = intrinsic.replace(params=params, opt_state=opt_state, squares=squares)
         rewards = self.environment_weight * batch.rewards + self.weight * bonuses / unit
         batch = batch.replace(rewards=rewards)
-        return batch, state.replace(intrinsic=own, intrinsic_metrics=metrics)
+        return batch, state.replace(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
     def unit(self, squares: RunningStatistics) -> jax.Array | float:
         """Return the unit of the bonus, from the statistics of squared bonuses: by default their root mean square."""
         return jnp.sqrt(jnp.maximum(squares.mean, _SMALLEST))
 
-    def _inputs(self, own: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _inputs(self, intrinsic: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
         obs, next_obs = (
-            normalize(own.observations, select_observation(x, self.obs_key), _CLIP) for x in (batch.obs, batch.next_obs)
+            normalize(intrinsic.observations, select_observation(x, self.obs_key), _CLIP)
+            for x in (batch.obs, batch.next_obs)
         )
         actions = batch.actions
         if isinstance(self.action_space, Discrete):
@@ -180,11 +186,13 @@ class IntrinsicReward(PyTreeNode):
 
 
 class ICM(IntrinsicReward):
-    """Curiosity (Pathak et al. 2017, https://arxiv.org/abs/1705.05363): how wrong a model is about what comes next, in
-    features that tell which action was taken, so that what the agent has no part in counts for little.
+    """Intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363).
+
+    The bonus is the prediction error of a forward model in a feature space. The features are trained to predict the
+    action, so that changes which the agent does not cause count little.
 
     Attributes:
-        forward_share: of the forward model's loss in the loss, beta of eq. 7.
+        forward_share: weight of the forward model's loss, beta of eq. 7; the inverse model's is 1 - beta.
         hidden: width of the hidden layer of the forward and of the inverse model.
     """
 
@@ -194,24 +202,22 @@ class ICM(IntrinsicReward):
     ranges: ClassVar[Mapping[str, str]] = {"forward_share": "[0, 1]"}
 
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
-        """See ``IntrinsicReward.make_model``."""
         return CuriosityModel(torso, num_outputs(action_space), self.hidden, obs_ndim)
 
     def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
-        """See ``IntrinsicReward.init_params``; nothing stays."""
-        assert isinstance(self.model, CuriosityModel), "a model is built before it is initialised, by built(env)"
+        assert isinstance(self.model, CuriosityModel), "the model must be built by built(env) before it is initialised"
         return self.model.init(key, obs, jnp.zeros((1, self.model.num_outputs)), obs)["params"], None
 
     def errors(
         self, params: Params, fixed: Params, obs: jax.Array, actions: jax.Array, next_obs: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """``1/2 |prediction - features|^2`` (eq. 5), and with the inverse model's error ``(1 - beta) L_I + beta L_F``.
+        """Return ``L_F = 1/2 |prediction - features|^2`` (eq. 5) and the loss ``(1 - beta) L_I + beta L_F``.
 
-        That error is the cross-entropy of discrete actions, and half the squared distance of others.
+        The inverse model's error ``L_I`` is the cross-entropy of discrete actions, or half the squared error of others.
         """
         model: Any = self.model
-        predicted, came, inverse = model.apply({"params": params}, obs, actions, next_obs)
-        forward = 0.5 * jnp.square(predicted - came).sum(axis=-1)
+        predicted, features, inverse = model.apply({"params": params}, obs, actions, next_obs)
+        forward = 0.5 * jnp.square(predicted - features).sum(axis=-1)
         if isinstance(self.action_space, Discrete):
             backward = optax.softmax_cross_entropy(inverse, actions)
         else:
@@ -220,36 +226,35 @@ class ICM(IntrinsicReward):
 
 
 class RND(IntrinsicReward):
-    """Random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894): how wrong a network is about
-    the outputs of a random one that never changes, in the observation that a step leads to.
+    """Random network distillation (Burda et al. 2018, https://arxiv.org/abs/1810.12894).
+
+    The bonus is the error with which a predictor matches a fixed random network at the next observation.
 
     Attributes:
-        size: outputs of the two networks.
-        hidden: widths of the layers that the predictor has beyond its target.
+        size: number of outputs of the two networks.
+        hidden: widths of the predictor's layers on top of the target's architecture.
     """
 
     size: int = 64
     hidden: tuple[int, ...] = (64,)
 
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
-        """See ``IntrinsicReward.make_model``: the predictor."""
         return DistillationNetwork(torso, self.size, self.hidden, obs_ndim)
 
     @property
     def _target(self) -> Any:
-        assert self.model is not None, "a model is built before it is asked, by built(env)"
+        assert self.model is not None, "the model must be built by built(env) before it is used"
         return self.model.clone(hidden=())
 
     def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
-        """See ``IntrinsicReward.init_params``: the target stays."""
         model: Any = self.model
-        learned, fixed = jax.random.split(key)
-        return model.init(learned, obs)["params"], self._target.init(fixed, obs)["params"]
+        predictor_key, target_key = jax.random.split(key)
+        return model.init(predictor_key, obs)["params"], self._target.init(target_key, obs)["params"]
 
     def errors(
         self, params: Params, fixed: Params, obs: jax.Array, actions: jax.Array, next_obs: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """``|prediction - target|^2`` as bonus and as loss."""
+        """Return ``|prediction - target|^2``, both as bonus and as loss."""
         model: Any = self.model
         target = self._target.apply({"params": fixed}, next_obs)
         error = jnp.square(model.apply({"params": params}, next_obs) - target).sum(axis=-1)
@@ -260,8 +265,8 @@ class DIAYN(IntrinsicReward):
     """Diversity is all you need (Eysenbach et al. 2018, https://arxiv.org/abs/1802.06070): unsupervised skills.
 
     The environment shows the policy a skill, see ``SkillWrapper`` and ``env.skills``. A discriminator predicts the
-    skill from the observation that a step leads to, and the bonus ``log q(z | s') - log p(z)`` (eq. 3, with a uniform
-    prior p) pays for observations that reveal the skill. By default the environment's own reward does not count.
+    skill from the next observation, and the bonus ``log q(z | s') - log p(z)`` (eq. 3, with a uniform prior p) rewards
+    observations that reveal the skill. By default the environment's reward has weight 0.
 
     Attributes:
         num_skills: number of skills of the environment.
@@ -278,7 +283,9 @@ class DIAYN(IntrinsicReward):
             ValueError: the environment has no skills.
         """
         if not env.num_skills:
-            raise ValueError("intrinsic=diayn needs skills to tell apart: set env.skills to their number, such as 8.")
+            raise ValueError(
+                "intrinsic=diayn needs an environment with skills: set env.skills to their number, such as 8."
+            )
         return super(DIAYN, self.replace(num_skills=env.num_skills)).built(env)
 
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
@@ -298,18 +305,18 @@ class DIAYN(IntrinsicReward):
         """Return ``log q(z | s') - log p(z)`` and the discriminator's cross-entropy ``-log q(z | s')``.
 
         Args:
-            params: of the discriminator.
+            params: parameters of the discriminator.
             fixed: ``None``.
-            obs: the one-hot skills, ``[..., num_skills]``.
+            obs: one-hot skills, ``[..., num_skills]``.
             actions: unused.
-            next_obs: the true successors without their skills, ``[..., O]``, normalised.
+            next_obs: true next observations without their skills, ``[..., O]``, normalised.
         """
         model: Any = self.model
         cross_entropy = optax.softmax_cross_entropy(model.apply({"params": params}, next_obs), obs)
         return math.log(self.num_skills) - cross_entropy, cross_entropy
 
-    def _inputs(self, own: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
-        _, actions, next_obs = super()._inputs(own, batch)
+    def _inputs(self, intrinsic: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        _, actions, next_obs = super()._inputs(intrinsic, batch)
         skills = select_observation(batch.obs, self.obs_key)[..., -self.num_skills :]
         return skills, actions, next_obs[..., : -self.num_skills]
 
@@ -318,14 +325,14 @@ KINDS: dict[str, type[IntrinsicReward]] = {"diayn": DIAYN, "icm": ICM, "rnd": RN
 
 
 def make_intrinsic(config: Any, env: VectorEnv) -> IntrinsicReward:
-    """What the setting ``intrinsic`` describes: a name, or a mapping with ``name`` and fields of its class.
+    """Build the intrinsic reward from a name, or from a mapping with ``name`` and fields of its class.
 
     Raises:
-        ValueError: there is no such name or field, or a value cannot work; in words.
+        ValueError: the name or a field is unknown, or a value is invalid.
     """
     options = dict(checked_mapping({"name": config} if isinstance(config, str) else config, "intrinsic"))
     name = options.pop("name", None)
     if name not in KINDS:
         raise ValueError(no_such("intrinsic reward", name, KINDS))
-    given = {"model": None, "action_space": None}
-    return node_from_config(KINDS[name], options, "intrinsic", **given).built(env)
+    unset = {"model": None, "action_space": None}  # set by ``built``
+    return node_from_config(KINDS[name], options, "intrinsic", **unset).built(env)

@@ -1,4 +1,4 @@
-"""A learner inside of another workflow: what it has to be, and any number of updates of it."""
+"""Off-policy learners nested in another workflow: construction, checks, and a traced number of updates."""
 
 from __future__ import annotations
 
@@ -10,36 +10,45 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.nodes import plain
-from evorl.config.values import checked_mapping
+from evorl.agents.critic_ensemble import policy_improvers
+from evorl.config.values import checked_mapping, field_types, plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.schedules import whole_updates
 from evorl.types import Key, Observation, PyTreeDict, State
-from evorl.workflows.assembly import inner_workflow, read_workflow_config
+from evorl.workflows.assembly import inner_workflow, read_workflow_config, workflow_class
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 
 Tree = TypeVar("Tree")
-UPDATES_AT_ONCE = 64  # batches of so many updates are in memory
+UPDATES_AT_ONCE = 64  # number of updates whose batches are in memory at a time
 
 
 def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
-    """The learner that the part ``learner`` of a config describes, in the environment of the whole run.
+    """Build the learner from the part ``learner`` of a config, with the run's environment.
 
     Raises:
-        ValueError: as ``checked_learner``, or a key or value of it cannot work; in words.
+        ValueError: see ``checked_learner``; or a key or value of the part is invalid.
     """
-    part = {"num_envs": 1, **checked_mapping(config.get("learner"), "learner")}
-    of_the_run = ("devices", "num_seeds", "env_chunk", "evaluation")
-    return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), of_the_run))
+    part = checked_mapping(config.get("learner"), "learner")
+    if "workflow" in part:  # before its settings are read, which an unsuitable one does not have
+        chosen = workflow_class(part["workflow"], "learner.workflow")
+        check_learner_class(chosen)
+        if part.get("offline", chosen.offline):
+            raise ValueError(
+                "learner.offline=true learns from recorded transitions alone, and a learner inside another algorithm "
+                "learns from the episodes of the population: set learner.offline=false."
+            )
+    part = {"num_envs": 1, **part}
+    run_settings = ("devices", "num_seeds", "env_chunk", "evaluation")
+    return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), run_settings))
 
 
 def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a workflow that has a learner, whose agent acts for all; see ``read_workflow_config``.
+    """Return the constructor arguments of a workflow that uses its learner's agent; see ``read_workflow_config``.
 
     Raises:
-        ValueError: as ``build_learner``, or a key or value of the workflow itself cannot work; in words.
+        ValueError: see ``build_learner``; or a key or value of the workflow itself is invalid.
     """
     config = plain(config)
     learner = build_learner(config)
@@ -47,60 +56,82 @@ def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> 
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
-    """The learner, if it has a policy to evolve.
+    """Return the learner after checking that its policy can be evolved.
 
     Raises:
-        ValueError: it has none, or its settings do not fit; in words.
+        ValueError: it has no policy to evolve, or its settings are incompatible with nesting.
     """
-    actor_critics = "choose an off-policy actor-critic: td3, ddpg, sac, tqc or discor."
-    if not isinstance(learner, OffPolicyWorkflow):
-        raise ValueError(f"learner is {type(learner).__name__}, which does not learn from replay: {actor_critics}")
+    check_learner_class(type(learner))
+    assert isinstance(learner, OffPolicyWorkflow), "check_learner_class refuses others"
     env = learner.env
-    agent_state = jax.eval_shape(
-        lambda key: learner.agent.init(env.obs_space, env.action_space, key), jax.random.key(0)
-    )
-    if "policy" not in agent_state.params:
-        raise ValueError(f"learner is {type(learner).__name__}, which has no policy to evolve: {actor_critics}")
-    if agent_state.extra_state is not None:
+    agent: Any = learner.agent  # it improves policies
+    agent_state = jax.eval_shape(lambda key: agent.init(env.obs_space, env.action_space, key), jax.random.key(0))
+    if jax.tree.leaves(agent.policy_statistics(agent_state)):
         raise ValueError(
-            f"learner is {type(learner).__name__}, whose policy keeps running statistics beside its parameters, and "
-            f"only those are evolved: {actor_critics}"
+            f"learner is {type(learner).__name__}, whose policy has running statistics, but "
+            "only parameters are evolved: set learner.agent.network.torso to layers without batch_renorm, such as "
+            "[256, 256] (critics keep theirs, learner.agent.critic_network)."
+        )
+    if learner.replay.load is not None:
+        raise ValueError(
+            f"learner.replay.load={learner.replay.load}: the replay buffer of an inner learner starts empty, and holds "
+            "the episodes of the population. Remove it."
         )
     if learner.intrinsic is not None:
         raise ValueError(
-            "learner.intrinsic pays for what the learner itself collects, and here a population collects for it: leave "
-            "it out."
+            "learner.intrinsic applies to transitions that the learner collects itself, but here a population collects "
+            "them: remove it."
         )
     if env.num_envs != 1:
         raise ValueError(
-            f"learner.num_envs={env.num_envs}: the learner has no environments of its own, it learns from the "
-            "population's episodes. Set learner.num_envs=1; learner.updates_per_iteration is for each step then."
+            f"learner.num_envs={env.num_envs}: the learner does not step environments, it learns from the population's "
+            "episodes. Set learner.num_envs=1; learner.updates_per_iteration then counts updates per step."
         )
     return learner
 
 
+def check_learner_class(cls: type[Workflow]) -> None:
+    """Refuse an algorithm without a replay buffer, or without a policy that its critics can improve, for a population.
+
+    The agent of a suitable algorithm declares ``improves_policies``.
+
+    Raises:
+        ValueError: the class is not suitable; the message names evorl's suitable algorithms.
+    """
+    if not issubclass(cls, OffPolicyWorkflow):
+        lacks = "which does not learn from a replay buffer"
+    elif not field_types(cls)["agent"].improves_policies:
+        lacks = "whose agent has no policy that critics improve"
+    else:
+        return
+    *others, last = policy_improvers()
+    raise ValueError(
+        f"learner is {cls.__name__}, {lacks}: choose an off-policy actor-critic, {', '.join(others)} or {last}."
+    )
+
+
 def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
-    """Raises ``ValueError`` unless the learner's replay buffer holds all that a generation may collect."""
+    """Raise ``ValueError`` if the learner's replay buffer is smaller than ``num_transitions`` of a generation."""
     if learner.replay_capacity < num_transitions:
         raise ValueError(
             f"learner.replay_capacity={learner.replay_capacity} is less than one generation may collect "
-            f"({num_transitions} transitions): choose a larger one."
+            f"({num_transitions} transitions): choose {num_transitions} or more."
         )
 
 
 def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-    """How many updates ``timesteps`` more environment steps call for, int32: as many as the learner makes alone."""
+    """Return the number of updates for ``timesteps`` more environment steps, int32, at the learner's own rate."""
     per_step = Fraction(learner.updates_per_iteration).limit_denominator(10_000) / learner.timesteps_per_iteration
     return whole_updates(per_step, before.low, timesteps)
 
 
 def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Array) -> AgentState:
-    """Agents ``[K, ...]``, whose statistics of observations are the same, that have seen more of them.
+    """Update the observation statistics of agents ``[K, ...]``, which share the same statistics.
 
     Args:
-        agent_states: of the learners.
+        agent_states: states of the learners' agents.
         obs: observations with any leading axes, equal on every device.
-        mask: which of them count, of the shape of those axes.
+        mask: True for observations that count, of the shape of those axes.
     """
     old = agent_states.obs_preprocessor_state
     if old is None:
@@ -111,7 +142,7 @@ def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Arr
 
 
 def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
-    """One row of leaves ``[K, ...]``, or some."""
+    """Index the leading axis of all leaves ``[K, ...]``."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
@@ -121,7 +152,7 @@ def in_blocks(
     carry: Tree,
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
-    """``one_block(i, updates, carry)`` until there were ``num_updates``, at most ``at_once`` in each block."""
+    """Run ``one_block(i, updates, carry)`` until ``num_updates`` are done, at most ``at_once`` updates per block."""
 
     def body(i: jax.Array, carry: Tree) -> Tree:
         return one_block(i, jnp.minimum(num_updates - i * at_once, at_once), carry)
@@ -132,21 +163,21 @@ def in_blocks(
 def learn_in_blocks(
     learner: OffPolicyWorkflow, learned: PyTreeDict, replay_state: Any, key: Key, num_updates: jax.Array, progress: Any
 ) -> tuple[PyTreeDict, PyTreeDict, Any]:
-    """Any number of updates, also a traced one: batches are drawn for some of them at a time.
+    """Make a number of updates that may be traced; batches are sampled for a block of updates at a time.
 
     Args:
-        learner: the algorithm.
-        learned: ``agent_state`` and ``opt_state``.
-        replay_state: of the buffer.
-        key: of all draws.
-        num_updates: how many, int32.
-        progress: the share of the training that is over.
+        learner: off-policy algorithm.
+        learned: state of the learner, ``agent_state`` and ``opt_state``.
+        replay_state: state of the replay buffer.
+        key: random key.
+        num_updates: number of updates, int32.
+        progress: fraction of the training that is done.
 
     Returns:
-        Means of the losses, what was learned, and the buffer, in which priorities may have changed.
+        Means of the losses, the learner's new state, and the replay buffer's new state with updated priorities.
     """
     learner = learner.replace(updates_per_iteration=UPDATES_AT_ONCE)
-    data = replay_state.data  # not carried: a loop over several seeds would copy it in each turn
+    data = replay_state.data  # not carried: a loop under vmap over seeds would copy it in each iteration
 
     def one_block(i: jax.Array, updates: jax.Array, carry: tuple[PyTreeDict, Any, PyTreeDict]) -> tuple:
         learned, replay_state, sums = carry

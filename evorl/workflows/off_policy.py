@@ -1,4 +1,4 @@
-"""The off-policy family: act, store, and learn from what is drawn out of the replay buffer."""
+"""Base class of off-policy algorithms: act, store transitions, and learn from batches of a replay buffer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, random_actions
+from evorl.agent import AgentState
+from evorl.agents.critic_ensemble import policy_improvers
+from evorl.agents.random_actions import random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.ops import collectives
@@ -30,27 +32,28 @@ from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, py
 from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-_WITH_RECORDED_STEPS = "evorl.workflows.recorded_steps:with_recorded_steps"  # loaded where it is asked for
+_WITH_RECORDED_STEPS = "evorl.workflows.recorded_steps:with_recorded_steps"  # loaded on demand
 
 
 class OffPolicyWorkflow(Workflow):
-    """Short rollouts into a replay buffer, each followed by some updates from random batches of it.
+    """Stores short rollouts in a replay buffer, each followed by updates on random batches.
 
     Attributes:
-        rollout_length: steps of every environment in one iteration.
-        updates_per_iteration: gradient updates in one iteration; below 1, one every so many iterations.
-        batch_size: transitions in one update.
-        n_step: rewards in one transition, fewer where an episode ends.
-        prioritized: draw transitions in proportion to their last temporal-difference error instead of uniformly.
-        priority_exponent: how much the errors count: 0 draws uniformly.
-        importance_exponent: how much the loss makes up for unequal draws: 0 not at all, 1 in full.
-        learning_starts: environment steps with random actions and without updates, at the beginning.
-        replay_capacity: transitions that are kept, over all environments.
-        replay: what is there at first, what makes room, and what is drawn, of environments with goals.
+        rollout_length: steps of every environment per iteration.
+        updates_per_iteration: gradient updates per iteration; below 1, one update every 1 / value iterations.
+        batch_size: transitions per update.
+        n_step: number of rewards summed in an n-step transition, fewer at the end of an episode.
+        prioritized: sample transitions in proportion to their last temporal-difference error instead of uniformly.
+        priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly.
+        importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 disables the correction, 1 is
+            unbiased.
+        learning_starts: number of initial environment steps with random actions and without updates.
+        replay_capacity: capacity of the replay buffer in transitions, over all environments.
+        replay: initial contents, eviction policy, and goal relabelling of the replay buffer.
         intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
-            ``None`` for none.
-        offline: learn from what ``replay.load`` names alone: a step of the training is an update.
-        num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
+            ``None`` disables it.
+        offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
+        num_sharing: number of population members that share the replay buffer; set by the population.
     """
 
     rollout_length: int = 1
@@ -76,7 +79,7 @@ class OffPolicyWorkflow(Workflow):
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
     loss_names: ClassVar[tuple[str, ...]] = ()
-    # Whether each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
+    # True if each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
     stores_recurrent_state: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -85,28 +88,28 @@ class OffPolicyWorkflow(Workflow):
         if self.replay_capacity < collected:
             raise ValueError(
                 f"replay_capacity={self.replay_capacity} is less than one iteration collects "
-                f"({collected} transitions): choose a larger one."
+                f"({collected} transitions): choose {collected} or more."
             )
         self.replay.check(self)
         if self.n_step > self.replay_buffer.num_rows:
             raise ValueError(
-                f"n_step={self.n_step} is more than the {self.replay_buffer.num_rows} steps of each environment that "
-                f"replay_capacity={self.replay_capacity} keeps: choose fewer, or a larger capacity."
+                f"n_step={self.n_step} exceeds the {self.replay_buffer.num_rows} steps per environment that "
+                f"replay_capacity={self.replay_capacity} holds: choose fewer steps, or a larger capacity."
             )
 
     @property
     def corrects_lag(self) -> bool:
-        """Yes: it learns from what older policies did anyway."""
+        """True, because off-policy algorithms learn from data of older policies."""
         return True
 
     @property
     def learns_from_single_steps(self) -> bool:
-        """Whether each stored step is learned from by itself."""
+        """True if each transition is used on its own."""
         return self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
-        """Where transitions are kept; its state is in the workflow's state."""
+        """Replay buffer; its state is ``replay_state`` of the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
         if self.replay.hindsight is not None or self.replay.overwrite == "random" or self.replay.recency is not None:
             return self.replay.own_buffer(self.env, **size)
@@ -116,71 +119,74 @@ class OffPolicyWorkflow(Workflow):
 
     @property
     def num_stored_envs(self) -> int:
-        """Environments whose transitions are in the buffer."""
+        """Number of environments whose transitions are in the buffer."""
         return self.env.num_envs * self.num_sharing
 
     @property
     def most_updates(self) -> int:
-        """The most updates in one iteration."""
+        """Maximum number of updates per iteration."""
         return math.ceil(self.updates_per_iteration)
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Steps of one rollout over all environments; offline updates."""
+        """Steps of one rollout over all environments; the number of updates if offline."""
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
 
     @property
     def collects_as_its_family(self) -> bool:
-        """See ``Workflow.collects_as_its_family``; offline nothing is collected."""
+        """True if rollouts are collected by ``acting`` alone; False offline, where nothing is collected."""
         return not self.offline and super().collects_as_its_family
 
     def init(self, key: Key | int = 0) -> State:
-        """See ``Workflow.init``; with the transitions that ``replay.load`` names."""
+        """Initialise the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
         state = super().init(key)
         return state if self.replay.load is None else load(_WITH_RECORDED_STEPS)(self, state)
 
     @abstractmethod
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """The optimizers' first state."""
+        """Return the initial state of the optimizers."""
 
     @abstractmethod
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One update from a batch ``[N, ...]`` with a key for each row ``[N]``.
+        """Make one update from a batch ``[N, ...]`` with one key per transition, ``[N]``.
 
-        Targets are ``batch.rewards + batch.extras.discounts * value(batch.next_obs)``: discounts are those of all steps
-        of the transition, 0 where it ended in a termination. Losses of rows are weighed by ``batch.extras.weights``.
+        Targets are ``batch.rewards + batch.extras.discounts * value(batch.next_obs)``. ``discounts`` cover all steps of
+        the transition and are 0 if it ended in a termination. ``batch.extras.weights`` weigh the transitions' losses.
 
         Returns:
-            The agent, the optimizers' state, and float32 scalars named by ``loss_names``; beside them ``td_errors``,
-            ``[N]``, of which priorities are made.
+            The agent's state, the optimizers' state, and metrics: float32 scalars named by ``loss_names``, and
+            ``td_errors`` ``[N]``, which set priorities.
         """
 
     def policy_loss(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
-        """By what the agent's critics improve a policy, which need not be the agent's own; see its ``actor_loss``.
+        """Return the loss of any policy by the agent's critics, see the agent's ``actor_loss``.
 
-        Raises ``ValueError`` if the agent has no policy apart from its values.
+        Raises:
+            ValueError: the agent has no policy separate from its action values.
         """
-        loss_fn = getattr(self.agent, "actor_loss", None)
-        if loss_fn is None:
-            raise ValueError(f"{type(self).__name__} has no policy that critics improve; td3, ddpg and sac have one.")
-        return loss_fn(policy_params, agent_state, batch, keys)[0]
+        if not self.agent.improves_policies:
+            raise ValueError(
+                f"{type(self).__name__} has no policy that critics can improve: choose {', '.join(policy_improvers())}."
+            )
+        agent: Any = self.agent
+        return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
     def setup(self, key: Key) -> State:
-        """Fresh agent, optimizers, environments and an empty buffer."""
+        """Initialise agent, optimizers, environments and an empty replay buffer."""
         agent_key, env_key, state = split_setup_keys(key)
         if self.intrinsic is not None:
-            agent_key, own_key = jax.random.split(agent_key)
-            state |= self.intrinsic.init(self.env.obs_space, own_key)
+            agent_key, intrinsic_key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
         state |= self.init_learning(agent_key)
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
         return state
 
     def init_learning(self, key: Key) -> State:
-        """What learning changes: ``agent_state``, ``opt_state`` and the empty ``replay_state``.
+        """Return the state of the learner: ``agent_state``, ``opt_state`` and an empty ``replay_state``.
 
-        With ``store`` and ``learn_repeatedly`` it is all that a workflow needs whose learner this one is.
+        With ``store`` and ``learn_repeatedly``, this is the interface for a workflow that nests this one as learner.
         """
         agent_key, init_buffer = self.replay.with_key(self.replay_buffer, key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
@@ -193,7 +199,7 @@ class OffPolicyWorkflow(Workflow):
         )
 
     def _transition_spec(self, env_state: Any) -> SampleBatch:
-        """One transition as it is stored, without leading axes, from the shapes of one environment ``[1, ...]``."""
+        """Return shapes and dtypes of one stored transition, given the state ``[1, ...]`` of one environment."""
         actions = jax.eval_shape(lambda key: random_actions(self.env.action_space, key, 1), jax.random.key(0))
         stored = SampleBatch(
             obs=env_state.obs,
@@ -206,26 +212,26 @@ class OffPolicyWorkflow(Workflow):
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
     def acting(self, state: State) -> tuple[Acting, State]:
-        """How the agent acts in the next rollout, and the state after its draws."""
+        """Return the acting state for the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
         warming_up = self._timesteps(state) < self.learning_starts
         return Acting(agent_state=agent_state, key=rollout_key, warming_up=warming_up), state.replace(key=key)
 
     def action_fn(self, acting: Acting) -> ActionFn:
-        """The agent's exploring actions, random ones at first."""
+        """Return the function that selects exploring actions, which are random during warm-up."""
         return self.exploring(acting.warming_up)
 
     def collect(self, state: State) -> tuple[SampleBatch | None, State]:
-        """A trajectory ``[T, B, ...]`` of this device's environments; offline none."""
+        """Collect a trajectory ``[T, B, ...]`` of this device's environments; ``None`` if offline."""
         return (None, state) if self.offline else collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """What of a rollout is learned from."""
+        """Return the part of a rollout that ``update`` uses: all of the trajectory."""
         return trajectory
 
     def exploring(self, warming_up: jax.Array) -> ActionFn:
-        """How the agent acts while it learns: at random as long as ``warming_up``, a bool, holds."""
+        """Return the function that selects exploring actions; random ones if ``warming_up``, a bool scalar, is true."""
 
         def act(agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Action, PolicyExtras]:
             policy_key, random_key = split_rows(key)
@@ -237,19 +243,19 @@ class OffPolicyWorkflow(Workflow):
         return act
 
     def update(self, state: State, batch: SampleBatch | None) -> tuple[PyTreeDict, State]:
-        """Store the trajectory, if there is one, then update from batches drawn out of all that is stored."""
+        """Store the trajectory, if any, then make updates on batches from the replay buffer."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
         state = state.replace(key=key)
         if batch is not None:
-            paid, state = (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
-            state = self.take_in(state, paid)
+            stored, state = (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
+            state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
         metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress)
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
     def take_in(self, state: State, batch: SampleBatch) -> State:
-        """The state with a trajectory ``[T, B, ...]`` in its buffer, and in the statistics of observations."""
+        """Add a trajectory ``[T, B, ...]`` to the replay buffer and to the observation statistics."""
         state = self.store(state, batch)
         if (statistics := state.agent_state.obs_preprocessor_state) is None:
             return state
@@ -257,14 +263,14 @@ class OffPolicyWorkflow(Workflow):
         return state.replace(agent_state=state.agent_state.replace(obs_preprocessor_state=statistics))
 
     def store(self, state: State, batch: SampleBatch, mask: jax.Array | None = None) -> State:
-        """The state with the steps ``[T, B, ...]`` of a rollout in its buffer; only those of ``mask``, bool ``[T]``."""
+        """Add the steps ``[T, B, ...]`` of a rollout to the replay buffer; only those in ``mask``, bool ``[T]``."""
         stored = self._stored_part(batch)
         if self.num_sharing > 1:
             stored = collectives.gather_from_members(stored, axis=1)
         return state.replace(replay_state=self.replay_buffer.add(state.replay_state, stored, mask))
 
     def _num_updates(self, state: State) -> jax.Array:
-        """How many updates this iteration makes, int32."""
+        """Return the number of updates of this iteration, int32."""
         started = self.offline or self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
         if self.updates_per_iteration == self.most_updates:
             return jnp.where(started, self.most_updates, 0)
@@ -272,13 +278,14 @@ class OffPolicyWorkflow(Workflow):
         return jnp.where(started, whole_updates(rate, state.iterations.low, 1), 0)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
-        """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
+        """Return the n-step transitions ``[M, ...]`` that start at the sampled steps ``[M]``; ``extras`` is a dict."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
     def draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
-        """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
+        """Sample the batches ``[U, N, ...]`` of all updates of an iteration; return them, their rows and environments.
 
-        They are drawn before the updates, so that devices need not talk during them; priorities count in the next one.
+        All batches are sampled before the updates, so that devices do not communicate in between; new priorities take
+        effect in the next iteration. Rows and environments are ``[U, N]``.
         """
         buffer, replay_state, shape = self.replay_buffer, state.replay_state, (self.most_updates, self.batch_size)
         take = self.take
@@ -298,22 +305,24 @@ class OffPolicyWorkflow(Workflow):
     def learn_repeatedly(
         self, state: State, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array
     ) -> tuple[PyTreeDict, State]:
-        """The updates of an iteration, in a loop that may also be empty, which needs no branch; metrics are means.
+        """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
+
+        The loop may have zero iterations, so that no branch is needed.
 
         Args:
-            state: of ``init_learning``, and whatever else.
-            sample_key: of the draws from the buffer.
-            learn_key: of the updates.
-            num_updates: how many, up to ``most_updates``.
-            progress: the share of the training that is over.
+            state: state with the entries of ``init_learning``.
+            sample_key: random key for sampling from the replay buffer.
+            learn_key: random key for the updates.
+            num_updates: number of updates, up to ``most_updates``.
+            progress: fraction of the training that is done.
         """
         batches, rows, envs = self.draw_batches(state, sample_key, progress)
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
             row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
-            share = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
-            agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *share, progress)
+            shard = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
+            agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *shard, progress)
             td_errors = metrics.pop("td_errors")
             if self.prioritized:
                 errors = errors.at[i].set(collectives.whole_minibatch(td_errors, self.batch_size))
@@ -325,8 +334,8 @@ class OffPolicyWorkflow(Workflow):
         means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
-            learned = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)
-            replay_state = buffer.set_priorities(state.replay_state, rows, envs, errors, learned)
+            is_used = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)
+            replay_state = buffer.set_priorities(state.replay_state, rows, envs, errors, is_used)
             state = state.replace(replay_state=replay_state)
         return collectives.mean_over_shares(means), state
 

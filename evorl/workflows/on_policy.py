@@ -1,4 +1,4 @@
-"""The on-policy family: collect a trajectory with the current policy, learn from it, throw it away."""
+"""Base class of on-policy algorithms: collect a trajectory with the current policy, learn from it, discard it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-# Schedules of optimizers advance once for each trajectory, or with every gradient step.
+# Optimizer schedules advance once per trajectory ("environment"), or with every gradient step ("update").
 ScheduleStep: TypeAlias = Literal["environment", "update"]
 Update: TypeAlias = Callable[..., tuple[Any, Any]]
 
 
 class OnPolicyWorkflow(Workflow):
-    """Rollouts of fixed length, each followed by ``learn_from`` it.
+    """Collects rollouts of fixed length, each followed by ``learn_from``.
 
     Attributes:
-        rollout_length: steps of every environment in one iteration.
-        optimizer: of all parameters.
-        normalize_rewards: learn from rewards in units of the spread of discounted returns so far; what is reported
-            stays as the environment pays it.
+        rollout_length: steps of every environment per iteration.
+        optimizer: optimizer of all parameters.
+        normalize_rewards: divide rewards by the standard deviation of discounted returns so far; reported returns are
+            not normalised.
         intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
-            ``None`` for none.
+            ``None`` disables it.
     """
 
     rollout_length: int = 128
@@ -54,37 +54,37 @@ class OnPolicyWorkflow(Workflow):
 
     @property
     def corrects_lag(self) -> bool:
-        """Whether its losses weigh steps by importance ratios, of which its agent has the bound."""
+        """True if the losses use importance ratios, i.e. if the agent has the bound ``clip_rho``."""
         return hasattr(self.agent, "clip_rho")
 
     @property
     def learns_from_single_steps(self) -> bool:
-        """Whether the steps of a rollout need not be followed by those of the next: sums of rewards go on in it."""
+        """False if rewards are normalised, because the running returns continue from one rollout to the next."""
         return not self.normalize_rewards
 
     @property
     def restarts_episodes(self) -> bool:
-        """Return whether every trajectory begins with fresh episodes in all environments."""
+        """True if every trajectory starts with new episodes in all environments."""
         return False
 
     @property
     def collects_as_its_family(self) -> bool:
-        """See ``Workflow.collects_as_its_family``; collectors elsewhere do not restart episodes."""
+        """True if ``acting`` alone determines rollouts; False if episodes are restarted before each rollout."""
         return not self.restarts_episodes and super().collects_as_its_family
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
-        """Raises ``ValueError`` unless an iteration's transitions, or trajectories, can be cut into so many parts."""
-        rows, what = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
+        """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches."""
+        rows, description = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
         if by_trajectory:
-            rows, what = self.env.num_envs, "num_envs={} trajectories"
+            rows, description = self.env.num_envs, "num_envs={} trajectories"
         if rows % num_minibatches:
             raise ValueError(
-                f"{what.format(rows)} cannot be cut into num_minibatches={num_minibatches} equal parts: choose a "
-                f"divisor of {rows}."
+                f"{description.format(rows)} cannot be cut into num_minibatches={num_minibatches} equal parts: choose "
+                f"a divisor of {rows}."
             )
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
-        """The optimizer's first state, or that of several."""
+        """Return the initial state of the optimizer, or of several."""
         return self.optimizer.init(agent_state.params)
 
     @abstractmethod
@@ -93,19 +93,19 @@ class OnPolicyWorkflow(Workflow):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress`` in [0, 1] is the share of the training that is over, for schedules.
+        ``progress`` in [0, 1] is the fraction of the training that is done, for schedules.
 
         Returns:
-            The agent and the optimizer's state, equal on all devices, and scalars by name, averaged over them by
-            the caller.
+            The agent's and the optimizer's states, equal on all devices, and scalar metrics by name, which the caller
+            averages over devices.
         """
 
     def setup(self, key: Key) -> State:
-        """Fresh agent, optimizer and environments."""
+        """Initialise agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key)
         if self.intrinsic is not None:
-            agent_key, own_key = jax.random.split(agent_key)
-            state |= self.intrinsic.init(self.env.obs_space, own_key)
+            agent_key, intrinsic_key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
@@ -115,19 +115,19 @@ class OnPolicyWorkflow(Workflow):
         return state
 
     def acting(self, state: State) -> tuple[Acting, State]:
-        """How the agent acts in the next rollout, and the state after its draws."""
+        """Return the acting state for the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
         return Acting(agent_state=agent_state, key=rollout_key), state.replace(key=key)
 
     def action_fn(self, acting: Acting) -> ActionFn:
-        """The agent's exploring actions."""
+        """Return the function that selects exploring actions."""
         return self.agent.compute_actions
 
     def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]`` of this device's environments.
+        """Collect a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``extras.recurrent_state`` is that of a recurrent agent before the first step, ``[1, B, *]``.
+        ``extras.recurrent_state`` is the state of a recurrent agent before the first step, ``[1, B, *]``.
         """
         if self.restarts_episodes:
             key, reset_key = jax.random.split(state.key)
@@ -135,19 +135,19 @@ class OnPolicyWorkflow(Workflow):
         return collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
-        """What of a rollout is learned from."""
+        """Return the part of a rollout that ``update`` uses: of recurrent states only the first."""
         extras = trajectory.extras
-        if "recurrent_state" in extras:  # later ones are computed again, in learning
+        if "recurrent_state" in extras:  # the loss recomputes the later ones
             extras = extras | {"recurrent_state": jax.tree.map(lambda x: x[:1], extras.recurrent_state)}
         return trajectory.replace(extras=extras)
 
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
-        """Learn from the trajectory, then count its observations into the statistics of the next rollout."""
+        """Learn from the trajectory, then add its observations to the statistics that the next rollout uses."""
         key, learn_key = jax.random.split(state.key)
         if self.normalize_rewards or self.intrinsic is not None:
-            batch, state = self._with_other_rewards(batch, state)
-        learned_from = (state.agent_state, state.opt_state, batch, learn_key, self.progress(state))
-        agent_state, opt_state, metrics = self.learn_from(*learned_from)
+            batch, state = self._transform_rewards(batch, state)
+        inputs = (state.agent_state, state.opt_state, batch, learn_key, self.progress(state))
+        agent_state, opt_state, metrics = self.learn_from(*inputs)
         if (statistics := agent_state.obs_preprocessor_state) is not None:
             statistics = update_statistics(statistics, batch.obs, sharded=True)
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
@@ -155,8 +155,8 @@ class OnPolicyWorkflow(Workflow):
         metrics.episodes = ended_episodes(batch)
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
 
-    def _with_other_rewards(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
-        """The trajectory with the rewards that are learned from, and the state after."""
+    def _transform_rewards(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
+        """Normalise the rewards of a trajectory and add intrinsic ones; return it and the new state."""
         if self.normalize_rewards:
             rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
             batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
@@ -164,11 +164,11 @@ class OnPolicyWorkflow(Workflow):
 
 
 class ActorCriticWorkflow(OnPolicyWorkflow):
-    """On-policy workflows whose ``optimizer`` steps a policy and a value function together.
+    """On-policy workflow whose ``optimizer`` updates a policy and a value function together.
 
     Attributes:
-        value_learning_rate_scale: the value network (its head, where the rest is shared) moves by this multiple of the
-            optimizer's step; ``None`` for 1.
+        value_learning_rate_scale: factor of the learning rate of the value network (of its head, if the torso is
+            shared); ``None`` for 1.
     """
 
     agent: ActorCriticAgent
@@ -180,18 +180,18 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
         require_positive(self, "rollout_length")
         if self.value_learning_rate_scale is not None and self.agent.network.value is None:
             raise ValueError(
-                f"value_learning_rate_scale={self.value_learning_rate_scale!r} scales the steps of a value function, "
-                "which this agent does not have: give agent.baseline=true, or leave it out."
+                f"value_learning_rate_scale={self.value_learning_rate_scale!r} needs a value function, which this "
+                "agent does not have: set agent.baseline=true, or remove it."
             )
 
     @property
     def step_optimizer(self) -> Optimizer:
-        """Return the optimizer of policy and value parameters, with the learning rate of the latter scaled."""
+        """Optimizer of policy and value parameters, with the learning rate of the latter scaled."""
         return self.optimizer.scaled("value", self.value_learning_rate_scale)
 
 
 class LearnsInPasses(Protocol):
-    """Fields of on-policy workflows that learn from each trajectory in passes of minibatches, see ``scan_updates``."""
+    """Fields of on-policy workflows that make several passes of minibatches, see ``scan_updates``."""
 
     @property
     def num_epochs(self) -> int:
@@ -200,7 +200,7 @@ class LearnsInPasses(Protocol):
 
     @property
     def num_minibatches(self) -> int:
-        """Parts of each pass."""
+        """Minibatches per pass."""
         ...
 
     @property
@@ -220,12 +220,12 @@ class LearnsInPasses(Protocol):
 
 
 class Begin(NamedTuple):
-    """The beginning of an update on a batch: leaves ``[N, ...]``, or whole trajectories ``[T, B, ...]``.
+    """Start of the updates on a batch, whose leaves are ``[N, ...]``, or whole trajectories ``[T, B, ...]``.
 
     Attributes:
-        key: of the shuffles.
-        progress: share of the training that is over.
-        by_trajectory: whether minibatches are whole trajectories.
+        key: random key of the shuffles.
+        progress: fraction of the training that is done.
+        by_trajectory: True if minibatches consist of whole trajectories.
     """
 
     key: Key
@@ -234,12 +234,12 @@ class Begin(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Passes over the batch of an iteration, if it has several kinds of them.
+    """Range of the passes over an iteration's batch.
 
     Attributes:
-        first: number of passes before these.
-        num: number of these passes.
-        of: number of all passes of the iteration, which schedules advance by.
+        first: number of passes before this range.
+        num: number of passes in this range.
+        of: number of all passes of the iteration; determines the progress of schedules.
     """
 
     first: int
@@ -250,7 +250,7 @@ class Passes(NamedTuple):
 def scan_updates(
     workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` in the passes over a batch, by default in all."""
+    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or of all."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":
@@ -262,14 +262,14 @@ def scan_updates(
 def _scan_counted(
     workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
 ) -> tuple[Any, Any]:
-    """Run the updates with progress that advances with every one of them."""
+    """Run the updates with a progress that advances with every update."""
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
-    in_all = passes.of * workflow.num_minibatches
-    share = workflow.timesteps_per_iteration / workflow.total_timesteps / in_all
+    total_updates = passes.of * workflow.num_minibatches
+    increment = workflow.timesteps_per_iteration / workflow.total_timesteps / total_updates
 
     def counted(carry: tuple[jax.Array, Any], minibatch: Any) -> tuple[Any, Any]:
         num_updates, carry = carry
-        carry, metrics = update(carry, minibatch, progress=begin.progress + num_updates * share)
+        carry, metrics = update(carry, minibatch, progress=begin.progress + num_updates * increment)
         return (num_updates + 1, carry), metrics
 
     start = (jnp.int32(passes.first * workflow.num_minibatches), carry)

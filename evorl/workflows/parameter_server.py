@@ -1,20 +1,20 @@
-"""The parameter server: what it keeps, and what a push does to it, as pure functions.
+"""State and update rules of the parameter server, as pure functions.
 
-Workers fetch parameters (``pull``), learn from their own environments, and send what they learned (``push``). How
-pushes of different age are combined is the mode:
+Workers fetch parameters (``pull``), learn from their own environments, and send gradients or parameter changes
+(``push``). The mode determines how pushes of different staleness are combined:
 
-- ``fifo``: asynchronous SGD (Mnih et al. 2016, https://arxiv.org/abs/1602.01783). Each gradient is one step of the
-  optimizer, in the order of arrival, whatever its age.
-- ``averaging``: the mean of ``num_gradients`` gradients is one step. Taken are those of the present parameters alone,
-  others are dropped: synchronous SGD with backup workers (Chen et al. 2016, https://arxiv.org/abs/1604.00981).
-- ``delay_compensation``: ``g' = g + lambda g * g * (theta - theta_old)`` is one step, where ``theta_old`` are the
-  parameters that the worker had (Zheng et al. 2017, https://arxiv.org/abs/1609.08326, equation 10).
+- ``fifo``: asynchronous SGD (Mnih et al. 2016, https://arxiv.org/abs/1602.01783). Each gradient is one optimizer step,
+  in the order of arrival, regardless of its staleness.
+- ``averaging``: synchronous SGD with backup workers (Chen et al. 2016, https://arxiv.org/abs/1604.00981). The mean of
+  ``num_gradients`` gradients is one optimizer step. Gradients of outdated parameters are dropped.
+- ``delay_compensation``: ``g' = g + lambda g * g * (theta - theta_old)`` is one optimizer step, where ``theta_old`` are
+  the parameters that the worker pulled (Zheng et al. 2017, https://arxiv.org/abs/1609.08326, equation 10).
 
-Workers whose updates take several gradient steps send the change of their parameters instead (``send="delta"``): then
-``fifo`` adds each, ``averaging`` adds the mean of several, and there is nothing to compensate.
+Workers whose updates consist of several gradient steps send the change of their parameters instead (``send="delta"``):
+then ``fifo`` adds each change, ``averaging`` adds the mean of several, and ``delay_compensation`` is not available.
 
-``evorl.workflows.delayed_workers`` runs workers of given delays in one process,
-``evorl.parameter_server.parameter_training`` over the network.
+``evorl.workflows.delayed_workers`` simulates workers with delays in one process,
+``evorl.parameter_server.parameter_training`` runs workers over the network.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ Sent: TypeAlias = Literal["gradient", "delta"]
 
 
 class ParameterServerSettings(PyTreeNode):
-    """How pushes are combined.
+    """Settings of a parameter server.
 
     Attributes:
-        mode: each push by itself (fifo), the mean of several of the present parameters (averaging), or each by itself,
-            corrected for its age (delay_compensation).
-        send: what workers push: the gradient of a batch, or, where an update takes several gradient steps, the delta
-            of their parameters.
-        num_gradients: pushes in one step of averaging.
-        compensation: lambda of delay_compensation; 0 for none.
-        history: how many of the last parameters delay_compensation remembers, the present ones among them.
-        optimizer: takes the steps, where gradients are sent.
+        mode: combination of pushes: each by itself (fifo), the mean of several of the current parameters (averaging),
+            or each by itself with a correction of its staleness (delay_compensation).
+        send: content of a push: the gradient of a batch, or the delta of the parameters if an update consists of
+            several gradient steps.
+        num_gradients: number of pushes per step of averaging.
+        compensation: lambda of delay_compensation; 0 disables the correction.
+        history: number of recent parameter versions that delay_compensation stores, including the current ones.
+        optimizer: optimizer that applies gradients.
         total_timesteps: environment steps of the whole training, for the optimizer's schedule.
 
     Raises:
-        ValueError: a value is out of its range, or delay_compensation is wanted of deltas.
+        ValueError: a value is out of its range, or delay_compensation is combined with deltas.
     """
 
     mode: Mode = "fifo"
@@ -73,19 +73,19 @@ class ParameterServerSettings(PyTreeNode):
             checked_value(self.compensation, float, "parameter_server.compensation", self.ranges["compensation"])
         if self.mode == "delay_compensation" and self.send == "delta":
             raise ValueError(
-                "parameter_server.mode=delay_compensation corrects gradients, and send=delta sends sums of several "
-                "steps of an optimizer, for which its Taylor expansion does not hold: choose fifo or averaging, or "
+                "parameter_server.mode=delay_compensation corrects gradients, but send=delta sends the sum of several "
+                "optimizer steps, to which the correction does not apply: choose mode=fifo or averaging, or "
                 "send=gradient with one gradient step per batch."
             )
 
 
 class History(PyTreeData):
-    """The parameters after the last H pushes, and those before the first.
+    """The H most recent parameter versions, including the current one.
 
     Attributes:
-        params: leaves ``[H, ...]``.
-        steps: the server's steps at which they became the present ones, ``[H]``.
-        age: how many pushes ago that was, int32 ``[H]``; -1 where nothing is remembered yet.
+        params: parameters, leaves ``[H, ...]``.
+        steps: the server's step at which each version became current, ``[H]``.
+        age: number of pushes since then, int32 ``[H]``; -1 for empty slots.
     """
 
     params: Params
@@ -94,17 +94,17 @@ class History(PyTreeData):
 
 
 class ParameterServerState(PyTreeData):
-    """What the server keeps.
+    """State of the server.
 
     Attributes:
-        params: the present parameters.
-        opt_state: of the optimizer; ``None`` where deltas are sent.
-        step: environment steps of the pushes that took effect.
-        updates: how often the parameters changed.
-        total: sum of the pushes that wait for the others of their mean; ``None`` but in averaging.
-        count: how many wait, int32.
-        waiting: their environment steps.
-        history: ``None`` but in delay_compensation.
+        params: current parameters.
+        opt_state: state of the optimizer; ``None`` if workers send deltas.
+        step: environment steps of the pushes that were applied.
+        updates: number of updates of the parameters.
+        total: sum of the pending pushes; ``None`` unless the mode is averaging.
+        count: number of pending pushes, int32.
+        waiting: environment steps of the pending pushes.
+        history: recent parameters; ``None`` unless the mode is delay_compensation.
     """
 
     params: Params
@@ -119,7 +119,7 @@ class ParameterServerState(PyTreeData):
 
 @jax.jit
 def create(settings: ParameterServerSettings, params: Params) -> ParameterServerState:
-    """The state before the first push; ``params`` are copied."""
+    """Create the state before the first push; ``params`` are copied."""
     params = copied(params)
     history = None
     if settings.mode == "delay_compensation":
@@ -142,29 +142,30 @@ def create(settings: ParameterServerSettings, params: Params) -> ParameterServer
 def push(
     settings: ParameterServerSettings, state: ParameterServerState, sent: Params, step_inc: int, worker_step: int
 ) -> tuple[ParameterServerState, bool]:
-    """The state after a push; its memory is that of ``state``, which may not be used again.
+    """Apply a push; ``state`` is donated and must not be used again.
 
     Args:
-        settings: of the server.
-        state: before the push.
-        sent: a gradient, or a delta, of the structure of the parameters.
-        step_inc: environment steps that it took.
+        settings: settings of the server.
+        state: state before the push.
+        sent: gradient or delta, with the structure of the parameters.
+        step_inc: environment steps since the worker's previous push.
         worker_step: the server's step when the worker pulled.
 
     Returns:
-        The state, and whether the push counts: averaging drops those of older parameters, and their steps.
+        The new state, and True if the push was accepted: averaging drops pushes of outdated parameters, with their
+        steps.
 
     Raises:
-        ValueError: a number of steps is negative, or too large to count.
+        ValueError: a number of steps is negative or too large.
     """
     if not 0 <= step_inc < 2**32:
-        raise ValueError(f"step_inc is a number of environment steps below 2^32, got {step_inc}.")
-    state, accepted = _push(settings, state, sent, np.uint32(step_inc), _words(worker_step))
+        raise ValueError(f"step_inc must be a number of environment steps from 0 to 2^32 - 1, got {step_inc}.")
+    state, accepted = _push(settings, state, sent, np.uint32(step_inc), _wide_step(worker_step))
     return state, bool(accepted)
 
 
 def pull(state: ParameterServerState) -> tuple[Params, int]:
-    """Copies of the present parameters, and the server's step, to be told in the push that follows."""
+    """Return copies of the current parameters, and the server's step, to be passed to the next push."""
     return copied(state.params), int(state.step)
 
 
@@ -184,7 +185,7 @@ def _push(
 def _averaged(
     settings: ParameterServerSettings, state: ParameterServerState, sent: Params, inc: jax.Array, worker: WideCounter
 ) -> tuple[ParameterServerState, jax.Array]:
-    """With this push in the mean, if it is of the present parameters; and with the step, if the mean is complete."""
+    """Add a push of the current parameters to the mean, and apply the mean if it is complete."""
     accepted = (worker.high > state.step.high) | ((worker.high == state.step.high) & (worker.low >= state.step.low))
     state = state.replace(
         total=tree_where(accepted, jax.tree.map(jnp.add, state.total, sent), state.total),
@@ -209,21 +210,21 @@ def _averaged(
 def _compensated(
     settings: ParameterServerSettings, state: ParameterServerState, gradient: Params, worker: WideCounter
 ) -> Params:
-    """``g + lambda g * g * (theta - theta_old)``; ``g`` itself, to the bit, where ``theta_old`` is the present one."""
+    """Return ``g + lambda g * g * (theta - theta_old)``; exactly ``g`` if the worker had the current parameters."""
     history = state.history
     assert history is not None, "create() makes a history for this mode"
     matches = (history.steps.high == worker.high) & (history.steps.low == worker.low) & (history.age >= 0)
-    row = jnp.argmin(jnp.where(matches, history.age, jnp.iinfo(jnp.int32).max))  # the latest of this step
+    row = jnp.argmin(jnp.where(matches, history.age, jnp.iinfo(jnp.int32).max))  # the latest version of this step
     is_old = matches.any() & (history.age[row] > 0)
 
-    def corrected(g: jax.Array, present: jax.Array, rows: jax.Array) -> jax.Array:
-        return jnp.where(is_old, g + settings.compensation * g * g * (present - rows[row]), g)
+    def corrected(g: jax.Array, current: jax.Array, rows: jax.Array) -> jax.Array:
+        return jnp.where(is_old, g + settings.compensation * g * g * (current - rows[row]), g)
 
     return jax.tree.map(corrected, gradient, state.params, history.params)
 
 
 def _stepped(settings: ParameterServerSettings, state: ParameterServerState, sent: Params) -> ParameterServerState:
-    """The parameters after one step. What the mode did before stands apart, so that it is one arithmetic for all."""
+    """Take one optimizer step, or add a delta; isolated by barriers, so that all modes compute the same bits."""
     params, sent = jax.lax.optimization_barrier((state.params, sent))
     opt_state = state.opt_state
     if settings.send == "delta":
@@ -236,7 +237,7 @@ def _stepped(settings: ParameterServerSettings, state: ParameterServerState, sen
 
 
 def _remembered(state: ParameterServerState, history: History) -> ParameterServerState:
-    """With the present parameters in the place of what is not remembered yet, or of the oldest ones."""
+    """Write the current parameters to an empty slot of the history, or over the oldest version."""
     row = jnp.argmax(jnp.where(history.age < 0, jnp.iinfo(jnp.int32).max, history.age))
     steps = history.steps
     history = History(
@@ -247,12 +248,12 @@ def _remembered(state: ParameterServerState, history: History) -> ParameterServe
     return state.replace(history=history)
 
 
-def _words(step: int) -> WideCounter:
-    """A step as the traced functions take it.
+def _wide_step(step: int) -> WideCounter:
+    """Convert a step to the counter that traced functions take.
 
     Raises:
         ValueError: it is negative, or needs more than 64 bits.
     """
     if not 0 <= step < 2**64:
-        raise ValueError(f"a step counts from 0 to 2^64 - 1, got {step}.")
+        raise ValueError(f"a step must be from 0 to 2^64 - 1, got {step}.")
     return WideCounter(high=np.uint32(step >> 32), low=np.uint32(step & 0xFFFFFFFF))  # pyright: ignore[reportArgumentType]

@@ -1,8 +1,8 @@
-"""A worker of a parameter server: an ordinary workflow whose updates are sent instead of kept.
+"""Worker of a parameter server: an ordinary workflow that sends its updates to the server.
 
-A worker has environments, a replay buffer and random draws of its own. Of its agent the server keeps what optimizers
-step; target networks and the statistics of observations stay with the worker, which follows the server's parameters by
-them as it would follow its own.
+A worker has its own environments, replay buffer and random keys. The server stores the parameters that optimizers
+update. Target networks and observation statistics stay with the worker, which updates them from the server's parameters
+as it would from its own.
 """
 
 from __future__ import annotations
@@ -28,84 +28,83 @@ from evorl.workflows.workflow import Workflow
 
 
 def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
-    """The workflow that a config describes, or the one that is given, if it can work for a parameter server.
+    """Return the workflow, built if ``config`` is a config, after checking that it supports a parameter server.
 
     Raises:
-        ValueError: it cannot, in words.
+        ValueError: the workflow does not support a parameter server.
     """
     workflow = workflow_from_config(config) if isinstance(config, Mapping) else config
     name = type(workflow).__name__
     if not hasattr(workflow, "init_optimizers") or not optimizers_of(workflow):
         raise ValueError(
-            f"{name} has no optimizer of its own whose gradients could be sent: take ppo, a2c, dqn or sac."
+            f"{name} has no optimizer whose gradients could be sent to a parameter server: use ppo, a2c, dqn or sac."
         )
     if workflow.actors is not None or workflow.execution.num_seeds is not None:
-        raise ValueError(
-            "A worker of a parameter server has one seed and no actors beside it: leave num_seeds and actors."
-        )
+        raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
     if is_remote(workflow.env) and workflow.eval_interval > 0:
         raise ValueError(
-            f"eval_interval={workflow.eval_interval:g} asks for evaluations by a parameter server, to which no "
-            "simulators come: choose 0. train/episode_return is of the episodes that workers' simulators play."
+            f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "
+            "server: set it to 0. train/episode_return reports the episodes of the workers' simulators."
         )
     owned = ServedParameters.of(workflow).owned
     idle = [path for path in optimizers_of(workflow) if path not in owned]
     if idle:
         raise ValueError(
-            f"{name} has no lasting {', '.join(idle)}, or changes parameters by other means than an optimizer: whole "
-            "trajectories have to be sent, not gradients: evorl serve gathers those of simulators elsewhere, actors "
-            "those of environments here."
+            f"{name} has no persistent {', '.join(idle)}, or changes parameters without an optimizer, so its gradients "
+            "cannot be sent to a parameter server. Send trajectories instead: use evorl serve for remote simulators, "
+            "or actors for local environments."
         )
     return workflow
 
 
 def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) -> ParameterServerSettings:
-    """How a server combines what workers of this workflow send.
+    """Return the server's settings for workers of this workflow.
 
     Args:
         workflow: see ``workflow_of``.
-        settings: the fields of ``ParameterServerSettings`` that can be set: mode, send and so on.
+        settings: configurable fields of ``ParameterServerSettings``, such as mode and send.
 
     Raises:
-        ValueError: a setting is wrong, or gradients are wanted of several optimizers.
+        ValueError: a setting is invalid, or ``send="gradient"`` with several optimizers.
     """
     name, optimizer = next(iter(optimizers_of(workflow).items()))
-    if isinstance(workflow, ActorCriticWorkflow):  # the server's parameters lie below the optimizer's name
+    if isinstance(workflow, ActorCriticWorkflow):  # paths of the server's parameters start with the optimizer's name
         optimizer = optimizer.scaled(f"{name}/value", workflow.value_learning_rate_scale)
     defaults = {"total_timesteps": float(workflow.total_timesteps), "optimizer": optimizer}
-    chosen = node_from_config(ParameterServerSettings, settings, "parameter_server", **defaults)
+    server_settings = node_from_config(ParameterServerSettings, settings, "parameter_server", **defaults)
     names = list(ServedParameters.of(workflow).owned)
-    if chosen.send == "gradient" and len(names) > 1:
+    if server_settings.send == "gradient" and len(names) > 1:
         raise ValueError(
-            f"{type(workflow).__name__} steps {', '.join(names)} one after another in one update, each by parameters "
-            "that the step before it made: parameter_server.send=delta sends what comes of them."
+            f"{type(workflow).__name__} applies several optimizers ({', '.join(names)}) in one update, each to the "
+            "result of the previous one, which parameter_server.send=gradient does not support: set "
+            "parameter_server.send=delta."
         )
-    return chosen
+    return server_settings
 
 
 @dataclasses.dataclass(frozen=True)
 class ServedParameters:
-    """Which parameters of an agent the server keeps, and what stays with the workers.
+    """Partition of an agent's state into parameters on the server and the rest, which stays with the workers.
 
     Attributes:
-        owned: by the name of the optimizer, trees of numbers of leaves of ``agent_state.params``.
+        owned: trees of indices of leaves of ``agent_state.params``, by the name of their optimizer.
     """
 
     owned: Mapping[str, Any]
 
     @classmethod
     def of(cls, workflow: Workflow) -> ServedParameters:
-        """Those that the workflow's optimizers step."""
+        """Return the partition whose server part are the parameters that the workflow's optimizers update."""
         shapes = jax.eval_shape(lambda key: workflow.setup(key).agent_state, jax.random.key(0))
         return cls(owned_by_optimizers(workflow, shapes))
 
     def taken_from(self, agent_state: AgentState) -> PyTreeDict:
-        """The server's part of an agent's parameters, by the name of the optimizer."""
+        """Return the server's part of an agent's parameters, by the name of the optimizer."""
         leaves = jax.tree.leaves(agent_state.params)
         return PyTreeDict({self._key(name): jax.tree.map(lambda i: leaves[i], x) for name, x in self.owned.items()})
 
     def put_into(self, agent_state: AgentState, params: Mapping[str, Any]) -> AgentState:
-        """The agent with these in the place of its own."""
+        """Replace the server's part of an agent's parameters by ``params``."""
         leaves, structure = jax.tree.flatten(agent_state.params)
         for name, tree in self.owned.items():
             for i, leaf in zip(jax.tree.leaves(tree), jax.tree.leaves(params[self._key(name)]), strict=True):
@@ -113,17 +112,17 @@ class ServedParameters:
         return agent_state.replace(params=structure.unflatten(leaves))
 
     def rest_of(self, agent_state: AgentState) -> list[Any]:
-        """What else of an agent changes while it learns: target networks, statistics of observations."""
+        """Return the other arrays of an agent that change during training: target networks, observation statistics."""
         leaves, is_rest = self._split(agent_state)
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 
     def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
-        """The agent with another's ``rest_of``."""
+        """Replace these arrays of an agent by ``rest``, which ``rest_of`` returned for another agent."""
         leaves, is_rest = self._split(agent_state)
-        others = iter(rest)
+        arrays = iter(rest)
         return jax.tree.unflatten(
             jax.tree.structure(agent_state),
-            [next(others) if mine else leaf for leaf, mine in zip(leaves, is_rest, strict=True)],
+            [next(arrays) if replace else leaf for leaf, replace in zip(leaves, is_rest, strict=True)],
         )
 
     def _split(self, agent_state: AgentState) -> tuple[list[Any], list[bool]]:
@@ -139,19 +138,19 @@ class ServedParameters:
 
 
 def _is_sent(leaf: Any) -> bool:
-    """Keys of random draws stay where they are."""
+    """Return False for random keys, which stay with their worker."""
     return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What came of one iteration.
+    """Result of one iteration of a worker.
 
     Attributes:
-        sent: the gradient or the delta, of the structure of the server's parameters; ``None`` where nothing was
-            learned yet, or its simulators were told to stop.
-        steps: environment steps since the last that was sent.
-        metrics: of the iteration, on the host.
+        sent: gradient or delta, with the structure of the server's parameters; ``None`` if there was no update yet, or
+            if the simulators were stopped.
+        steps: environment steps since the last push.
+        metrics: metrics of the iteration, on the host.
     """
 
     sent: Params | None
@@ -160,21 +159,22 @@ class Work:
 
 
 def worker_key(seed: int, worker: int) -> Key:
-    """Where the random draws of a worker start: worker 0 draws as an ordinary training of this seed does."""
+    """Return the random key of a worker; worker 0 has the key of ordinary training with this seed."""
     key = jax.random.key(seed)
     return jax.random.fold_in(key, worker) if worker else key
 
 
 class ParameterWorker:
-    """Learns from its own environments, or from simulators that come to it, by parameters that it is given.
+    """Learns with the server's parameters from its own environments, or from simulators that connect to it.
 
     Args:
         workflow: see ``workflow_of``.
-        send: gradients or deltas.
-        seed: of the whole training.
-        worker: which one this is, from 0; each has random draws of its own.
-        collector: who collects in place of its environments, as ``Workflow.actors``; ``None`` for nobody.
-        message: is told in a sentence what happens to these.
+        send: ``gradient`` or ``delta``.
+        seed: seed of the whole training.
+        worker: number of this worker, from 0; determines its random key.
+        collector: collects instead of the workflow's environments, like ``Workflow.actors``; ``None`` for the
+            environments.
+        message: callback for status messages of the collector.
     """
 
     def __init__(
@@ -196,25 +196,25 @@ class ParameterWorker:
 
     @property
     def agent_state(self) -> AgentState:
-        """The agent as it was after the last work: with the parameters of then."""
+        """State of the agent after the last iteration."""
         return self._state.agent_state
 
     def take_rest(self, rest: list[Any]) -> None:
-        """Begin with the target networks and statistics of another worker."""
+        """Start from another worker's ``rest``: its target networks and observation statistics."""
         self._state = self._state.replace(agent_state=self.served.with_rest(self._state.agent_state, rest))
 
     def work(self, params: Params, step: int) -> Work:
-        """One iteration.
+        """Run one iteration.
 
         Args:
-            params: the server's. They are only read.
-            step: the server's, of the environment steps of all workers, for schedules.
+            params: parameters of the server, which are only read.
+            step: the server's step, i.e. the environment steps of all workers, for schedules.
 
         Raises:
-            ValueError: gradients are sent, and an iteration takes several gradient steps.
+            ValueError: ``send`` is ``gradient``, and an iteration makes several gradient steps.
         """
-        own = copied(params)  # the iteration takes the memory of its state
-        state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, own))
+        copies = copied(params)  # the iteration donates its state
+        state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, copies))
         metrics, self._state = self._at(step).iterate(with_fresh_taps(state), 1, self._message)
         if metrics is None:
             return Work(None, 0, PyTreeDict())
@@ -227,18 +227,18 @@ class ParameterWorker:
         return Work(sent, steps, metrics)
 
     def _at(self, step: int) -> Workflow:
-        """The workflow whose progress is that of all workers: its own steps are as large a share of fewer."""
-        share = self._done / step if step and self._done else 1.0
-        return self._workflow.replace(total_timesteps=self._total * share)
+        """Return the workflow with ``total_timesteps`` scaled such that its progress equals that of all workers."""
+        fraction = self._done / step if step and self._done else 1.0
+        return self._workflow.replace(total_timesteps=self._total * fraction)
 
     def _gradient(self) -> Params | None:
         (tap,) = taps_in(self._state.opt_state)
         count = int(tap.count)
         if count > 1:
             raise ValueError(
-                f"{type(self._workflow).__name__} takes {count} gradient steps in one iteration, and "
-                "parameter_server.send=gradient is for one: choose send=delta, or a single update (num_epochs=1 and "
-                "num_minibatches=1, or updates_per_iteration=1)."
+                f"{type(self._workflow).__name__} makes {count} gradient steps per iteration, but "
+                "parameter_server.send=gradient needs exactly one: choose send=delta, or a single update (num_epochs=1 "
+                "and num_minibatches=1, or updates_per_iteration=1)."
             )
         (name,) = self.served.taken_from(self._state.agent_state)
         return PyTreeDict({name: tap.gradient}) if count else None

@@ -1,4 +1,4 @@
-"""Policies that are not the learner's own, improved by its critics."""
+"""Improvement of a batch of policies by gradient steps on a learner's critics."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ def improved_policies(
     optimizer: Optimizer,
     progress: jax.Array | float = 0.0,
 ) -> tuple[Params, jax.Array]:
-    """Each policy after gradient steps on ``learner.policy_loss``; critics stay as they are.
+    """Take gradient steps on ``learner.policy_loss`` with each policy; the critics do not change.
 
-    All learn from the same batches. The devices of a mesh share the policies out, which does not show in the result.
+    All policies learn from the same batches. On a mesh the policies are sharded over devices, with the same result.
 
     Args:
-        learner: whose agent has critics.
-        agent_state: of the learner.
+        learner: off-policy workflow whose agent has critics.
+        agent_state: state of the learner's agent.
         policies: parameters ``[P, ...]``.
-        draw: ``draw(key, n)`` gives n batches with ``obs``, ``[n, N, ...]``, the same on every device.
-        num_updates: gradient steps of each policy, also a traced number.
-        key: of all draws.
-        optimizer: begun anew for each policy.
-        progress: the share of the training that is over, for the optimizer's schedule.
+        draw: function such that ``draw(key, n)`` returns n batches with ``obs``, ``[n, N, ...]``, equal on every
+            device.
+        num_updates: gradient steps of each policy; may be traced.
+        key: random key.
+        optimizer: optimizer of the policies; its state starts fresh for each policy.
+        progress: fraction of the training that is done, for the optimizer's schedule.
 
     Returns:
-        As ``policies``, and the mean loss of each ``[P]``, on every device.
+        The improved policies ``[P, ...]`` and their mean losses ``[P]``, on every device.
     """
     num_policies = num_rows(policies)
     first, count = collectives.share_of(num_policies)
-    share = row_of(policies, jnp.minimum(first + jnp.arange(count), num_policies - 1))
+    shard = row_of(policies, jnp.minimum(first + jnp.arange(count), num_policies - 1))
     at_once = min(num_updates, UPDATES_AT_ONCE) if isinstance(num_updates, int) else UPDATES_AT_ONCE
 
     def one_block(i: jax.Array, updates: jax.Array, carry: tuple) -> tuple:
@@ -59,15 +60,15 @@ def improved_policies(
             batch = row_of(batches, j)
             keys = jax.random.split(unrolled(jax.random.fold_in(loss_key, j)), num_rows(batch))
 
-            def of_one(policy: Params, opt_state: Any, total: jax.Array) -> tuple[Params, Any, jax.Array]:
+            def one_policy(policy: Params, opt_state: Any, total: jax.Array) -> tuple[Params, Any, jax.Array]:
                 loss, gradients = jax.value_and_grad(learner.policy_loss)(policy, agent_state, batch, keys)
                 return *optimizer.apply(gradients, opt_state, policy, progress), total + loss
 
-            return jax.vmap(of_one)(*carry)
+            return jax.vmap(one_policy)(*carry)
 
         return jax.lax.fori_loop(0, updates, one_update, carry)
 
-    start = (share, jax.vmap(optimizer.init)(share), jnp.zeros(count))
+    start = (shard, jax.vmap(optimizer.init)(shard), jnp.zeros(count))
     improved, _, losses = in_blocks(num_updates, one_block, start, at_once)
-    everywhere = collectives.gather_rows((improved, losses / jnp.maximum(num_updates, 1)))
-    return row_of(everywhere, slice(num_policies))
+    gathered = collectives.gather_rows((improved, losses / jnp.maximum(num_updates, 1)))
+    return row_of(gathered, slice(num_policies))

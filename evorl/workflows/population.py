@@ -1,4 +1,4 @@
-"""A population of workflows that train side by side in one program, and what their metrics say."""
+"""Parallel training of a population of workflows in one program, with scores and metrics of the population."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import jax
 import jax.numpy as jnp
 
+from evorl.execution.env_faults import ENV_FAULTS, first_fault
 from evorl.execution.programs import side_by_side
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
 from evorl.types import PyTreeDict, State
@@ -20,17 +21,17 @@ _COUNTS = ("episodes", "timesteps")  # metrics that are summed
 def train_side_by_side(
     step: Callable[[State], tuple[PyTreeDict, State]], members: State, shared: Collection[str], num_iterations: int
 ) -> tuple[PyTreeDict, State]:
-    """Iterations of every member.
+    """Run iterations of all members in parallel.
 
     Args:
-        step: one of one member, ``state -> (metrics, state)``.
-        members: entries ``[P, ...]``, but for those that all members share.
-        shared: names of the latter.
-        num_iterations: how many.
+        step: iteration of one member, ``state -> (metrics, state)``.
+        members: state with entries ``[P, ...]``, except for entries that all members share.
+        shared: names of the shared entries.
+        num_iterations: number of iterations.
 
     Returns:
-        Means of the metrics over the iterations, ``[P]``; ``episodes`` and ``timesteps``, if they are told, are those
-        of all. And the members.
+        Metrics ``[P]``, averaged over the iterations, and the new state of the members. ``episodes`` and ``timesteps``,
+        if reported, are summed; faults of environments are kept per iteration, ``[N, P, 3]``.
     """
 
     def one_iteration(members: State, _: None) -> tuple[State, PyTreeDict]:
@@ -38,68 +39,85 @@ def train_side_by_side(
         return members, metrics
 
     members, metrics = jax.lax.scan(one_iteration, members, length=num_iterations)
-    return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True), members
+    faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
+    return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True) | faults, members
 
 
 def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
-    """The workflow of members that store into one buffer.
+    """Return the workflow of members that share one replay buffer.
 
     Raises:
-        ValueError: it has no replay buffer, or one whose priorities are those of a single learner.
+        ValueError: the workflow has no replay buffer, or a prioritized one.
     """
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(f"shared_replay=true needs an off-policy inner workflow, not {type(workflow).__name__}.")
     if workflow.prioritized:
-        raise ValueError("shared_replay=true needs inner.prioritized=false: priorities are those of a single learner.")
+        raise ValueError(
+            "shared_replay=true needs inner.prioritized=false, not true: priorities in a replay buffer belong to one "
+            "learner."
+        )
     return workflow.replace(num_sharing=num_members)
 
 
 def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
-    """Mean returns of the episodes that the members ended in training, ``[P]``; ``before`` where they ended none.
+    """Return each member's mean return of completed training episodes, ``[P]``, or ``before`` if it completed none.
 
     Raises:
-        ValueError: the members do not tell of episodes.
+        ValueError: the members do not report episodes.
     """
     if "episodes" not in metrics:
-        raise ValueError("score=training needs members that tell of training episodes; these do not: score=evaluation.")
+        raise ValueError(
+            "score=training needs members that report training episodes, which these do not: set score=evaluation."
+        )
     return jnp.where(metrics.episodes.count > 0, metrics.episodes.mean_return, before)
 
 
+def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
+    """Remove the faults of environments from the metrics of members, if there are any.
+
+    Returns:
+        The first fault of each member under the same name, ``[P, 3]``, see ``env_faults``.
+    """
+    faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
+    return PyTreeDict({name: first_fault(x, steps_per_iteration) for name, x in faults.items()})
+
+
 def healthy_members(metrics: PyTreeDict) -> jax.Array:
-    """Whether all metrics of a member are finite, bool ``[P]``: broken parameters show in its losses."""
+    """Return True for members whose metrics are all finite, bool ``[P]``: losses reveal diverged parameters."""
     losses = [values for name, values in metrics.items() if name not in _COUNTS]
     return jnp.all(jnp.isfinite(jnp.stack(losses)), axis=0)
 
 
 def population_metrics(metrics: PyTreeDict, scores: jax.Array, healthy: jax.Array, replaced: jax.Array) -> PyTreeDict:
-    """``means_over_members``, and what became of these.
+    """Return ``means_over_members``, statistics of the scores, and counts of replaced and diverged members.
 
     Args:
-        metrics: of the members, ``[P]``.
-        scores: ``[P]``; what is not finite is left out of their mean, median, and extremes.
-        healthy: bool ``[P]``.
-        replaced: bool ``[P]``.
+        metrics: metrics of the members, ``[P]``.
+        scores: scores of the members, ``[P]``; the statistics ignore non-finite ones.
+        healthy: mask of members with finite metrics, bool ``[P]``.
+        replaced: mask of members that selection replaced, bool ``[P]``.
     """
-    known = jnp.where(jnp.isfinite(scores), scores, jnp.nan)
+    finite = jnp.where(jnp.isfinite(scores), scores, jnp.nan)
     return means_over_members(metrics, healthy) | {
-        "score_mean": jnp.nanmean(known),
-        "score_best": jnp.nanmax(known),
-        "score_median": jnp.nanmedian(known),
-        "score_worst": jnp.nanmin(known),
+        "score_mean": jnp.nanmean(finite),
+        "score_best": jnp.nanmax(finite),
+        "score_median": jnp.nanmedian(finite),
+        "score_worst": jnp.nanmin(finite),
         "replaced_members": jnp.sum(replaced, dtype=jnp.float32),
         "diverged_members": jnp.sum(~healthy, dtype=jnp.float32),
     }
 
 
 def means_over_members(metrics: PyTreeDict, healthy: jax.Array) -> PyTreeDict:
-    """Means of metrics ``[P]`` over healthy members, NaN without any; ``episodes`` are those of all these, and
-    ``timesteps`` those of all members.
+    """Return the means of metrics ``[P]`` over healthy members, NaN if all members have diverged.
+
+    ``episodes`` are summed over healthy members, ``timesteps`` over all members.
     """
     return _reduced(metrics, lambda x: jnp.mean(x, where=healthy), healthy)
 
 
 def _reduced(metrics: PyTreeDict, mean: Callable[[jax.Array], jax.Array], episodes_of: jax.Array | bool) -> PyTreeDict:
-    """Metrics without their first axis."""
+    """Reduce the first axis of metrics: by ``mean``, by sums for counts."""
     reduced = {name: mean(x) for name, x in metrics.items() if name not in _COUNTS}
     if "episodes" in metrics:
         reduced["episodes"] = metrics.episodes.over(axis=0, where=episodes_of)

@@ -1,4 +1,4 @@
-"""What became of a population: hyper-parameters, scores and parents of every generation, and the winner's line."""
+"""History of a population: hyperparameters, scores and parents of every generation, and the best member's lineage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from evorl.types import PyTreeData
 
 
 class PopulationHistory(PyTreeData):
-    """The last G generations of P members, in a ring: generation g is in row g modulo G.
+    """Ring buffer of the last G generations of P members: generation g is in row g modulo G.
 
     Attributes:
-        hyper_parameters: that the members had in a generation, ``[G, P, D]``.
-        scores: that they reached with them, ``[G, P]``.
-        parents: whose state each one went on from after it, int32 ``[G, P]``.
+        hyper_parameters: hyperparameters of the members in each generation, ``[G, P, D]``.
+        scores: scores of the members in each generation, ``[G, P]``.
+        parents: member whose state each one continued from after the generation, int32 ``[G, P]``.
     """
 
     hyper_parameters: jax.Array
@@ -29,7 +29,7 @@ class PopulationHistory(PyTreeData):
 
     @classmethod
     def create(cls, num_generations: int, num_members: int, num_hyper_parameters: int) -> Self:
-        """Room for so many generations."""
+        """Create an empty history with room for ``num_generations``."""
         return cls(
             hyper_parameters=jnp.zeros((num_generations, num_members, num_hyper_parameters)),
             scores=jnp.zeros((num_generations, num_members)),
@@ -39,7 +39,7 @@ class PopulationHistory(PyTreeData):
     def record(
         self, generation: jax.Array, hyper_parameters: jax.Array, scores: jax.Array, parents: jax.Array
     ) -> PopulationHistory:
-        """The history with one generation more."""
+        """Return the history with another generation."""
         row = generation % self.scores.shape[0]
         return PopulationHistory(
             hyper_parameters=self.hyper_parameters.at[row].set(hyper_parameters),
@@ -48,15 +48,15 @@ class PopulationHistory(PyTreeData):
         )
 
     def __getitem__(self, seed: Any) -> PopulationHistory:
-        """That of one seed, of a history with an axis for them."""
+        """Return the history of one seed, if the leading axis is that of seeds."""
         return jax.tree.map(lambda x: x[seed], self)
 
     def generations(self, num_generations: int) -> np.ndarray:
-        """Numbers of the generations that are held after so many, oldest first, ``[N]``."""
+        """Return the numbers of the generations still stored after ``num_generations``, oldest first, ``[N]``."""
         return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
 
     def winning_line(self, num_generations: int) -> np.ndarray:
-        """On the host: which member the best of the last generation was in each one that is recorded, ``[N]``."""
+        """Return, on the host, the ancestor of the last generation's best member in each stored generation, ``[N]``."""
         parents = np.asarray(self.parents)
         rows = self.generations(num_generations) % len(parents)
         line = np.zeros(len(rows), np.int32)
@@ -67,18 +67,19 @@ class PopulationHistory(PyTreeData):
         return line
 
     def chart(self, num_generations: int, timesteps_per_generation: int, space: SearchSpace) -> Chart:
-        """A row for each member of each generation; ``winner`` is 1 along the line that led to the best.
+        """Return a chart with a row per member and generation; ``winner`` is 1 along the best member's lineage.
 
-        Without ``timesteps_per_generation`` (0: they differ) it is drawn over generations.
+        The x-axis is environment steps, or generations if ``timesteps_per_generation`` is 0 (their number varies).
         """
-        recorded = self.generations(num_generations)
-        rows, num_members = recorded % self.scores.shape[0], self.scores.shape[1]
+        generations = self.generations(num_generations)
+        rows, num_members = generations % self.scores.shape[0], self.scores.shape[1]
         over_steps = timesteps_per_generation > 0
-        members = np.broadcast_to(np.arange(num_members), (len(recorded), num_members))
+        timesteps = (generations + 1) * timesteps_per_generation
+        members = np.broadcast_to(np.arange(num_members), (len(generations), num_members))
         values = np.asarray(self.hyper_parameters)[rows]
         columns = {
-            "generation": np.repeat(recorded, num_members),
-            **({"timesteps": np.repeat((recorded + 1) * timesteps_per_generation, num_members)} if over_steps else {}),
+            "generation": np.repeat(generations, num_members),
+            **({"timesteps": np.repeat(timesteps, num_members)} if over_steps else {}),
             "member": members.ravel(),
             "parent": np.asarray(self.parents)[rows].ravel(),
             "score": np.asarray(self.scores)[rows].ravel(),

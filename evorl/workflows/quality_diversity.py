@@ -1,4 +1,4 @@
-"""Quality diversity: an archive of the best policy of every kind, filled by offspring of its own elites."""
+"""Base class of quality-diversity workflows, which fill an archive with offspring of its elites."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
 from evorl.workflows.workflow import split_setup_keys
 
-MAP_BINS = 32  # of each descriptor in a picture of an archive without bins
-FINE_BINS = 128  # where the cells of such an archive are drawn as they lie
+MAP_BINS = 32  # bins per descriptor in a heat map of an archive without bins
+FINE_BINS = 128  # resolution per descriptor if the cells themselves are drawn
 
 
 class QualityDiversityWorkflow(GenerationalWorkflow):
-    """A generation of offspring in each iteration; the first one are fresh policies. It acts by the best elite.
+    """Evaluates a generation of offspring per iteration, at first new policies. The agent acts by the best elite.
 
     Attributes:
-        archive: where elites are kept, by their descriptors.
-        descriptors: the entries of ``info`` that descriptors are made of, see ``evaluators.episodes.info_entries``: one
-            for each dimension of the archive, or vectors of together as many numbers.
-        descriptor_statistic: their ``mean`` over the episode, or their ``last`` value in it.
-        pop_size: offspring P in a generation; their fitness is the mean return of their episodes.
-        variation: how offspring are made of two elites.
-        fitness_offset: the fitness from which on the QD score counts: the least there can be.
+        archive: archive of elites by their descriptors.
+        descriptors: entries of ``info`` that form the descriptor, see ``evaluators.episodes.info_entries``: numbers or
+            vectors, with as many components in total as the archive has dimensions.
+        descriptor_statistic: ``mean`` of the entries over the episode, or their ``last`` value.
+        pop_size: number of offspring P per generation; their fitness is the mean return of their episodes.
+        variation: variation operator that makes offspring from two elites.
+        fitness_offset: minimum possible fitness, which is subtracted from fitness in the QD score.
     """
 
     archive: Archive = GridArchive(low=(-1.0, -1.0), high=(1.0, 1.0))
@@ -59,34 +59,38 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
 
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
-        """``pop_size``."""
+        """Return ``pop_size``."""
         return fields.get("pop_size", cls.pop_size)
 
     @property
     def num_rows(self) -> int:
-        """Episodes of a generation."""
+        """Number of episodes per generation."""
         return self.pop_size * self.episodes_per_individual
 
     @abstractmethod
     def offspring(self, state: State, key: Key) -> Params:
-        """The next generation of policies, ``[P, ...]``, from the archive and whatever else there is."""
+        """Return the next generation of policies, ``[P, ...]``."""
 
     def setup(self, key: Key) -> State:
-        """Fresh policies and an empty archive."""
+        """Initialise the policies and an empty archive."""
         first_key, population_key, state = split_setup_keys(key)
 
-        def fresh_policy(key: Key) -> Params:
-            return self.agent.init(self.env.obs_space, self.env.action_space, key).params.policy
+        def fresh(key: Key) -> AgentState:
+            return self.agent.init(self.env.obs_space, self.env.action_space, key)
 
-        policy = fresh_policy(first_key)
-        state.agent_state = AgentState(params=PyTreeDict(policy=policy))
+        def fresh_policy(key: Key) -> Params:
+            return fresh(key).params.policy
+
+        first = fresh(first_key)
+        policy = first.params.policy
+        state.agent_state = AgentState(params=PyTreeDict(policy=policy), extra_state=first.extra_state)
         state.archive_state = self.archive.init(policy)
         state.population = jax.vmap(fresh_policy)(jax.random.split(population_key, self.pop_size))
         state.timesteps = WideCounter.create()
         return state
 
     def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
-        """Episodes of the generation, ``[P, E]``."""
+        """Play the episodes of the generation, ``[P, E]``."""
         key, episode_key = jax.random.split(state.key)
 
         def ask(first: jax.Array | int, count: int) -> Params:
@@ -99,14 +103,14 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
 
     @property
     def recorded_entries(self) -> tuple[str, ...] | None:
-        """With which entries of ``info`` the transitions of all episodes are kept; ``None``: they are not."""
+        """Entries of ``info`` to record with the transitions of all episodes; ``None`` records no transitions."""
         return None
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
-        """Into the archive with those that are better than the elite of their cell, and breed the next generation."""
+        """Add individuals that beat the elite of their cell to the archive, and breed the next generation."""
         key, breeding_key = jax.random.split(state.key)
         fitness = batch.returns.mean(axis=1)
-        # A return that is no number stays one: the archive takes no such individual, and a stand-in might fill a cell.
+        # NaN returns are passed on: the archive ignores these individuals, whereas a substitute might fill a cell.
         archive_state = self.archive.add(state.archive_state, state.population, fitness, self.descriptor_values(batch))
         best, best_fitness = self.archive.best(archive_state)
         metrics = generation_metrics(batch, fitness, best_fitness) | PyTreeDict(
@@ -122,7 +126,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         return metrics, state.replace(population=self.offspring(state, breeding_key))
 
     def descriptor_values(self, outcomes: EpisodeOutcomes) -> jax.Array:
-        """Descriptors ``[P, D]`` of individuals: the means over their episodes."""
+        """Return the descriptors ``[P, D]`` of individuals, averaged over their episodes."""
         values = [outcomes.last[name] for name in self.descriptors]
         if self.descriptor_statistic == "mean":
             values = [
@@ -132,20 +136,20 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         return jnp.concatenate(columns, axis=1)
 
     def vary(self, state: State, key: Key, num: int) -> Params:
-        """``num`` children of elites by variation."""
+        """Return ``num`` children of random elites, made by variation."""
         first_key, second_key, variation_key = jax.random.split(key, 3)
         first, second = (self.archive.sample(state.archive_state, k, num) for k in (first_key, second_key))
         return self.variation.children(variation_key, first, second)
 
     def charts(self, state: State) -> Mapping[str, Chart]:
-        """``archive``: every elite's cell, fitness and descriptor; for each seed."""
+        """Return the chart ``archive`` of each seed: every elite's cell, fitness and descriptor."""
         archive_state = state.archive_state
         return for_each_seed(
             "archive", self.execution.num_seeds, lambda i: self._chart(jax.tree.map(lambda x: x[i], archive_state))
         )
 
     def _chart(self, archive_state: ArchiveState) -> Chart:
-        """Where the elites are: maps of fitness over two descriptors each; a single one against fitness."""
+        """Build heat maps of fitness over pairs of descriptors, or a plot of fitness over a single descriptor."""
         fitness, descriptors = jax.device_get((archive_state.fitness, archive_state.descriptors))
         cells = np.flatnonzero(np.isfinite(fitness))
         names = self.descriptors
@@ -161,13 +165,13 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
 
 
 def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, pair: tuple[int, int]) -> HeatMap:
-    """The fitness of elites over two of their descriptors; with further ones the greatest over all of these.
+    """Return a heat map of the elites' fitness over two descriptors: the maximum over all other descriptors.
 
     Args:
-        archive: which knows what lies in a cell.
-        fitness: ``[C]``, not finite where a cell is empty.
-        descriptors: ``[C, D]``.
-        pair: which two descriptors.
+        archive: archive of the elites.
+        fitness: fitness of the elites, ``[C]``, not finite for empty cells.
+        descriptors: descriptors of the elites, ``[C, D]``.
+        pair: indices of the two descriptors.
     """
     first, second = pair
     low, high = ((float(ends[first]), float(ends[second])) for ends in (archive.low, archive.high))
@@ -185,5 +189,5 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
     place = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)
     values = np.full(shape, -np.inf)
     np.maximum.at(values, tuple(place.T), fitness[filled])
-    told = f"greatest fitness over the other {archive.num_dimensions - 2} of {archive.num_dimensions} descriptors"
-    return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, told)
+    label = f"greatest fitness over the other {archive.num_dimensions - 2} of {archive.num_dimensions} descriptors"
+    return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, label)

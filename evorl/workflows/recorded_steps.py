@@ -1,4 +1,4 @@
-"""Recorded transitions into the replay buffer of an off-policy workflow, and out of it."""
+"""Loads recorded transitions into the replay buffer of an off-policy workflow, and saves its contents."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from evorl.runs.replay_file import (
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
-OffPolicyWorkflow: TypeAlias = Any  # whose settings ask for what is here
+OffPolicyWorkflow: TypeAlias = Any  # its module loads this one
 _MINARI = "evorl.runs.minari_data"
-MOST_AT_ONCE = 65_536  # transitions in one call of the program that stores them
+MOST_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
 
 
 def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
-    """Raises ``ReplayFileError`` where ``replay.load`` names nothing that fits the workflow; see ``ReplaySettings``."""
+    """Raise ``ReplayFileError`` if the file or dataset ``named`` does not fit the workflow; see ``ReplaySettings``."""
     if workflow.num_sharing > 1:
-        raise ReplayFileError("replay.load is for one agent with a buffer of its own, not for those that share one.")
+        raise ReplayFileError("replay.load is not supported with shared_replay=true: remove one of the two.")
     dataset = _minari_dataset(named) if named.startswith("minari:") else None
     if dataset is not None:
         facts = load(f"{_MINARI}:minari_facts")(dataset)
@@ -47,47 +47,47 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
     title, num_steps = workflow.env.title, facts["num_steps"]
     if not other_env and None not in (title, facts["env"]) and facts["env"] != title:
         raise ReplayFileError(
-            f"{named} was recorded in {facts['env']}, and this run's environment is {title}: train in that one, or say "
-            "replay.other_env=true if they are alike."
+            f"{named} was recorded in {facts['env']}, but this run's environment is {title}: train in {facts['env']}, "
+            "or set replay.other_env=true if the two are compatible."
         )
     if num_steps > workflow.replay_capacity:
         raise ReplayFileError(
-            f"{named} has {num_steps:,} transitions, and replay_capacity={workflow.replay_capacity:,} keeps fewer: set "
+            f"{named} has {num_steps:,} transitions, more than replay_capacity={workflow.replay_capacity:,}: set "
             f"replay_capacity={num_steps} or more."
         )
-    least = max(1, workflow.n_step) * workflow.num_stored_envs
-    if num_steps < least:
-        raise ReplayFileError(f"{named} has {num_steps:,} transitions, and this workflow needs at least {least:,}.")
+    minimum = max(1, workflow.n_step) * workflow.num_stored_envs
+    if num_steps < minimum:
+        raise ReplayFileError(f"{named} has {num_steps:,} transitions, but this workflow needs at least {minimum:,}.")
     if dataset is not None:
         load(f"{_MINARI}:minari_conversion")(dataset, workflow.env.action_space)
     if "columns" in facts:
-        described = {
+        columns = {
             name: jax.ShapeDtypeStruct((num_steps, *column["shape"]), np.dtype(column["dtype"]))
             for name, column in facts["columns"].items()
         }
-        _check_columns(_stored_spec(workflow), described, named)
+        _check_columns(_stored_spec(workflow), columns, named)
 
 
 def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
-    """A first state whose replay buffer, and statistics of observations, know what ``replay.load`` names.
+    """Add the transitions that ``replay.load`` names to the replay buffer and observation statistics of a first state.
 
-    Transitions are shared out over the environments in one piece each, so that episodes stay whole but for those that
-    are cut by it; what is left over when there are not as many for each is left out, the oldest first.
+    Each environment gets one contiguous piece of the transitions, so that only episodes at the boundaries are cut. If
+    the number of transitions is not a multiple of the number of environments, the oldest ones are dropped.
 
     Raises:
-        ReplayFileError: it does not fit, in words; see ``check_recorded_steps``.
+        ReplayFileError: the transitions do not fit the workflow; see ``check_recorded_steps``.
     """
     named, spec = workflow.replay.load, _stored_spec(workflow)
     columns = _read(named, workflow.env.action_space)
     if named.startswith("minari:"):
-        columns = _as_agents_see(workflow.env, columns, named)
+        columns = _wrap_observations(workflow.env, columns, named)
     _check_columns(spec, columns, named)
     _check_choices(workflow.env.action_space, columns["actions"], named)
     steps = _as_batch(spec, columns)
     num_envs = workflow.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
-    rows = jax.tree.map(lambda x: _in_rows(x, num_rows, num_envs), steps)
-    rows.dones[-1] = True  # what follows a piece is another one
+    rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), steps)
+    rows.dones[-1] = True  # the end of a piece is not followed by its true successor
     _check_slots(workflow, rows.dones, named)
     at_once = max(1, MOST_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
@@ -97,14 +97,14 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> State:
-    """The state of every seed with ``rows`` ``[T, B, ...]``, each device taking those of its environments."""
+    """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores the part of its environments."""
 
     def store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
         num_envs = workflow.num_stored_envs
-        held = rows if num_envs == 1 else jax.tree.map(lambda x: x[:, local_indices(num_envs)], rows)
+        shard = rows if num_envs == 1 else jax.tree.map(lambda x: x[:, local_indices(num_envs)], rows)
 
         def one_seed(state: State) -> tuple[PyTreeDict, State]:
-            return PyTreeDict(), workflow.take_in(state, held)
+            return PyTreeDict(), workflow.take_in(state, shard)
 
         return over_seeds(workflow.execution, one_seed, state, returns_state=True)
 
@@ -112,13 +112,15 @@ def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> Stat
 
 
 def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -> dict[str, Any]:
-    """Write what a state's replay buffer has to ``<path>.npz``, and returns what is said of it in ``<path>.json``.
+    """Write the contents of a replay buffer to ``<path>.npz`` and its description to ``<path>.json``.
 
-    With several seeds the transitions of one follow those of another; those of an environment, or of a slot, are
-    together.
+    Transitions are ordered by seed, then by environment (or slot), then by time.
+
+    Returns:
+        The contents of ``<path>.json``.
 
     Raises:
-        ReplayFileError: there is nothing in it.
+        ReplayFileError: the replay buffer is empty.
     """
     replay: ReplayState = processes.on_host(state.replay_state)
     if not np.asarray(replay.size).any():
@@ -126,10 +128,10 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
     num_seeds = workflow.execution.num_seeds
     columns: dict[str, list[np.ndarray]] = {}
     for seed in range(num_seeds or 1):
-        of_seed = replay if num_seeds is None else jax.tree.map(lambda x, i=seed: x[i], replay)
-        rows, envs = _places(of_seed)
-        data = jax.tree.map(lambda x, at=(rows, envs): np.asarray(x)[at], of_seed.data)
-        data.dones[np.append(envs[1:] != envs[:-1], True)] = True  # what is known of an environment ends there
+        seed_replay = replay if num_seeds is None else jax.tree.map(lambda x, i=seed: x[i], replay)
+        rows, envs = _stored_indices(seed_replay)
+        data = jax.tree.map(lambda x, at=(rows, envs): np.asarray(x)[at], seed_replay.data)
+        data.dones[np.append(envs[1:] != envs[:-1], True)] = True  # the last stored step of an environment
         for name, leaf in _named_leaves(data):
             columns.setdefault(name, []).append(leaf)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
@@ -137,8 +139,8 @@ def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -
     return write_replay_file(path, joined, workflow.env.title)
 
 
-def _places(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and environments, or slots, of all that is stored, ``[N]``: one after another, each from its oldest step."""
+def _stored_indices(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and environments (or slots) of all stored steps, ``[N]``, ordered by environment and then by age."""
     num_rows, num_envs = jax.tree.leaves(replay.data)[0].shape[:2]
     size: Any = np.asarray(replay.size)
     if isinstance(replay, SlotReplayState):
@@ -150,7 +152,7 @@ def _places(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> None:
-    """Raises ``ReplayFileError`` where episodes, whose ends are ``dones`` ``[R, B]``, are more than there are slots."""
+    """Raise ``ReplayFileError`` if there are more episodes, which end at ``dones`` ``[R, B]``, than slots."""
     buffer = workflow.replay_buffer
     if not isinstance(buffer, SlotReplayBuffer):
         return
@@ -161,7 +163,7 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
     if needed > buffer.slots_per_env:
         raise ReplayFileError(
             f"{named} has up to {needed:,} episodes of up to {steps:,} steps for one of {buffer.num_envs:,} "
-            f"environments, and replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} keeps "
+            f"environments, but replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} holds only "
             f"{buffer.slots_per_env:,}: set replay_capacity={needed * steps * buffer.num_envs} or more."
         )
 
@@ -177,11 +179,11 @@ def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
     return read_columns(path, read_replay_facts(path))
 
 
-def _as_agents_see(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
+def _wrap_observations(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
     """Pass recorded observations of the environment through its wrappers: encoding, flattening, frame stacking.
 
     Raises:
-        ReplayFileError: they are not those of the environment.
+        ReplayFileError: the columns do not match the environment's observations.
     """
     row = WrappedRow(env)
     if not row.changes_observations:
@@ -197,45 +199,45 @@ def _as_agents_see(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -
 
 
 def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:
-    """One transition as the workflow's buffer has it, without leading axes."""
+    """Return shapes and dtypes of one transition in the workflow's replay buffer."""
     data = jax.eval_shape(workflow.setup, jax.random.key(0)).replay_state.data
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), data)
 
 
 def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
-    """The leaves of stored transitions with the names of their columns."""
+    """Return the leaves of stored transitions with the names of their columns."""
     leaves = jax.tree_util.tree_leaves_with_path(stored)
     names = [jax.tree_util.keystr(path, simple=True, separator=".").removeprefix("extras.") for path, _ in leaves]
     return list(zip(names, (leaf for _, leaf in leaves), strict=True))
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raises ``ReplayFileError`` where columns, or their shapes, are not those of the transitions that are stored."""
+    """Raise ``ReplayFileError`` if columns are missing, or have other shapes than the stored transitions ``spec``."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":
             continue
         if name not in columns:
-            raise ReplayFileError(f"{named} has no column {name!r}, which this agent and environment need.")
+            raise ReplayFileError(f"{named} has no column {name!r}, which this agent and environment require.")
         column = columns[name]
         if column.shape[1:] != leaf.shape or (column.dtype.kind in "iub") != (leaf.dtype.kind in "iub"):
             raise ReplayFileError(
-                f"{name} in {named} is {column.dtype}{list(column.shape[1:])} of a step, and in this environment "
-                f"{leaf.dtype}{list(leaf.shape)}: it is of another environment."
+                f"{name} in {named} is {column.dtype}{list(column.shape[1:])} per step, but this environment needs "
+                f"{leaf.dtype}{list(leaf.shape)}: choose a file that was recorded in this environment."
             )
 
 
 def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` if a recorded choice ``[N]`` is not an action of the agent."""
+    """Raise ``ReplayFileError`` if a recorded discrete action ``[N]`` is not in the action space."""
     if isinstance(space, Discrete) and not ((actions >= 0) & (actions < space.n)).all():
         row = int(np.argmin((actions >= 0) & (actions < space.n)))
         raise ReplayFileError(
-            f"the action in row {row} of {named} is {actions[row]}, and agents here choose from 0 to {space.n - 1}: it "
-            "is of another environment."
+            f"the action in row {row} of {named} is {actions[row]}, but this environment has actions 0 to "
+            f"{space.n - 1}: choose a file that was recorded in this environment."
         )
 
 
 def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBatch:
-    """Columns as the transitions that ``take_in`` stores, leaves ``[N, ...]``."""
+    """Convert columns to the transitions that ``take_in`` stores, leaves ``[N, ...]``."""
     columns = {**columns, "dones": columns["termination"] | columns["truncation"]}
     leaves = [columns[name].astype(leaf.dtype) for name, leaf in _named_leaves(spec)]
     stored = jax.tree.unflatten(jax.tree.structure(spec), leaves)
@@ -244,7 +246,7 @@ def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBat
     return stored.replace(extras=extras)
 
 
-def _in_rows(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:
-    """``[N, ...]`` as rows of time ``[R, B, ...]``, each environment with the next piece of the newest ``R * B``."""
+def _time_major(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:
+    """Cut the newest ``R * B`` of ``[N, ...]`` into one piece per environment, and return them as ``[R, B, ...]``."""
     pieces = column[len(column) - num_rows * num_envs :].reshape(num_envs, num_rows, *column.shape[1:])
     return np.ascontiguousarray(np.swapaxes(pieces, 0, 1))

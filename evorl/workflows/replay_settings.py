@@ -1,4 +1,4 @@
-"""What a replay buffer starts with, what makes room in it, and what is drawn out of it, as configs say it."""
+"""Settings of replay buffers: initial contents, eviction policy, goal relabelling, and sampling by recency."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeNode, pytree_field
 
-OffPolicyWorkflow: TypeAlias = Any  # these are its settings
-_BY_RECENCY = "evorl.replay_buffers.recency:RecencyReplayBuffer"  # as the next, loaded where it is asked for
-_CHECK_RECORDED_STEPS = "evorl.workflows.recorded_steps:check_recorded_steps"  # loaded where it is asked for
+OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
+# Loaded on demand.
+_BY_RECENCY = "evorl.replay_buffers.recency:RecencyReplayBuffer"
+_CHECK_RECORDED_STEPS = "evorl.workflows.recorded_steps:check_recorded_steps"
 
 
 class ReplaySettings(PyTreeNode):
-    """What the replay buffer starts with, what makes room, and what is drawn beyond single transitions as they were.
+    """Initial contents, eviction policy, goal relabelling and recency weighting of the replay buffer.
 
     Attributes:
-        load: what it starts with: a file that evorl save-replay made, the folder of a run that has one, or
-            minari:<id> for a data set of Minari. Null is for nothing.
-        other_env: whether that may be of an environment of another name, as long as all shapes are the same.
-        overwrite: what makes room in a full buffer: the oldest transitions, or a random episode of those that do not
-            run. For random, each episode has a slot of as many steps as the environment's time limit.
-        hindsight: whose goals transitions are learned from under, of an environment with goals: those that a later step
-            of their episode achieved (future), its last one (final), or any (episode); none leaves them their own.
-            Null is without goals.
-        recency: draw newer steps more often: in proportion to the power of this of their ranks, 1 for the oldest. Null
-            draws uniformly.
-        ratio: transitions under other goals for each one that keeps its own.
+        load: initial contents: a file made by evorl save-replay, the folder of a run that has one, or minari:<id> for a
+            Minari dataset. Null starts empty.
+        other_env: accept initial contents of an environment with another name, as long as all shapes match.
+        overwrite: eviction policy of a full buffer: the oldest transitions, or a random completed episode. With random,
+            each episode has a slot whose length is the environment's time limit.
+        hindsight: hindsight experience replay, for environments with goals: relabel transitions with goals achieved
+            at a later step of their episode (future), at its last step (final), or at any step (episode); none keeps
+            the original goals. Null is for environments without goals.
+        recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1. Null
+            samples uniformly.
+        ratio: number of relabelled transitions per transition that keeps its goal.
     """
 
     load: str | None = pytree_field(static=True, default=None)
@@ -50,38 +51,38 @@ class ReplaySettings(PyTreeNode):
     ranges: ClassVar[Mapping[str, str]] = {"ratio": "[0, inf)", "recency": "(0, inf)"}
 
     def check(self, workflow: OffPolicyWorkflow) -> None:
-        """Raises ``ValueError`` where the settings of an off-policy workflow do not fit together, in words."""
+        """Raise ``ValueError`` if the settings are incompatible with each other or with the workflow."""
         self._check_overwriting(workflow)
         self._check_recorded(workflow)
         if self.recency is not None and (self.has_episodes or workflow.prioritized or workflow.stores_recurrent_state):
             raise ValueError(
-                "replay.recency draws single transitions by their age alone: leave out prioritized=true, "
-                "replay.hindsight and replay.overwrite=random, and take an agent without a recurrent network."
+                "replay.recency samples single transitions by their age alone: remove prioritized=true, "
+                "replay.hindsight and replay.overwrite=random, and use an agent without a recurrent network."
             )
         if self.hindsight is None:
             return
         required_goal_task(workflow.env, "replay.hindsight")
         if workflow.stores_recurrent_state:
             raise ValueError(
-                "replay.hindsight gives goals to single transitions, and this agent learns from sequences of them: "
-                "take one without a recurrent network, such as dqn or sac."
+                "replay.hindsight relabels single transitions, but this agent learns from sequences: use an agent "
+                "without a recurrent network, such as dqn or sac."
             )
         if workflow.prioritized:
             raise ValueError(
-                "prioritized=true remembers errors of transitions under their own goals, and replay.hindsight learns "
-                "from them under others: leave one of the two out."
+                "prioritized=true stores TD errors of transitions under their original goals, but replay.hindsight "
+                "learns from them under other goals: remove one of the two."
             )
 
     @property
     def has_episodes(self) -> bool:
-        """Whether the buffer keeps episodes apart."""
+        """True if the replay buffer tracks the boundaries of episodes."""
         return self.hindsight is not None or self.overwrite == "random"
 
     def own_buffer(self, env: VectorEnv, capacity: int, num_envs: int) -> UniformReplayBuffer:
-        """The buffer that does so, or draws by age; ``num_envs`` are environments like ``env``.
+        """Return the replay buffer that tracks episodes, or samples by recency, for ``num_envs`` copies of ``env``.
 
         Raises:
-            ValueError: episodes have no limit, or there is no room for two of each environment.
+            ValueError: episodes have no time limit, or the capacity is too small for two episodes per environment.
         """
         size = {"capacity": capacity, "num_envs": num_envs}
         if self.recency is not None:
@@ -90,13 +91,13 @@ class ReplaySettings(PyTreeNode):
             return EpisodeReplayBuffer(**size, only_complete=False)
         if env.max_episode_steps is None:
             raise ValueError(
-                "replay.overwrite=random gives each episode as much room as the environment's time limit, and "
-                f"{env.title or 'this one'} has none: set env.max_episode_steps, or replay.overwrite=oldest."
+                "replay.overwrite=random needs an environment with a time limit, the length of an episode's slot, but "
+                f"{env.title or 'this one'} has no limit: set env.max_episode_steps, or replay.overwrite=oldest."
             )
         return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
 
     def with_key(self, buffer: UniformReplayBuffer, key: Key) -> tuple[Key, Callable[[Any], Any]]:
-        """The key for all else, and ``buffer.init`` with one of its own if it draws what it overwrites."""
+        """Return a key for other uses, and ``buffer.init``, with a key bound if the buffer evicts at random."""
         if not isinstance(buffer, SlotReplayBuffer):
             return key, buffer.init
         key, buffer_key = jax.random.split(key)
@@ -105,7 +106,7 @@ class ReplaySettings(PyTreeNode):
     def take_under_goals(
         self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
     ) -> SampleBatch:
-        """What an off-policy workflow learns from, of the steps ``[M]``, under the goals of hindsight."""
+        """Return the transitions that start at the steps ``[M]``, with goals relabelled by ``hindsight``."""
         size = (workflow.num_stored_envs, workflow.n_step, workflow.discount)
         goals = (required_goal_task(workflow.env, "replay.hindsight"), self.hindsight or "none", self.ratio)
         return take_hindsight(replay_state, rows, envs, key, *size, *goals)
@@ -115,35 +116,37 @@ class ReplaySettings(PyTreeNode):
             return
         if workflow.stores_recurrent_state:
             raise ValueError(
-                "replay.overwrite=random keeps episodes in slots, and this agent learns from sequences that may go "
-                "through the end of one: set replay.overwrite=oldest, or take an agent without a recurrent network."
+                "replay.overwrite=random stores each episode in a slot, but this agent learns from sequences that may "
+                "span several episodes: set replay.overwrite=oldest, or use an agent without a recurrent network."
             )
         if workflow.prioritized:
             raise ValueError(
-                "prioritized=true keeps priorities of a ring of transitions, and replay.overwrite=random keeps "
-                "episodes in slots: leave one of the two out."
+                "prioritized=true needs a ring buffer of transitions, but replay.overwrite=random stores episodes in "
+                "slots: remove one of the two."
             )
         if workflow.num_sharing > 1:
             raise ValueError(
-                "shared_replay=true is for a buffer in which the oldest transitions make room: leave out "
-                "replay.overwrite=random of the members, or set shared_replay=false."
+                "shared_replay=true needs a replay buffer that evicts the oldest transitions: remove "
+                "replay.overwrite=random from the members, or set shared_replay=false."
             )
 
     def _check_recorded(self, workflow: OffPolicyWorkflow) -> None:
         if workflow.offline:
             if self.load is None:
                 raise ValueError(
-                    "offline=true learns from recorded transitions alone: name them by replay.load, a file that "
-                    "evorl save-replay made; or set offline=false to learn from the environment."
+                    "offline=true learns from recorded transitions only, but replay.load is null: set replay.load to a "
+                    "file made by evorl save-replay, or offline=false to learn from the environment."
                 )
             if workflow.updates_per_iteration != workflow.most_updates:
                 raise ValueError(
                     f"updates_per_iteration={workflow.updates_per_iteration} must be a whole number with offline=true, "
-                    "where an iteration is nothing but updates."
+                    "where an iteration consists of updates only."
                 )
             if workflow.actors is not None:
-                raise ValueError("offline=true collects nothing, so there is nothing for actors to do: leave them out.")
+                raise ValueError("offline=true does not collect transitions, so actors have no effect: remove actors.")
             if workflow.intrinsic is not None:
-                raise ValueError("offline=true collects nothing that intrinsic rewards could be for: leave them out.")
+                raise ValueError(
+                    "offline=true does not collect transitions, so intrinsic rewards have no effect: remove intrinsic."
+                )
         if self.load is not None:
             load(_CHECK_RECORDED_STEPS)(workflow, self.load, self.other_env)

@@ -1,7 +1,7 @@
-"""A new run that begins with the parameters of another one: what is taken, what is fresh, and what does not fit.
+"""Warm start: a new run whose agent starts with parameters and observation statistics of another run.
 
-Only arrays are read of the other run. Nothing that its config names is executed, so that one may begin from the run of
-a stranger without trusting it.
+Only arrays of the other run are read. Nothing that its config names is executed, so it is safe to start from an
+untrusted run.
 """
 
 from __future__ import annotations
@@ -30,58 +30,58 @@ from evorl.workflows.workflow import Workflow
 STATISTICS = "observation statistics"
 _PARAMS = "agent_state/params/"
 _STATISTICS = "agent_state/obs_preprocessor_state/"
-_SPREAD = "log_std"  # of a policy's actions, apart from its network: what acts without noise has none
-_TARGETS = {"online": "target"}  # of agents of one network; others call that of x target_x
+_SPREAD = "log_std"  # state-independent parameter of stochastic policies, absent from deterministic ones
+_TARGETS = {"online": "target"}  # target networks of agents with one network; elsewhere the target of x is target_x
 
-Leaves = dict[str, LeafSpec]  # of one seed, by the path within the part
+Leaves = dict[str, LeafSpec]  # leaves of one seed, by their path within the part
 
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """What a run begins with.
+    """Start of a run with arrays of another run.
 
     Attributes:
-        workflow: of the run that begins.
-        arrays: the parameters and statistics that were taken, by their paths in the state, leading with axis S
-            where the other run has seeds.
-        said: what was taken, and what was not, in sentences.
+        workflow: workflow of the new run.
+        arrays: loaded parameters and statistics by their paths in the state, with a leading axis S if the other run has
+            several seeds.
+        messages: messages that report which parts were loaded and which were not.
     """
 
     workflow: Workflow
     arrays: Mapping[str, np.ndarray]
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
     def first_state(self, key: Key | int = 0) -> State:
-        """The first state, as ``workflow.init`` makes it, but for what was taken."""
+        """Return the state of ``workflow.init`` with the loaded arrays."""
         state = self.workflow.init(key)
-        agent_state = jax.tree_util.tree_map_with_path(self._taken, {"agent_state": state.agent_state})["agent_state"]
+        agent_state = jax.tree_util.tree_map_with_path(self._loaded, {"agent_state": state.agent_state})["agent_state"]
         state = programs.place(self.workflow, state.replace(agent_state=agent_state))
         if isinstance(self.workflow, EvolutionWorkflow):
             _, state = _search_around(self.workflow, state)
         return state
 
-    def _taken(self, path: Any, leaf: jax.Array) -> Any:
+    def _loaded(self, path: Any, leaf: jax.Array) -> Any:
         array = self.arrays.get(jax.tree_util.keystr(path, simple=True, separator="/"))
-        # A copy: two leaves must not share memory that is given to the training.
+        # A copy: two leaves must not share memory, because training donates the state.
         return leaf if array is None else np.array(np.broadcast_to(array, leaf.shape))
 
 
 def warm_start(
     workflow: Workflow, run: Path | str, parts: Sequence[str] | None = None, which: str | int = "best"
 ) -> WarmStart:
-    """What ``workflow`` begins with after a run.
+    """Load the parts of another run's agent that ``workflow`` starts with.
 
     Args:
-        workflow: of the run that begins; of another algorithm perhaps, with parts of the same names and shapes.
-        run: the folder of a run.
-        parts: of the agent, by the names of its parameters, such as ``policy``; ``None`` for all that both have. Target
-            networks come with what they follow, and statistics of observations with every part.
-        which: ``best``, ``latest``, or the iteration of a checkpoint. The latest stands for the best where none was
-            evaluated.
+        workflow: workflow of the new run; its algorithm may differ if parts have the same names and shapes.
+        run: folder of the other run.
+        parts: names of the parts of the agent's parameters, such as ``policy``; ``None`` for all parts that both agents
+            have. Target networks are loaded with their online networks, observation statistics with every part.
+        which: checkpoint: ``best``, ``latest``, or an iteration. If no checkpoint was evaluated, ``best`` means
+            ``latest``.
 
     Raises:
-        ValueError: nothing or no such part can be taken, or shapes differ; in words.
-        CheckpointError: there is no such checkpoint, or it is damaged.
+        ValueError: the agents have no common part, a part is unknown, or shapes differ.
+        CheckpointError: the checkpoint does not exist or is corrupted.
     """
     checkpointer = RunCheckpointer(Path(run) / "checkpoints")
     if which == "best" and checkpointer.best_step is None:
@@ -90,12 +90,12 @@ def warm_start(
     there, seeds_there = _shapes_there(checkpointer, which, Path(run))
     _check_seeds(workflow.execution, seeds_there, run)
     parts_here, parts_there = _by_part(here), _by_part(there)
-    taken, copies = _parts_to_take(parts_here, parts_there, parts, run)
+    loaded, copies = _parts_to_load(parts_here, parts_there, parts, run)
     statistics_here, statistics_there = _under(here, _STATISTICS), _under(there, _STATISTICS)
     with_statistics, remark = _statistics(statistics_here, statistics_there, run)
-    for part in taken:
-        _compare(part, parts_there[part], parts_here[part], taken, run)
-    pairs = [(parts_here[part], parts_there[part]) for part in taken]
+    for part in loaded:
+        _compare(part, parts_there[part], parts_here[part], loaded, run)
+    pairs = [(parts_here[part], parts_there[part]) for part in loaded]
     pairs += [(parts_here[copy], parts_there[part]) for copy, part in copies.items()]
     pairs += [(statistics_here, statistics_there)] if with_statistics else []
     origins = {
@@ -103,17 +103,17 @@ def warm_start(
     }
     read, progress = _read(checkpointer, which, [there[path] for path in dict.fromkeys(origins.values())], seeds_there)
     arrays = {path: read[origin] for path, origin in origins.items()}
-    said = (
+    messages = (
         *checkpointer.notices,
-        _told(run, progress, {part: parts_there[part] for part in taken}, copies, with_statistics),
-        _left(parts_here, parts_there, taken, copies),
+        _describe_loaded(run, progress, {part: parts_there[part] for part in loaded}, copies, with_statistics),
+        _describe_fresh(parts_here, parts_there, loaded, copies),
         *remark,
     )
-    return WarmStart(workflow, arrays, said)
+    return WarmStart(workflow, arrays, messages)
 
 
 def _search_around(workflow: EvolutionWorkflow, state: State) -> tuple[PyTreeDict, State]:
-    """The state in which the optimizer begins anew around the policy."""
+    """Initialise the evolutionary optimizer around the loaded policy."""
 
     def begin(state: State) -> tuple[PyTreeDict, State]:
         key, optimizer_key = jax.random.split(state.key)
@@ -127,48 +127,51 @@ def _search_around(workflow: EvolutionWorkflow, state: State) -> tuple[PyTreeDic
 
 
 def _shapes_here(workflow: Workflow) -> Leaves:
-    """Of this run's agent, without the axis of seeds.
+    """Return the leaves of this run's agent, without the axis of seeds.
 
     Raises:
-        ValueError: the workflow has no agent of its own that something could be put into.
+        ValueError: the workflow does not train a single agent, or uses virtual batch normalisation.
     """
     name = type(workflow).__name__.removesuffix("Workflow")
     if not isinstance(workflow, OnPolicyWorkflow | OffPolicyWorkflow | EvolutionWorkflow):
         raise ValueError(
-            f"init_from puts parameters into one agent, and {name} trains a population, or nothing: take an agent such "
-            "as ppo, a2c, sac, td3, dqn or ec/openes."
+            f"init_from loads the parameters of one agent, but {name} trains a population, or nothing: use an agent "
+            "such as ppo, a2c, sac, td3, dqn or ec/openes."
         )
     if getattr(workflow, "virtual_batch", None) is not None:
-        raise ValueError("init_from does not go with virtual_batch, whose layers are made for a batch of their own.")
+        raise ValueError(
+            "init_from is not supported with virtual_batch, whose layers are normalised for a particular reference "
+            "batch: remove one of the two."
+        )
     state = jax.eval_shape(programs.initial_state, workflow, jax.random.key(0))
     agent = State(agent_state=state.agent_state)
     return {spec.path: spec for spec in _of_one_seed(describe_structure(agent), workflow.execution.num_seeds)}
 
 
 def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) -> tuple[Leaves, int | None]:
-    """Of the stored run's agent, without the axis of seeds, and how many these are.
+    """Return the leaves of the other run's agent, without the axis of seeds, and the number of seeds.
 
     Raises:
-        CheckpointError: there is no checkpoint.
-        ValueError: the run has no agent of its own.
+        CheckpointError: the checkpoint does not exist.
+        ValueError: the run did not train a single agent.
     """
     steps = checkpointer.steps
     if not steps:
-        raise CheckpointError(f"{run} has no complete checkpoint to begin from.")
-    chosen = {"latest": steps[-1], "best": checkpointer.best_step}.get(str(which), which)
-    if str(chosen) not in map(str, steps):
+        raise CheckpointError(f"{run} has no complete checkpoint to start from.")
+    step = {"latest": steps[-1], "best": checkpointer.best_step}.get(str(which), which)
+    if str(step) not in map(str, steps):
         raise CheckpointError(
             f"{run} has no checkpoint {which!r}: choose latest, best or one of {', '.join(map(str, steps))}."
         )
-    specs, _ = read_structure(checkpointer.folder / str(chosen))
+    specs, _ = read_structure(checkpointer.folder / str(step))
     seeds = next((spec.shape for spec in specs if spec.path == "eval_key"), ())
     num_seeds = seeds[0] if seeds else None
     agent = [spec for spec in specs if spec.path.startswith((_PARAMS, _STATISTICS))]
     if not any(spec.path.startswith(_PARAMS) for spec in agent):
         entries = ", ".join(dict.fromkeys(spec.path.partition("/")[0] for spec in specs))
         raise ValueError(
-            f"{run} is no run of one agent: its checkpoint has {entries}. Begin from a run of ppo, a2c, sac, td3, dqn, "
-            "ec/openes or the like."
+            f"{run} did not train a single agent: its checkpoint has {entries}. Start from a run of ppo, a2c, sac, "
+            "td3, dqn, ec/openes or the like."
         )
     return {spec.path: spec for spec in _of_one_seed(agent, num_seeds)}, num_seeds
 
@@ -182,13 +185,13 @@ def _of_one_seed(specs: Sequence[LeafSpec], num_seeds: int | None) -> list[LeafS
 def _check_seeds(execution: Execution, there: int | None, run: Path | str) -> None:
     if there not in (None, execution.num_seeds):
         raise ValueError(
-            f"{run} has {there} seeds, and this run has {execution.num_seeds or 1}: give num_seeds={there}, or begin "
-            "from a run of one seed, which serves any number."
+            f"{run} has {there} seeds, but this run has {execution.num_seeds or 1}: set num_seeds={there}, or start "
+            "from a run of one seed, which fits any number of seeds."
         )
 
 
 def _by_part(leaves: Leaves) -> dict[str, Leaves]:
-    """Parameters by the name of the part and the path within it; some parts have a level ``params`` above all."""
+    """Group parameters by part; paths within a part omit the level ``params`` that some parts have."""
     parts: dict[str, Leaves] = {}
     for path, spec in _under(leaves, _PARAMS).items():
         name, _, within = path.partition("/")
@@ -200,37 +203,37 @@ def _under(leaves: Leaves, prefix: str) -> Leaves:
     return {path.removeprefix(prefix): spec for path, spec in leaves.items() if path.startswith(prefix)}
 
 
-def _parts_to_take(
-    here: Mapping[str, Leaves], there: Mapping[str, Leaves], wanted: Sequence[str] | None, run: Path | str
+def _parts_to_load(
+    here: Mapping[str, Leaves], there: Mapping[str, Leaves], requested: Sequence[str] | None, run: Path | str
 ) -> tuple[list[str], dict[str, str]]:
-    """Which parts are taken, and which target networks are copies of them, as the other run has none.
+    """Return the parts to load, and the target networks to copy from these because the other run lacks them.
 
     Raises:
-        ValueError: one that is wanted is not in both, or none is.
+        ValueError: a requested part is not in both agents, or the agents have no common part.
     """
-    for name in wanted or ():
+    for name in requested or ():
         for where, parts in ((str(run), there), ("this run's agent", here)):
             if name not in parts:
                 raise ValueError(f"init_from.parts: {no_such(f'part in {where}', name, parts)}")
-    taken = [name for name in here if name in there and (wanted is None or name in wanted)]
-    if not taken:
+    loaded = [name for name in here if name in there and (requested is None or name in requested)]
+    if not loaded:
         raise ValueError(
-            f"{run} has {', '.join(there)}, and this run's agent has {', '.join(here) or 'no parameters'}: there is no "
-            "part that both have."
+            f"{run} has {', '.join(there)}, but this run's agent has {', '.join(here) or 'no parameters'}: the agents "
+            "have no common part. Start from a run of a similar agent."
         )
     copies = {}
-    for name in list(taken):
+    for name in list(loaded):
         target = _TARGETS.get(name, f"target_{name}")
-        if target in here and target not in taken:
+        if target in here and target not in loaded:
             if target in there:
-                taken.append(target)
+                loaded.append(target)
             else:
                 copies[target] = name
-    return taken, copies
+    return loaded, copies
 
 
-def _compare(part: str, there: Leaves, here: Leaves, taken: Sequence[str], run: Path | str) -> None:
-    """Refuse a part whose arrays are not those of this run."""
+def _compare(part: str, there: Leaves, here: Leaves, loaded: Sequence[str], run: Path | str) -> None:
+    """Raise ``ValueError`` if the arrays of a part differ between the runs in name, shape or dtype."""
     for path in dict.fromkeys([*there, *here]):
         if path.rpartition("/")[2] == _SPREAD and not (path in there and path in here):
             continue
@@ -238,32 +241,30 @@ def _compare(part: str, there: Leaves, here: Leaves, taken: Sequence[str], run: 
         if path in there and path in here and str(there[path]) == str(here[path]):
             continue
         if path in there and path in here:
-            what = f"{name} is {there[path]} in {run} and {here[path]} here"
+            difference = f"{name} is {there[path]} in {run} but {here[path]} here"
         else:
             leaves, only = (there, str(run)) if path in there else (here, "this run")
-            what = f"{name} ({leaves[path]}) is in {only} only"
-        others = [other for other in taken if other.removeprefix("target_") != part.removeprefix("target_")]
-        without = f"Leave it out by init_from.parts=[{', '.join(others)}], or give" if others else "Give"
-        raise ValueError(
-            f"init_from: {what}. {without} this run an environment of the same spaces and the same network."
-        )
+            difference = f"{name} ({leaves[path]}) is only in {only}"
+        others = [other for other in loaded if other.removeprefix("target_") != part.removeprefix("target_")]
+        advice = f"Skip it by init_from.parts=[{', '.join(others)}], or use" if others else "Use"
+        raise ValueError(f"init_from: {difference}. {advice} an environment with the same spaces and the same network.")
 
 
 def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tuple[str, ...]]:
-    """Whether statistics of observations are taken, and what is to be said of it.
+    """Return True if observation statistics are loaded, and messages about them.
 
     Raises:
-        ValueError: they cannot be, and the parameters were learned with them.
+        ValueError: the other run normalises observations, but this run does not, or with other shapes.
     """
     if there and not here:
         raise ValueError(
-            f"The networks of {run} read normalised observations, and those of this run would not: give "
+            f"The networks of {run} were trained on normalised observations, but this run does not normalise them: set "
             "agent.normalize_obs=true."
         )
     if here and not there:
         remark = (
-            "That run did not normalise observations, and this one does: its networks read other numbers than they "
-            "learned from. agent.normalize_obs=false keeps them as they were."
+            "The other run did not normalise observations, but this one does, so that the networks get inputs on "
+            "another scale than in training. Set agent.normalize_obs=false to keep the scale."
         )
         return False, (remark,)
     if there:
@@ -274,14 +275,14 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
 def _read(
     checkpointer: RunCheckpointer, which: str | int, specs: Sequence[LeafSpec], num_seeds: int | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of these leaves by path, and what the checkpoint says of the run."""
+    """Read the arrays of these leaves, by path, and the progress of the run stored in the checkpoint."""
     template: dict[str, Any] = {}
     seeds = () if num_seeds is None else (num_seeds,)
     for spec in specs:
         node = template
-        *above, name = spec.path.split("/")
-        for step in above:
-            node = node.setdefault(step, {})
+        *parents, name = spec.path.split("/")
+        for parent in parents:
+            node = node.setdefault(parent, {})
         node[name] = jax.ShapeDtypeStruct((*seeds, *spec.shape), spec.dtype)
     restored, progress = checkpointer.restore(template, which, partial=True)
     leaves = jax.tree_util.tree_leaves_with_path(restored)
@@ -289,25 +290,25 @@ def _read(
     return arrays, progress
 
 
-def _told(
+def _describe_loaded(
     run: Path | str,
     progress: Mapping[str, Any],
-    taken: Mapping[str, Leaves],
+    loaded: Mapping[str, Leaves],
     copies: Mapping[str, str],
     with_statistics: bool,
 ) -> str:
-    sizes = {name: sum(math.prod(spec.shape) for spec in leaves.values()) for name, leaves in taken.items()}
-    shown = [f"{name} ({size:,} numbers)" for name, size in sizes.items()]
-    shown += [f"{copy} (a copy of {name})" for copy, name in copies.items()]
-    shown += [STATISTICS] if with_statistics else []
-    return f"Begins from {run}, checkpoint of {progress['timesteps']:,} steps: {', '.join(shown)}."
+    sizes = {name: sum(math.prod(spec.shape) for spec in leaves.values()) for name, leaves in loaded.items()}
+    parts = [f"{name} ({size:,} numbers)" for name, size in sizes.items()]
+    parts += [f"{copy} (a copy of {name})" for copy, name in copies.items()]
+    parts += [STATISTICS] if with_statistics else []
+    return f"Starts from {run}, checkpoint of {progress['timesteps']:,} steps: {', '.join(parts)}."
 
 
-def _left(
-    here: Mapping[str, Leaves], there: Mapping[str, Leaves], taken: Sequence[str], copies: Mapping[str, str]
+def _describe_fresh(
+    here: Mapping[str, Leaves], there: Mapping[str, Leaves], loaded: Sequence[str], copies: Mapping[str, str]
 ) -> str:
-    fresh = [name for name in here if name not in taken and name not in copies]
-    unused = [name for name in there if name not in taken]
-    not_taken = f" Not taken: {', '.join(unused)}." if unused else ""
+    fresh = [name for name in here if name not in loaded and name not in copies]
+    unused = [name for name in there if name not in loaded]
+    not_loaded = f" Not loaded: {', '.join(unused)}." if unused else ""
     fresh += ["optimizers", "environments", "counters"]
-    return f"Fresh are {', '.join(fresh)}, and replay where there is any.{not_taken}"
+    return f"Newly initialised: {', '.join(fresh)}, and the replay buffer if there is one.{not_loaded}"

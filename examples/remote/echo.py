@@ -1,4 +1,4 @@
-"""The echo program that ``evorl check-client`` asks of a client, around the client of this package.
+"""Echo program for ``evorl check-client``, based on the client of this package.
 
 evorl check-client command='python examples/remote/echo.py {address}'
 """
@@ -11,24 +11,24 @@ from evorl.serving.client import AgentProxy, AgentProxyException
 
 
 def echo(agent: AgentProxy) -> None:
-    """Send every action back as the next state, until the order ``end`` or the end of the connection."""
+    """Send every action back as the next state, until the command ``end`` or the end of the connection."""
     agent.connect(retry=1)
     agent.init(exploit=False)
     reward, state = None, []
     while agent.is_connected:
         try:
             action = agent.update(reward, state)
-            order = action if isinstance(action, str) else ""
+            command = action if isinstance(action, str) else ""
             reward = 1.5
-            if order == "end":
+            if command == "end":
                 agent.disconnect()
-            elif order == "terminal":
+            elif command == "terminal":
                 action = agent.update(reward, [action], terminal=True)
                 reward = None
-            elif order == "reset":
+            elif command == "reset":
                 action = agent.reset()
                 reward = None
-            elif order == "metric":
+            elif command == "metric":
                 agent.metrics.scalar("check", 1.5)
             state = [action]
         except AgentProxyException as error:

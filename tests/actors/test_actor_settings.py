@@ -53,13 +53,13 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: str) ->
         ("dqn.DQNWorkflow", {"mode": "async"}, {"n_step": 3}, "several steps in a row"),
         ("dqn.DQNWorkflow", {"mode": "async"}, {"replay": {"overwrite": "random"}}, "several steps in a row"),
         ("r2d2.R2D2Workflow", {"mode": "async"}, {"agent": {}}, "several steps in a row"),
-        ("ppo.PPOWorkflow", {"count": 3}, {}, "num_envs=4 environments cannot be shared evenly by actors.count=3"),
+        ("ppo.PPOWorkflow", {"count": 3}, {}, "num_envs=4 environments cannot be divided evenly among actors.count=3"),
         ("ppo.PPOWorkflow", {}, {"num_seeds": 2}, "actors collect for one seed"),
         (
             "trpo.TRPOWorkflow",
             {},
             {"episodes_per_batch": 4, "rollout_length": 500},
-            "does not collect rollouts that actors could",
+            "does not collect rollouts in a way that actors support",
         ),
     ],
 )
@@ -75,4 +75,4 @@ def test_an_asynchronous_iteration_is_of_one_actor() -> None:
     one = build("impala.IMPALAWorkflow", {"count": 2, "mode": "async"})
     assert (together.env.num_envs, one.env.num_envs) == (4, 2)
     assert together.timesteps_per_iteration == 2 * one.timesteps_per_iteration
-    assert not together.is_one_program
+    assert not together.collector.is_one_program

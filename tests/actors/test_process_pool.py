@@ -36,7 +36,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
         assert time.monotonic() - start < 60
         assert not os.path.exists(f"/proc/{before}")
     assert "SIGKILL" in told[0]
-    assert "no sign of life" in told[1]
+    assert "no heartbeat" in told[1]
     pids = [actor.process.pid for actor in pool._actors.values()]
     workflow.close()
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
@@ -57,7 +57,7 @@ def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytes
     while not (pool.why_dead(0) and pool.why_dead(1)):
         assert time.monotonic() - stopped_at < 40
         time.sleep(0.1)
-    assert "no sign of life for 2 s" in str(pool.why_dead(1))
+    assert "no heartbeat for 2 s" in str(pool.why_dead(1))
     pool.close()
 
 

@@ -81,7 +81,7 @@ def test_one_entry_of_an_observation() -> None:
     agent, state = _agent(env, policy_obs_key="seen")
     actions, _ = agent.compute_actions(state, SampleBatch(obs={"seen": OBS, "hidden": 0 * OBS}), KEY)
     np.testing.assert_array_equal(actions, _outputs(agent, state, OBS).argmax(axis=-1))
-    with pytest.raises(ValueError, match="observations here have several parts"):
+    with pytest.raises(ValueError, match="observations have several entries"):
         _agent(env)
 
 

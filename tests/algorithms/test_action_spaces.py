@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -9,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import Agent, random_actions
+from evorl.agent import Agent
 from evorl.agents.policy import PolicyAgent
+from evorl.agents.random_actions import random_actions
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.iql import IQLWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
@@ -21,7 +23,9 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import leaf_values
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
+from evorl.export.artefacts import policy_graph
 from evorl.export.loading import LoadedPolicy
+from evorl.export.numpy_file import numpy_text
 from evorl.export.parity import parity_of, recorded_steps
 from evorl.export.portable_policy import portable_policy
 from evorl.sample_batch import SampleBatch
@@ -103,6 +107,35 @@ def test_what_is_played_is_in_the_space_and_what_is_exported_is_what_is_played(n
     assert jax.tree.map(jnp.result_type, exported) == jax.tree.map(jnp.result_type, greedy)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), exported, greedy)
     assert bool(space.contains(policy(np.zeros(1, np.float32))))
+
+
+ALIKE = {
+    "scores": Box(0.0, 1.0, (1,)),
+    "a b": Box(2.0, 3.0, (1,)),
+    "a_b": Box(4.0, 5.0, (1,)),
+    "²": Box(6.0, 7.0, (1,)),
+}
+
+
+def test_names_that_become_the_same_in_a_file_stay_apart() -> None:
+    """Names of entries may hold any character, those of ports are identifiers; one is called as the scores are."""
+    space = DictSpace(ALIKE)
+    env = wrap_env(ActionEnv(space), parallel=2)
+    agent = PPOWorkflow.make_agent({"network": {"torso": [4]}}, env)
+    policy = portable_policy(agent, agent.init(env.obs_space, env.action_space, jax.random.key(0)), env)
+    names = [port.name for port in policy.results]
+    assert len(set(names)) == 4
+    assert all(re.fullmatch(r"[A-Za-z_][0-9A-Za-z_]*", name) for name in names)
+    assert not policy.has_scores
+    played = LoadedPolicy(policy)(np.zeros(1, np.float32))
+    assert set(played) == set(ALIKE)
+    assert bool(space.contains(played))
+    about = {"format": 1, **policy.describe(), "versions": {"evorl": "0"}}
+    file: dict[str, Any] = {}
+    exec(numpy_text(policy, policy_graph(policy), about, "a test"), file)
+    from_file = file["Policy"]()(np.zeros(1, np.float32))
+    for name in ALIKE:
+        np.testing.assert_allclose(from_file[name], played[name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["tuple", "dict", "whole numbers"])

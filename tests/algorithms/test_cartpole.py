@@ -9,8 +9,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from evorl.cli.composition import config_folder
-from evorl.cli.stored_run import build_workflow
 from evorl.runs.recording import Recorder
+from evorl.workflows.assembly import workflow_from_config
 from tests.support.compilation import compiled_to_run_long
 
 # The evaluation return that is asked of the middle one of the seeds: of thirty-two, one or two end in a bad moment, and
@@ -41,7 +41,7 @@ def test_cartpole_is_solved(agent: str) -> None:
     settings = [f"agent={agent}", "env=cartpole", f"num_seeds={NUM_SEEDS}", "devices=1", "eval_interval=25000"]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("config", [*settings, *CHANGES.get(agent, [])])
-    workflow, watch = build_workflow(config), Watch(ASKED[agent])
+    workflow, watch = workflow_from_config(config), Watch(ASKED[agent])
     assert workflow.total_timesteps <= 500_000
     metrics = workflow.evaluate(workflow.learn(recorder=watch, should_stop=lambda: watch.is_reached))
     assert metrics.episode_return.size == NUM_SEEDS

@@ -103,5 +103,5 @@ def test_the_policy_does_not_see_the_other_entry(algorithm: str) -> None:
 def test_an_entry_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no entry 'sen'\. Did you mean 'seen'\?"):
         _workflow("ppo", False, "sen", "hidden")
-    with pytest.raises(ValueError, match=r"name it by agent\.policy_obs_key"):
+    with pytest.raises(ValueError, match=r"name it with agent\.policy_obs_key"):
         _workflow("sac", False, None, None)

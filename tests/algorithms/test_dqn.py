@@ -200,11 +200,11 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
     ("env", "settings", "said"),
     [
         ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*act in it: A2C, CrossQ"),
-        ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
-        ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
+        ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not fit agent.values=categorical"),
+        ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not fit agent.values=expected"),
         ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),
         ("CartPole-v1", {"network": {"heads": {"noisy": 1}}}, r"heads\.noisy must be true or false, got 1"),
-        ("CartPole-v1", {"absolute_errors": True, "huber_delta": 1.0}, "absolute_errors=true is for"),
+        ("CartPole-v1", {"absolute_errors": True, "huber_delta": 1.0}, "absolute_errors=true needs"),
         ("CartPole-v1", {"values": "categoric"}, "Did you mean 'categorical'"),
     ],
 )

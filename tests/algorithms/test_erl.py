@@ -35,10 +35,11 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "eda": {"name": "sepcem", "pop_size": 4},
 }
 DDPG = {"network": {"torso": [8]}, "num_critics": 1, "noise": {"kind": "ornstein_uhlenbeck"}}
-TD3 = {**inner_config("td3"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512}
+WARM_UP: dict[str, Any] = {"num_envs": 1, "learning_starts": 60, "replay_capacity": 512}
+TD3 = {**inner_config("td3"), **WARM_UP}
 LEARNERS: dict[str, dict[str, Any]] = {
     "td3": TD3,
-    "sac": {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
+    "sac": {**inner_config("sac"), **WARM_UP},
     "ddpg": {**TD3, "agent": DDPG, "policy_delay": 1},
 }
 SEVERAL = {"num_rl_agents": 2, "exploration_episodes": 2, "injection_period": 3}
@@ -127,6 +128,19 @@ def test_learners_learn_side_by_side_as_each_alone() -> None:
         assert_close(row_of(together.learners, i), row_of(learned.learners), 1e-5)
 
 
+def test_critics_with_running_statistics_guide_policies_without_any() -> None:
+    """CrossQ's, whose statistics go on beside the parameters."""
+    network = {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}
+    workflow = erl(learner={**inner_config("crossq"), **WARM_UP, "agent": network})
+    first = state = workflow.init(0)
+    for _ in range(2):
+        _, state = one_iteration(workflow, state)
+    before, after = (arrays(s.learners.agent_state.extra_state) for s in (first, state))
+    assert all((before[path] != after[path]).any() for path in after if "mean" in path)
+    assert all(np.isfinite(x).all() for x in arrays(state.learners).values())
+    assert_identical(individuals(workflow, state, slice(3, 4)), policies_of(state))
+
+
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_combination_builds_and_steps(optimizer: str, learner: str) -> None:
@@ -169,7 +183,10 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}}, "priorities are those of one"),
+        (
+            {"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}},
+            "num_rl_agents=2 needs learner.prioritized=false",
+        ),
         ({"injection_period": 0}, "injection_period must be"),
         ({"num_rl_agents": 0}, "num_rl_agents must be"),
     ],

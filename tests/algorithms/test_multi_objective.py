@@ -110,9 +110,9 @@ def test_it_acts_by_an_end_of_the_front() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"objectives": ["return"]}, "at least two"),
+        ({"objectives": ["return"]}, "at least 2"),
         ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, "optimizer.num_objectives=2"),
-        ({"reference": [0.0]}, "a number for each of 2 objectives"),
+        ({"reference": [0.0]}, "expected one per objective: 2"),
         ({"reference": 0.0}, r"reference must be a list, such as \[0.0\], got 0.0"),
         ({"objectives": "return"}, r"objectives must be a list, such as \['return'\], got 'return'"),
         ({"agent": {"normalize_obs": True}}, "normalize_obs=true would change"),
@@ -131,7 +131,7 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("metrics.speed", r"no entry 'metrics\.speed'"), ("next_obs", r"next_obs is no single number.*next_obs\.0")],
+    [("metrics.speed", r"no entry 'metrics\.speed'"), ("next_obs", r"next_obs has several components.*next_obs\.0")],
 )
 def test_an_objective_that_is_not_there_is_told(name: str, said: str) -> None:
     workflow = workflow_of(objectives=["return", name])

@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 
 from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.cli.composition import config_folder
-from evorl.config.nodes import fields_from_config, plain
+from evorl.config.nodes import fields_from_config
+from evorl.config.values import plain
 from evorl.envs import AutoresetMode
 from evorl.sample_batch import SampleBatch
 from evorl.types import State

@@ -247,13 +247,13 @@ def test_the_slow_networks_follow_by_tau() -> None:
     ("env", "settings", "said"),
     [
         ("CartPole-v1", {}, "TD3 acts in flat, bounded Boxes.*act in it: A2C, DQN"),
-        ("Pendulum-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
-        ("Pendulum-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
+        ("Pendulum-v1", {"values": "categorical"}, "num_atoms=None does not fit agent.values=categorical"),
+        ("Pendulum-v1", {"num_atoms": 51}, "num_atoms=51 does not fit agent.values=expected"),
         ("Pendulum-v1", {"values": "quantile", "num_atoms": 5}, "agent.values is one of categorical, expected"),
         ("Pendulum-v1", {"num_critics": 0}, "agent.num_critics must be a positive whole number"),
         ("Pendulum-v1", {"noise": {"kind": "gausian"}}, "Did you mean 'gaussian'"),
         ("Pendulum-v1", {"noise": {"kind": "gaussian", "scale": 0.3, "max_scale": 0.2}}, "max_scale=0.2 is below"),
-        ("Pendulum-v1", {"values": "categorical", "num_atoms": 5, "support_low": 10.0}, "support_low=10 is not below"),
+        ("Pendulum-v1", {"values": "categorical", "num_atoms": 5, "support_low": 10.0}, "support_low=10 must be below"),
     ],
 )
 def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:

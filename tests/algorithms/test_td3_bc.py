@@ -63,10 +63,10 @@ def test_it_imitates_without_values_and_learns_offline() -> None:
 
 def test_offline_needs_recorded_transitions() -> None:
     config = {"env": {"name": "Pendulum-v1"}, "devices": 1}
-    with pytest.raises(ValueError, match=r"name them by replay\.load, a file that evorl save-replay made"):
+    with pytest.raises(ValueError, match=r"set replay\.load to a file made by evorl save-replay"):
         TD3BCWorkflow.build_from_config(config)
     with pytest.raises(ValueError, match=r"updates_per_iteration=0\.5 must be a whole number with offline=true"):
         TD3BCWorkflow.build_from_config({**SMALL, **config, "updates_per_iteration": 0.5})
-    with pytest.raises(ValueError, match="nothing for actors to do"):
+    with pytest.raises(ValueError, match="remove actors"):
         TD3Workflow.build_from_config({**SMALL, **config, "offline": True, "actors": {"kind": "inline", "count": 1}})
     assert not TD3BCWorkflow.build_from_config({**config, "offline": False}).offline

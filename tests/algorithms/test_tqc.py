@@ -101,7 +101,7 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
     [
         ("CartPole-v1", {}, "TQC acts in flat Boxes, .* act in it: A2C, DQN, DisCor"),
         ("Pendulum-v1", {"num_atoms": 0}, "agent.num_atoms must be a positive whole number, got 0"),
-        ("Pendulum-v1", {"num_atoms": 3, "dropped_atoms": 3}, "dropped_atoms=3 leaves none of the agent.num_atoms=3"),
+        ("Pendulum-v1", {"num_atoms": 3, "dropped_atoms": 3}, "dropped_atoms=3 must be less than agent.num_atoms=3"),
         ("Pendulum-v1", {"dropped_atoms": -1}, "agent.dropped_atoms must be a positive whole number, got -1"),
     ],
 )

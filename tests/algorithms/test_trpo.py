@@ -185,14 +185,14 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"agent": {"network": {"torso": [8], "shared": True}}}, "shared=true does not go with TRPO"),
+        ({"agent": {"network": {"torso": [8], "shared": True}}}, "shared=true is not supported by TRPO"),
         ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
         ({"kind": "trpo-d3"}, "kind is one of ppo, trpo-d1, trpo-d2; got 'trpo-d3'"),
         ({"linesearch": "adaptiv"}, "Did you mean 'adaptive'"),
         ({"trust_region": {"max_kl": 0}}, r"trust_region\.max_kl must be a number above 0"),
         (
             {"episodes_per_batch": 9, "rollout_length": 16},
-            f"2 one after another, and an episode here takes up to {EPISODE_STEPS} steps: rollout_length=16 cannot",
+            f"needs 2 episodes per environment, .* takes up to {EPISODE_STEPS} steps: rollout_length=16 ",
         ),
     ],
 )

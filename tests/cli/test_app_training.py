@@ -24,7 +24,6 @@ from evorl.cli.app_training import (
     training_words,
 )
 from evorl.cli.composition import compose_config
-from evorl.cli.stored_run import build_workflow
 from evorl.serving.client import AgentProxy
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
@@ -109,7 +108,7 @@ def test_an_experiment_leaves_out_what_needs_consecutive_steps(experiment: str, 
 
 def test_pages_and_kinds_name_agents_that_can_be_served() -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guide").glob("*.md"))
-    listed = re.search(r"^(PPO, .*) and their kin can be served", pages, re.MULTILINE)
+    listed = re.search(r"^(PPO, .*) and related algorithms can be served", pages, re.MULTILINE)
     assert listed is not None
     named = set(re.findall(r"evorl serve agent=(\w+)", pages)) | {kind.agent for kind in KINDS.values()}
     named |= {name.lower() for name in listed[1].split(", ")}
@@ -121,7 +120,7 @@ def test_pages_and_kinds_name_agents_that_can_be_served() -> None:
 def test_every_agent_that_can_be_served_is_started_and_acts(agent: str, tmp_path: Path) -> None:
     config = check_training(app_of(tmp_path, agent, "bandit"))
     config.merge_with(SMALL)
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     server = TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0", max_clients=1))
     state = workflow.replace(actors=server).init(0)
     with contextlib.closing(server):

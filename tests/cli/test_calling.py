@@ -10,8 +10,9 @@ from hydra.core.hydra_config import HydraConfig
 import evorl
 from evorl.cli.calling import as_override
 from evorl.cli.composition import compose_config
-from evorl.cli.main import train_from_config
+from evorl.cli.main import train_from_spec
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
 
 SMALL = ["env=cartpole", "num_envs=4", "rollout_length=16", "eval_episodes=2", "log_interval=128", "eval_interval=256"]
 QUIET = {"tensorboard": False, "progress": False}
@@ -26,7 +27,7 @@ def test_a_training_is_that_of_the_command_line() -> None:
     folder = evorl.train(*SMALL, seed=3, total_timesteps=512, recorders=QUIET)
     assert folder.parts[-2] == "ppo-cartpole"
     config = compose_config([*SMALL, "seed=3", "total_timesteps=512", "recorders.progress=false", "runs_folder=others"])
-    train_from_config(config)
+    train_from_spec(RunSpec.from_config(config))
     (other,) = Path("others").glob("*/*/metrics.csv")
     assert (folder / "metrics.csv").read_bytes() == other.read_bytes()
     assert "Tuned settings: ppo/cartpole" in (folder / "run.log").read_text()

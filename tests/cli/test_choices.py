@@ -10,6 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
 from evorl.cli.composition import config_folder
+from evorl.runs.spec import RunSpec
 
 PPO = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}, "seed": 0}
 
@@ -26,7 +27,7 @@ PPO = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": {"library": "gymna
     ],
 )
 def test_titles_are_words(changes: dict, chosen: dict, title: str) -> None:
-    assert title_of(PPO | changes, chosen) == title
+    assert title_of(RunSpec.from_config(PPO | changes), chosen) == title
 
 
 def test_runs_of_a_pair_are_in_one_folder() -> None:

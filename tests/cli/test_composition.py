@@ -10,9 +10,9 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from evorl.cli.composition import as_filed, compose_config, config_folder
-from evorl.cli.stored_run import build_workflow
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
+from evorl.workflows.assembly import workflow_from_config
 
 
 def test_a_file_that_names_a_class_has_all_its_settings() -> None:
@@ -32,12 +32,14 @@ def test_a_name_stands_for_a_mapping_that_has_it(name: str) -> None:
 def test_a_schedule_may_be_given_by_steps_where_there_is_one_by_share(words: list[str]) -> None:
     given = [f"agent.epsilon{word}" if word[0] == "." else f"agent.epsilon={word}" for word in words]
     config = compose_config(["agent=dqn", "env=cartpole", "total_timesteps=1000", *given])
-    epsilon = build_workflow(config).agent.epsilon  # whose class is silent of steps, as is the file of the rate below
+    epsilon = workflow_from_config(
+        config
+    ).agent.epsilon  # whose class is silent of steps, as is the file of the rate below
     rate = compose_config(["agent=ppo", "env=cartpole", "optimizer.learning_rate.share=0.5"]).optimizer.learning_rate
     assert rate.share == 0.5
     assert (epsilon.start, epsilon.end, epsilon.share) == (1.0, 0.1, 0.2)
     with pytest.raises(ValueError, match=r"key of agent\.epsilon 'shar'. Did you mean 'share'"):
-        build_workflow(compose_config(["agent=dqn", "env=cartpole", "agent.epsilon.shar=7"]))
+        workflow_from_config(compose_config(["agent=dqn", "env=cartpole", "agent.epsilon.shar=7"]))
 
 
 def test_a_part_that_is_an_agent_is_a_file_of_the_agents() -> None:

@@ -13,10 +13,11 @@ import pytest
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
 from evorl.cli.init_from import refuse_with_resume, warm_start_from
-from evorl.cli.stored_run import build_workflow
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 
@@ -36,7 +37,7 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
     monkeypatch.setattr(Workflow, "learn", noting)
     first = train()
-    workflow = build_workflow(first.load_config())
+    workflow = workflow_from_config(first.load_config())
     kept, _ = restore(workflow, RunCheckpointer(first.checkpoints), 0, "latest", ("agent_state",))
     second = train(
         "init_from=latest", "init_from.which=latest", "init_from.parts=[policy]", "optimizer.learning_rate=1e-4"
@@ -47,8 +48,8 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert not all(jax.tree.leaves(same["value"]))
     assert second.path != first.path
     log = second.log.read_text()
-    assert f"Begins from {first.path}, checkpoint of 128 steps: policy (" in log
-    assert "Fresh are value, optimizers" in log
+    assert f"Starts from {first.path}, checkpoint of 128 steps: policy (" in log
+    assert "Newly initialised: value, optimizers" in log
     stored = second.load_config()
     assert stored.init_from == {"run": str(first.path), "parts": ["policy"], "which": "latest"}
     assert RunCheckpointer(second.checkpoints).steps[-1] == 2
@@ -65,20 +66,16 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     ],
 )
 def test_values_that_make_no_sense(given: Any, said: str, tmp_path: Path) -> None:
-    from omegaconf import OmegaConf
-
     workflow: Any = None
     with pytest.raises((ValueError, OSError)) as error:
-        warm_start_from(OmegaConf.create({"init_from": given, "runs_folder": str(tmp_path)}), workflow)
+        warm_start_from(RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)}), workflow)
     assert said in str(error.value)
 
 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
-    from omegaconf import OmegaConf
-
     workflow: Any = None
     for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
-        assert warm_start_from(OmegaConf.create(config), workflow) is None
+        assert warm_start_from(RunSpec.from_config(config), workflow)[1] is None
     refuse_with_resume(["resume=latest", "seed=3"])
     with pytest.raises(ValueError, match=r"init_from is for a run that begins, and resume goes on with one"):
         refuse_with_resume(["resume=latest", "init_from.run=latest"])

@@ -9,11 +9,11 @@ import jax
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli import preparation
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
+from evorl.workflows import assembly
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 
@@ -179,8 +179,8 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
         (["recorders.progress=3"], "recorders.progress must be true or false, got 3."),
         (["recorders.wandb=yes"], "recorders.wandb must be true, false or a mapping"),
         (["recorders.wandb={projct: x}"], "here is no key of recorders.wandb 'projct'. Did you mean 'project'?"),
-        (["autoreset_mode=envpool"], "autoreset_mode=envpool is not for training"),
-        (["workflow=os.path"], "workflow='os.path' is no workflow: name a class such as"),
+        (["autoreset_mode=envpool"], "autoreset_mode=envpool is unsuitable for training"),
+        (["workflow=os.path"], "workflow='os.path' is not a workflow"),
         (["env.max_episode_steps=abc"], "max_episode_steps must be a "),
         (["+env.gravity=abc"], "gravity must be a number, got 'abc'."),
         (["recorders=null"], "recorders must be a mapping such as {progress: true, wandb: false}, got None."),
@@ -230,7 +230,7 @@ def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatc
             "(set JAX_PLATFORMS='' to automatically choose an available backend)"
         )
 
-    monkeypatch.setattr(preparation, "build_workflow", build)
+    monkeypatch.setattr(assembly, "workflow_from_config", build)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err == (
         "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "

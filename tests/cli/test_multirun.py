@@ -17,7 +17,7 @@ from evorl.cli.multirun import (
     resume_sweep,
     start_sweep,
 )
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
 

@@ -27,12 +27,13 @@ from evorl.cli.parameter_serving import (
     work_from_arguments,
 )
 from evorl.cli.remote_training import with_training_server
-from evorl.cli.stored_run import build_workflow
 from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
 from evorl.serving.serve_settings import ServeSettings
+from evorl.workflows.assembly import workflow_from_config
 from tests.support.command_line import SMALL
-from tests.support.config_files import composed
+from tests.support.config_files import spec_of
 from tests.support.waiting import wait_until
 
 EVORL = [sys.executable, "-c", "from evorl.cli.commands import main; main()"]
@@ -117,10 +118,8 @@ def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
         assert client.n_step()["step"] == stopped_at
 
 
-def _config(*words: str) -> Any:
-    config = composed("agent=a2c", "parameters=server", "env=cartpole", *words)
-    settle_parameters(config, False)
-    return config
+def _spec(*words: str) -> RunSpec:
+    return settle_parameters(spec_of("agent=a2c", "parameters=server", "env=cartpole", *words), False)
 
 
 @pytest.mark.parametrize(
@@ -136,18 +135,18 @@ def _config(*words: str) -> Any:
 )
 def test_wrong_settings_are_told(words: list[str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        config = _config(*words)
-        parameter_service(build_workflow(config), config)
+        spec = _spec(*words)
+        parameter_service(workflow_from_config(spec.workflow_config()), spec)
 
 
 @pytest.mark.parametrize("words", [["init_from.run=latest"], ["devices=2"], ["sweep={discount: [0.9, 0.99]}"]])
 def test_what_goes_with_no_parameter_server(words: list[str]) -> None:
     with pytest.raises(ValueError, match="A parameter server goes with no "):
-        _config(*words)
+        _spec(*words)
 
 
 def test_secrets_stay_with_the_server() -> None:
-    told = handed_out(_config("parameters.token=a-secret-token"))
+    told = handed_out(_spec("parameters.token=a-secret-token"))
     assert "a-secret-token" not in repr(told)
     assert {"workflow", "env", "seed", "total_timesteps"} <= told.keys()
     assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & told.keys()
@@ -159,20 +158,20 @@ REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
 
 def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     words = [*REMOTE, "serve.max_clients=7", "serve.token=a-secret-token", "serve.bind=127.0.0.1:7099"]
-    config = composed("agent=a2c", "parameters=server", *words)
-    settle_parameters(config, False)
-    workflow = with_training_server(build_workflow(config), config)
+    spec = settle_parameters(spec_of("agent=a2c", "parameters=server", *words), False)
+    config = spec.workflow_config()
+    workflow = with_training_server(workflow_from_config(config), spec)
     assert workflow.actors is None
-    assert parameter_service(workflow, config) is not None
-    serve = handed_out(config)["serve"]
+    assert parameter_service(workflow, spec) is not None
+    serve = handed_out(spec)["serve"]
     assert serve["max_clients"] == 7
     assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()
-    with pytest.raises(ValueError, match=r"eval_interval=100 .* to which no simulators come: choose 0"):
-        parameter_service(build_workflow({**config, "eval_interval": 100}), config)
+    with pytest.raises(ValueError, match=r"eval_interval=100 .* no simulators connect .* set it to 0"):
+        parameter_service(workflow_from_config({**config, "eval_interval": 100}), spec)
 
 
 def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = handed_out(composed("agent=a2c", "parameters=server", *REMOTE))
+    config = handed_out(spec_of("agent=a2c", "parameters=server", *REMOTE))
     config["serve"] = {"bind": "0.0.0.0:7", "token": "of-the-server", "max_clients": 3}
     found: list[ServeSettings] = []
     monkeypatch.setattr(

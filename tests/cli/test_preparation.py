@@ -8,6 +8,7 @@ import pytest
 
 from evorl.cli import main as cli
 from evorl.cli import preparation
+from evorl.workflows import assembly
 from tests.support.command_line import SMALL
 
 
@@ -47,12 +48,12 @@ def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pyte
     """The config's own num_envs may go with none of the values of num_minibatches."""
     pytest.importorskip("optuna", reason="needs the extra optuna")
     from evorl.cli.searching import check_search
-    from tests.support.config_files import composed
+    from tests.support.config_files import spec_of
 
     over = "over: {num_envs: [6,12],num_minibatches: [3,4]}"
     small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "num_envs")]
-    config = composed(*small, "num_envs=8", "rollout_length=1", f"search={{{over},trials: 2}}")
-    assert check_search(config, preparation.check_build)[1] == 2
+    spec = spec_of(*small, "num_envs=8", "rollout_length=1", f"search={{{over},trials: 2}}")
+    assert check_search(spec, preparation.check_build)[1] == 2
 
 
 def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,16 +61,16 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
         pass
 
     built = []
-    build = preparation.build_workflow
+    build = assembly.workflow_from_config
 
     def counted(config):
-        built.append((config.seed, config.agent.clip_epsilon))
+        built.append((config["seed"], config["agent"]["clip_epsilon"]))
         return build(config)
 
     def stop(*_: object, **__: object) -> None:
         raise StoppedAtOnce
 
-    monkeypatch.setattr(preparation, "build_workflow", counted)
+    monkeypatch.setattr(assembly, "workflow_from_config", counted)
     monkeypatch.setattr("evorl.cli.multirun._run_jobs", stop)
     with pytest.raises(StoppedAtOnce):
         run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "seed=0,1,2", f"runs_folder={tmp_path}")

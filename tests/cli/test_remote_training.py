@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from evorl.cli.composition import compose_config
-from evorl.cli.main import train_from_config
+from evorl.cli.main import train_from_spec
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, STOPPED, read_state
+from evorl.runs.spec import RunSpec
 from tests.support.rlx_client import playing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +110,7 @@ def test_clients_come_it_learns_is_stopped_and_goes_on(tmp_path: Path) -> None:
 
 def train(tmp_path: Path, *overrides: str) -> Any:
     quiet = ["recorders.progress=false", "recorders.tensorboard=false", f"runs_folder={tmp_path}"]
-    return train_from_config(compose_config([*quiet, *overrides]))
+    return train_from_spec(RunSpec.from_config(compose_config([*quiet, *overrides])))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from omegaconf import OmegaConf
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3_bc import TD3BCWorkflow
 from evorl.cli.composition import config_folder
-from evorl.cli.saving import save_replay_from_config
-from evorl.cli.stored_run import build_workflow
+from evorl.cli.saving import save_replay_of_run
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts
+from evorl.runs.spec import RunSpec, StoredRun
+from evorl.workflows.assembly import workflow_from_config
 from tests.support.small_workflows import SAC_CONFIG
 
 RUN = {key: value for key, value in OmegaConf.load(config_folder() / "config.yaml").items() if key != "defaults"}
@@ -31,13 +32,13 @@ def _stored(root: Path, name: str, workflow: type, **settings: Any) -> tuple[Run
     config = {**RUN, **SAC_CONFIG, "workflow": path, "env": PENDULUM, "checkpoint_interval": 0, **settings}
     folder = RunFolder.create(root, OmegaConf.create(config), name=name)
     checkpointer = RunCheckpointer(folder.checkpoints)
-    state = build_workflow(OmegaConf.create(config)).learn(checkpointer=checkpointer)
+    state = workflow_from_config(OmegaConf.create(config)).learn(checkpointer=checkpointer)
     checkpointer.close()
     return folder, state
 
 
 def _save(root: Path, run: str) -> None:
-    save_replay_from_config(OmegaConf.create({"run": run, "resume": None, "runs_folder": str(root), "trust": False}))
+    save_replay_of_run(RunSpec(stored=StoredRun(run=run, runs_folder=str(root))))
 
 
 def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +59,9 @@ def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytes
         tmp_path, "offline", TD3BCWorkflow, replay={"load": str(folder.path)}, total_timesteps=20
     )
     assert int(learned.iterations) == 10  # of two updates each
-    again, progress = restore(build_workflow(offline.load_config()), RunCheckpointer(offline.checkpoints), 0, "latest")
+    again, progress = restore(
+        workflow_from_config(offline.load_config()), RunCheckpointer(offline.checkpoints), 0, "latest"
+    )
     assert progress["timesteps"] == 20
     np.testing.assert_array_equal(again.replay_state.data.rewards, learned.replay_state.data.rewards)
 

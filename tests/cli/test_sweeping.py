@@ -13,6 +13,7 @@ import pytest
 import evorl
 from evorl.cli import main as cli
 from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
 from evorl.sweeps.part import Part
 from tests.support.command_line import SMALL
 from tests.support.compiled_names import compiled_names
@@ -154,11 +155,9 @@ def test_the_best_of_a_sweep_is_drawn_and_loaded(
 
 def test_nothing_is_looked_up_for_a_setting() -> None:
     """Settings of a trial come from the journal of a search, which a stranger may have written."""
-    from omegaconf import OmegaConf
+    from evorl.cli.sweeping import spec_of
 
-    from evorl.cli.sweeping import of_setting
-
-    config = OmegaConf.create({"title": None, "agent": {"network": None}})
+    spec = RunSpec.from_config({"title": None, "agent": {"network": None}})
     for value in ("${oc.env:HOME}", ["${oc.env:HOME}"], {"torso": "x${oc.env:HOME}"}):
         with pytest.raises(ValueError, match=r"agent\.network=.*nothing is looked up"):
-            of_setting(config, {"agent.network": value})
+            spec_of(spec, {"agent.network": value})

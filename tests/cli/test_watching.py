@@ -139,7 +139,7 @@ def test_of_several_seeds_one_is_shown(
 
 
 def test_cells_need_an_archive(trained: RunFolder) -> None:
-    with pytest.raises(ValueError, match="cells=4 are of an archive, and RandomAgentWorkflow keeps none"):
+    with pytest.raises(ValueError, match="cells=4 needs an archive, but RandomAgentWorkflow"):
         render_from_arguments([f"run={trained.path}", "cells=4"])
 
 

@@ -155,8 +155,8 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"num_envs": 2, "num_workers": 4}, "num_envs=2 rows cannot be shared evenly by num_workers=4"),
-        ({"num_workers": 2, "seeds": [1, 2, 3]}, "2 workers have a seed each"),
+        ({"num_envs": 2, "num_workers": 4}, "num_envs=2 rows cannot be divided evenly among num_workers=4"),
+        ({"num_workers": 2, "seeds": [1, 2, 3]}, "one number for each of 2 workers"),
         ({"kind": "proces"}, "no kind of actors 'proces'. Did you mean 'process'"),
         ({"num_steps": 0}, "num_steps must be a positive"),
         ({"agent_args": {"begin": 2}}, "unexpected keyword argument 'begin'"),
@@ -171,8 +171,8 @@ def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], says: str) 
 @pytest.mark.parametrize(
     ("agent", "env", "says"),
     [
-        (lambda: None, ENV, "agent is the name of a function, which workers import.*got <function"),
-        (AGENT, lambda num_envs: None, "env is the name of a function.*by def at the top of a module"),
+        (lambda: None, ENV, "agent must be the name of a function that workers import.*got <function"),
+        (AGENT, lambda num_envs: None, "env must be the name of a function.*at the top level of a module"),
         ("tests.support.batches:make_agnt", ENV, "Did you mean 'make_agent'"),
         (AGENT, "tests.support.batches", "env must be like package.module:function"),
         (ENV, ENV, "without __call__, initial_state, update: inherit from evorl.collecting.BatchAgent"),
@@ -188,20 +188,20 @@ def test_what_is_no_name_of_a_function_is_refused(agent: Any, env: Any, says: st
 
 def test_wrong_calls_are_refused_and_change_nothing() -> None:
     with make(8, num_workers=2) as batcher, make(num_steps=2) as slices:
-        with pytest.raises(ValueError, match="num_episodes=17 is no multiple of num_envs=8: take 16 or 24"):
+        with pytest.raises(ValueError, match="num_episodes=17 is not a multiple of num_envs=8: choose 16 or 24"):
             batcher.execute(num_episodes=17)
-        with pytest.raises(ValueError, match=r"agent_info has one row for each of 16 episodes, got .*\(8,\)"):
+        with pytest.raises(ValueError, match=r"agent_info must have one row for each of 16 episodes, got .*\(8,\)"):
             batcher.execute({"agent_id": np.arange(8)}, num_episodes=16)
-        with pytest.raises(ValueError, match="give it agent_info and env_info"):
+        with pytest.raises(ValueError, match="pass agent_info and env_info"):
             batcher.reset()
-        with pytest.raises(ValueError, match="nothing to get"):
+        with pytest.raises(ValueError, match="call execute first"):
             batcher.get()
         with pytest.raises(ValueError, match="nothing to repeat"):
             batcher.reexecute()
-        with pytest.raises(ValueError, match="give it env_info"):
+        with pytest.raises(ValueError, match="pass env_info to reset"):
             slices.execute(env_info={"env_id": np.arange(4)})
         batcher.execute()
-        with pytest.raises(ValueError, match="take it by get"):
+        with pytest.raises(ValueError, match="call get before"):
             batcher.execute()
         batch = batcher.get()
         assert batch is not None

@@ -58,7 +58,7 @@ def test_episodes_are_in_the_order_of_their_infos(batcher: Batcher) -> None:
     with Batcher(AGENT, ENV, **settings(kind="inline")) as inline:
         inline.execute(IDS, {"env_id": np.arange(32)}, num_episodes=32)
         np.testing.assert_array_equal(taken(inline).data.obs, batch.data.obs)
-    with pytest.raises(ValueError, match="num_episodes=33 is no multiple of num_envs=16: take 32 or 48"):
+    with pytest.raises(ValueError, match="num_episodes=33 is not a multiple of num_envs=16: choose 32 or 48"):
         batcher.execute(num_episodes=33)
 
 

@@ -153,11 +153,11 @@ def test_what_cannot_work_is_refused_in_words() -> None:
         Collector(CountingEnv(3)).collect(NoAgent(), 1)
     with pytest.raises(ValueError, match="num_steps=0"):
         Collector(CountingEnv(3), num_steps=0)
-    with pytest.raises(ValueError, match="length=-1; collect_episode takes an episode"):
+    with pytest.raises(ValueError, match=r"length must be at least 0, got -1; .* use collect_episode"):
         Collector(CountingEnv(3)).collect(TracingAgent(), -1)
     env = CountingEnv(3)
     env.step = lambda action: (np.zeros(1), 0.0, False, {})  # as Gym did once
-    with pytest.raises(HostEnvError, match=r"gives a tuple \(observation, reward, terminated, truncated, info\)"):
+    with pytest.raises(HostEnvError, match=r"must return a tuple \(observation, reward, terminated, truncated, info\)"):
         Collector(env).collect(TracingAgent(), 1)
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +17,7 @@ from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.replay_buffers.sequence import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.types import PyTreeDict
 
 BUFFERS = [
     UniformReplayBuffer(capacity=10),
@@ -69,10 +73,63 @@ def test_nothing_is_drawn_from_nothing() -> None:
 def test_memory_is_taken_once() -> None:
     memory = ReplayMemory(UniformReplayBuffer(capacity=1000))
     memory.store(_transitions(0, 1))
-    assert memory.num_bytes == 1000 * (5 * 4 + 4 + 1 + 4) + 8
+    assert memory.num_bytes == 1000 * (5 * 4 + 4 + 4 + 1 + 3)  # records begin at multiples of 4 bytes
+    state = memory.state
+    memory.store(_transitions(1, 1))
+    assert state.data.obs[1, 0, 0] == 1.0  # the same memory
+    memory = ReplayMemory(RecencyReplayBuffer(capacity=1000))
+    memory.store(_transitions(0, 1))
+    assert memory.num_bytes == 1000 * (5 * 4 + 4 + 1 + 4) + 8 + 1001 * 4
     state = memory.state
     memory.store(_transitions(1, 1))
     assert state.data.obs.is_deleted()  # given to the program that writes in its place
+
+
+@pytest.mark.parametrize("num_batches", [None, 3])
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("cls", [UniformReplayBuffer, CombinedReplayBuffer])
+def test_what_is_kept_on_the_host_is_drawn_as_by_the_buffer(cls: type, num_envs: int, num_batches: int | None) -> None:
+    """``draw_indices`` with the same keys, the buffer's own ring, and its contents."""
+    buffer = cls(capacity=30, num_envs=num_envs)
+    memory, state = ReplayMemory(buffer, seed=5), None
+    for call, (first, num) in enumerate([(0, 2), (2, 5), (7, 9), (16, 1)]):
+        rows = _rows(first, num, num_envs)
+        memory.store(jax.tree.map(lambda x: x[:, 0], rows) if num_envs == 1 else rows)
+        rows = PyTreeDict(jax.tree.map(jnp.asarray, rows))
+        state = buffer.init(jax.tree.map(lambda x: x[0, 0], rows)) if state is None else state
+        state = buffer.add(state, rows)
+        drawn = memory.sample(7, num_batches)
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(5), call), num_batches or 1)
+        for key, batch in zip(keys, [drawn] if num_batches is None else drawn, strict=True):
+            row, env = buffer.draw_indices(state, key, 7)
+            np.testing.assert_array_equal(batch.indices, row * num_envs + env)
+            expected = buffer.sample(state, key, 7)
+            np.testing.assert_array_equal(batch.number, expected.number)
+            np.testing.assert_array_equal(batch.dones, expected.dones)
+    for name in ("number", "dones"):
+        np.testing.assert_array_equal(memory.state.data[name], state.data[name])
+    assert (memory.state.cursor, memory.state.size) == (state.cursor, state.size)
+
+
+def test_numbers_are_stored_as_jax_has_them() -> None:
+    memory = ReplayMemory(UniformReplayBuffer(capacity=4))
+    for _ in range(2):
+        memory.store({"wide": np.arange(3), "nested": {"double": np.ones((3, 2)), "image": np.ones((3, 2), np.uint8)}})
+    batch = memory.take([0, 1])
+    assert [x.dtype.name for x in jax.tree.leaves(batch)] == ["int32", "float32", "uint8", "int32"]
+    assert (batch.wide.tolist(), batch.nested.double.tolist()) == ([1, 2], [[1.0, 1.0]] * 2)
+
+
+def test_copies_of_a_memory_are_independent() -> None:
+    memory = ReplayMemory(UniformReplayBuffer(capacity=10), seed=1)
+    memory.store(_transitions(0, 4))
+    memory.sample(3)
+    other = copy.deepcopy(memory)
+    other.update({"indices": [0], "logp": [9.0]})
+    assert (memory.take([0]).logp[0], other.take([0]).logp[0]) == (0.0, 9.0)
+    other.store(_transitions(4, 2))
+    assert other.take([5]).actions.tolist() == [5]
+    assert (len(memory), len(other)) == (4, 6)
 
 
 def test_more_than_there_is_room_for_leaves_the_newest() -> None:
@@ -179,6 +236,9 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         "no entry of stored transitions 'logg'. Did you mean 'logp'": lambda: memory.update(
             {"indices": [0], "logg": [1.0]}
         ),
+        "from 0 to 9, as store and each batch give them; got -1 to 3": lambda: memory.take([-1, 3]),
+        "from 0 to 9, as store and each batch give them; got 10 to 10": lambda: memory.update({"indices": [10]}),
+        "called indices: rename": lambda: ReplayMemory(memory.buffer).store({**batch, "indices": batch["actions"]}),
         "UniformReplayBuffer draws without priorities": lambda: memory.update({"indices": [0], "errors": [1.0]}),
     }
     for said, act in wrong.items():

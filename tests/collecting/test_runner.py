@@ -12,7 +12,7 @@ import pytest
 from evorl.collecting.host_agent import HostAgent
 from evorl.collecting.replay_memory import ReplayMemory
 from evorl.collecting.runner import Runner
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.ops.sum_tree import get_weights
 from evorl.recorders import CsvRecorder, Recorder, RecorderGroup, TensorBoardRecorder
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
@@ -207,16 +207,14 @@ def test_what_cannot_work_is_refused_in_words() -> None:
     env, agent = CountingEnv(3), TracingAgent()
     wrong = {
         "rollout_length must be at least 1, got 0": lambda: Runner.on_policy(env, agent, rollout_length=0),
-        "warm_up=5 fills a replay memory, and there is none": lambda: Runner.on_policy(
-            env, agent, rollout_length=1, warm_up=5
-        ),
+        "warm_up=5 needs a replay memory": lambda: Runner.on_policy(env, agent, rollout_length=1, warm_up=5),
         "no value of warm_up_by 'agents'. Did you mean 'agent'": lambda: Runner.off_policy(
             env, agent, warm_up_by="agents"
         ),
-        "simulators cannot be copied for an evaluation: give the runner an eval_env": lambda: Runner.on_policy(
+        "simulators cannot be copied for an evaluation: pass a separate eval_env": lambda: Runner.on_policy(
             CountingRows([2]), agent, rollout_length=1
         ).evaluate(1),
-        "there is no replay memory": lambda: Runner.on_policy(env, _Changing(), rollout_length=1).run(1),
+        "has no replay memory": lambda: Runner.on_policy(env, _Changing(), rollout_length=1).run(1),
     }
     for said, build in wrong.items():
         with pytest.raises(ValueError, match=said):
@@ -233,7 +231,5 @@ def test_an_environment_that_cannot_be_copied_says_so() -> None:
         def __deepcopy__(self, memo: Any) -> Any:
             raise copy.Error("a window")
 
-    with pytest.raises(
-        ValueError, match=r"cannot be copied for an evaluation \(a window\): give the runner an eval_env"
-    ):
+    with pytest.raises(ValueError, match=r"cannot be copied for an evaluation \(a window\): pass a separate eval_env"):
         Runner.on_policy(Uncopied(3), TracingAgent(), rollout_length=1).evaluate(1)

@@ -98,10 +98,10 @@ def test_steps_that_do_not_fit_together_are_refused_in_words() -> None:
     wrong = {
         "they were ['a'], then ['b']": lambda t: {"a" if t == 0 else "b": 0.0},
         "they were [], then ['a']": lambda t: {"a": 0.0} if t else {},
-        "extras called obs, rewards would stand": lambda t: {"obs": 0.0, "rewards": 1.0},
-        "a of all steps have one shape, got [(1,), (2,)]": lambda t: {"a": np.zeros(1 + t % 2)},
-        "name are to be numbers, got <U2": lambda t: {"name": "ab"},
-        "count has whole numbers beyond int32": lambda t: {"count": np.int64(2**40)},
+        "extras named obs, rewards would replace": lambda t: {"obs": 0.0, "rewards": 1.0},
+        "a must have the same shape in all steps, got [(1,), (2,)]": lambda t: {"a": np.zeros(1 + t % 2)},
+        "name must be numbers, got <U2": lambda t: {"name": "ab"},
+        "count has integers beyond the range of int32": lambda t: {"count": np.int64(2**40)},
     }
     for said, extras in wrong.items():
         with pytest.raises(ValueError, match=re.escape(said)):

@@ -173,7 +173,7 @@ def test_plain_arguments_pass() -> None:
     [
         ("os:system", True), ("a.b:c", True), ("stranger:3D-v0", True), ("evil-module:f", True), (":f", False),
         ("os:", False), ("relu", False),
-        ("minari:mujoco/hopper/medium-v0", False), ("C:\\data", False), ("C:/data", False),
+        ("minari:mujoco/hopper/medium-v0", True), ("C:\\data", False), ("C:/data", False),
     ],
 )  # fmt: skip
 def test_the_form_of_names(text: str, is_code: bool) -> None:

@@ -99,11 +99,11 @@ def test_the_number_of_atoms_goes_with_the_kind_of_values() -> None:
 @pytest.mark.parametrize(
     ("num_atoms", "values", "high", "said"),
     [
-        (None, "quantile", 1.0, "num_atoms=None does not go with agent.values=quantile"),
-        (3, "expected", 1.0, "num_atoms=3 does not go with agent.values=expected"),
+        (None, "quantile", 1.0, "num_atoms=None does not fit agent.values=quantile"),
+        (3, "expected", 1.0, "num_atoms=3 does not fit agent.values=expected"),
         (1, "categorical", 1.0, "num_atoms of at least 2"),
         (-3, "categorical", 1.0, "agent.num_atoms must be a positive whole number, got -3"),
-        (3, "categorical", -1.0, "support_low=-1 is not below agent.support_high=-1"),
+        (3, "categorical", -1.0, "support_low=-1 must be below agent.support_high=-1"),
         (3, "categorical", "much", "agent.support_high must be a number, got 'much'"),
     ],
 )

@@ -158,7 +158,9 @@ class EvoOptimizerContract:
         optimizer = self.make(POP_SIZE)
         assert (optimizer.num_replaceable > 0) == self.takes_others
         if not self.takes_others:
-            with pytest.raises(ValueError, match=f"{type(optimizer).__name__} takes no solutions from outside"):
+            with pytest.raises(
+                ValueError, match=f"{type(optimizer).__name__} does not support the injection of solutions"
+            ):
                 optimizer.inject(run["second"], OTHERS, OTHER_ROWS)
             return
         population, part = (flat(run["injected"][name], 1) for name in ("whole", "part"))

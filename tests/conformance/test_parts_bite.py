@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import Agent, AgentState, preprocess
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import preprocess
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.envs import Space, create_env
 from evorl.envs.vector import VectorEnv

@@ -86,7 +86,7 @@ def test_nothing_is_printed_while_it_is_imported() -> None:
 def test_errors_name_the_nearest() -> None:
     with pytest.raises(ValueError, match=f"Did you mean '{ENV_NAMES[0]}'"):
         create_wrapped_craftax_env("Craftax-Symbolic-v2")
-    with pytest.raises(ValueError, match="take that"):
+    with pytest.raises(ValueError, match=r"Craftax-.*Symbolic-v1.* use that one"):
         create_wrapped_craftax_env("Craftax-Classic-Pixels-v1")
     with pytest.raises(ValueError, match="Did you mean 'zombie_health'"):
         create_wrapped_craftax_env("Craftax-Classic-Symbolic-v1", zombie_healt=1)

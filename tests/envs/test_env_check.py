@@ -18,42 +18,40 @@ from tests.support.faulty_envs import Growing, IfInside, Walk
 from tests.support.probe_envs import ProbeEnv, make_probe
 
 SAID = {
-    "OtherShape": ("OtherShape.reset returns an observation of float32[1], and obs_space says float32[3]: ",),
-    "OtherDtype": ("of float32[1], and obs_space says uint8[1]: write .astype(jnp.uint8), or give the space dtype",),
+    "OtherShape": ("OtherShape.reset returns an observation of float32[1], but obs_space has float32[3]: ",),
+    "OtherDtype": ("of float32[1], but obs_space has uint8[1]: use .astype(jnp.uint8), or create the space",),
     "OtherStructure": (
-        "OtherStructure.reset returns an observation made of {position: float32[1]}, and obs_space says float32[1]:",
-        "Only OtherStructure.reset returns obs.position: both must return one structure",
+        "OtherStructure.reset returns an observation with the structure {position: float32[1]}, but obs_space has",
+        "Only OtherStructure.reset returns obs.position: both must return the same structure",
         "Only OtherStructure.step returns obs:",
     ),
-    "FiveValues": (
-        "FiveValues.step returns a tuple of 5, and must return an EnvState: write instead of the values that",
-    ),
-    "TwoValues": ("TwoValues.reset returns a tuple of 2, and must return an EnvState",),
-    "NothingReturned": ("NothingReturned.step returns NoneType, and must return an EnvState (is a return missing?).",),
-    "Growing": ("env_state is weak int32[] after Growing.reset and float32[] after Growing.step, and must stay",),
-    "Remembering": ("Only Remembering.step returns info.last: both must return one structure",),
-    "RewardVector": ("RewardVector.step returns reward as float32[1], and it must be a scalar, float32[]: take one",),
-    "RewardNumber": ("RewardNumber.reset returns reward as weak int32[], and it must be float32[]: write jnp.float32",),
-    "DoneFloat": ("DoneFloat.reset returns done as float32[], and it must be bool[]: write jnp.asarray(done, bool).",),
+    "FiveValues": ("FiveValues.step returns a tuple of 5, but must return an EnvState: return instead of Gymnasium's",),
+    "TwoValues": ("TwoValues.reset returns a tuple of 2, but must return an EnvState",),
+    "NothingReturned": ("NothingReturned.step returns NoneType, but must return an EnvState (is a return missing?).",),
+    "Growing": ("env_state is weak int32[] after Growing.reset and float32[] after Growing.step, but must not change",),
+    "Remembering": ("Only Remembering.step returns info.last: both must return the same structure",),
+    "RewardVector": ("RewardVector.step returns reward as float32[1], but it must be a scalar, float32[]: use one",),
+    "RewardNumber": ("RewardNumber.reset returns reward as weak int32[], but it must be float32[]: use jnp.float32",),
+    "DoneFloat": ("DoneFloat.reset returns done as float32[], but it must be bool[]: use jnp.asarray(done, bool).",),
     "NoFlags": (
-        "NoFlags.reset returns info without termination and truncation: write info=PyTreeDict(termination=...",
+        "NoFlags.reset returns info without termination and truncation: use info=PyTreeDict(termination=...",
         "Only NoFlags.step returns info.termination, info.truncation",
     ),
     "GymnasiumSpace": (
-        "is a space of Gymnasium, Discrete(2), and must be one of evorl: write evorl.envs.Discrete(n).",
+        "is a space of Gymnasium, Discrete(2); it must be a space of evorl: use evorl.envs.Discrete(n).",
     ),
     "SpaceMethod": (
         "obs_space must be a space of evorl.envs (Box, Discrete, DictSpace, TupleSpace), got method. It is",
     ),
-    "NoKey": ("NoKey.reset must be written as reset(self, key), got (). The key is where all its random numbers",),
-    "NumpyInside": ("NumpyInside.step cannot be compiled in faulty_envs.py, line {np.sin}: NumPy, or Python itself, ",),
-    "FloatInside": ("FloatInside.step cannot be compiled in faulty_envs.py, line {float(}: NumPy, or Python itself, ",),
+    "NoKey": ("NoKey.reset must have the signature reset(self, key), got (). The key is the source of all",),
+    "NumpyInside": ("NumpyInside.step cannot be compiled in faulty_envs.py, line {np.sin}: NumPy or Python needs ",),
+    "FloatInside": ("FloatInside.step cannot be compiled in faulty_envs.py, line {float(}: NumPy or Python needs ",),
     "IfInside": (
-        "IfInside.step cannot be compiled in faulty_envs.py, line {if action}: Python asks whether an array ",
+        "IfInside.step cannot be compiled in faulty_envs.py, line {if action}: Python needs the truth value ",
     ),
     "SizeInside": ("SizeInside.step fails in faulty_envs.py, line {zeros(action)}: TypeError: Shapes must be 1D",),
     "ShapesApart": ("ShapesApart.step fails in faulty_envs.py, line {zeros(3) @}: TypeError: ",),
-    "TextInside": ("TextInside.step returns something that is no array: info['title'] is a str. Leaves of an",),
+    "TextInside": ("TextInside.step returns a value that is not an array: info['title'] is a str. Leaves of an",),
 }
 
 
@@ -86,14 +84,14 @@ def test_what_keeps_the_contract_passes() -> None:
 
 def test_a_vector_env_or_anything_else_is_no_single_env() -> None:
     for env in (make_probe("termination"), object()):
-        with pytest.raises(EnvContractError, match=r"is no single evorl\.envs\.Env: write a class of it with reset"):
+        with pytest.raises(EnvContractError, match=r"is not a single evorl\.envs\.Env: subclass it and define reset"):
             check_env(env)
 
 
 def test_it_is_refused_where_it_is_given_and_named() -> None:
-    with pytest.raises(EnvContractError, match=r"Growing\.step, and must stay what it is"):
+    with pytest.raises(EnvContractError, match=r"Growing\.step, but must not change"):
         wrap_env(Growing(), parallel=2)
-    with pytest.raises(EnvContractError, match="Python asks whether an array that is traced is true"):
+    with pytest.raises(EnvContractError, match="Python needs the truth value of a traced array"):
         create_env({"factory": f"{IfInside.__module__}:IfInside"})
     with pytest.raises(EnvContractError, match=r"NoActions has no action_space: give it as a class attribute"):
         create_env({"factory": f"{IfInside.__module__}:NoActions"})

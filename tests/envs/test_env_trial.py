@@ -36,8 +36,8 @@ def test_a_sound_one_has_no_faults() -> None:
     [
         ("RewardNan", "The reward became NaN in step "),
         ("Outside", "The observation after a step is outside of its space: its number[0] is "),
-        ("RandomOfNumpy", "RandomOfNumpy.step becomes another program each time it is compiled: it reads NumPy's"),
-        ("ReadsInfo", "ReadsInfo.step reads env_state.info, which others change"),
+        ("RandomOfNumpy", "RandomOfNumpy.step gives a different program each time it is compiled: it reads NumPy's"),
+        ("ReadsInfo", "ReadsInfo.step reads env_state.info, which wrappers change"),
     ],
 )
 def test_faults_of_numbers(name: str, said: str) -> None:
@@ -54,7 +54,7 @@ def test_what_may_be_meant_so_is_noted() -> None:
     ]
     endless = try_env(wrap_env(Walk(), parallel=1), 2, KEY)
     assert endless.notes == (
-        "No episode ended: give env.max_episode_steps in training, unless they are meant to be so long.",
+        "No episode ended: set env.max_episode_steps for training, unless episodes are meant to be that long.",
     )
 
 
@@ -79,4 +79,4 @@ def test_simulators_are_tried_too() -> None:
         (problem,) = try_env(env, 4, KEY).problems
     finally:
         env.close()
-    assert "its number[0] is 3, and 0 to 2 are allowed" in problem
+    assert "its number[0] is 3, but must be from 0 to 2" in problem

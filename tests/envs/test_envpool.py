@@ -158,8 +158,8 @@ def test_picture_of_the_first_environment() -> None:
         ("CartPole-v1", {"max_episode_steps": 0}, "max_episode_steps must be a positive whole number, got 0"),
         ("CartPole-v1", {"seed": 3}, "no option of envpool/CartPole-v1 'seed'"),
         ("Go9x9-v1", {}, "Go9x9-v1 has 2 players"),
-        ("BinPack-v2", {}, "observations of BinPack-v2 cannot be a PyTreeDict: .*'items'"),
-        ("VizdoomCustom-v1", {}, "EnvPool cannot make VizdoomCustom-v1"),
+        ("BinPack-v2", {}, "observations of BinPack-v2 cannot be used: .*'items'"),
+        ("VizdoomCustom-v1", {}, "EnvPool cannot create VizdoomCustom-v1"),
     ],
 )
 def test_errors_in_words(name: str, options: dict, message: str) -> None:

@@ -56,7 +56,7 @@ def test_history_and_observed_are_options_of_any_environment() -> None:
         ({"name": "CartPole-v1", "history": 0}, "history must be a positive whole number, got 0"),
         ({"name": "CartPole-v1", "frame_stack": 2}, "no option of gymnax CartPole-v1 'frame_stack'"),
         ({"name": "CartPole-v1", "histoy": 2}, "Did you mean 'history'"),
-        ({"name": "CartPole-v1", "observed": [0, 4]}, r"whole numbers from 0 to 3, as in \[0\]; got \[0, 4\]"),
+        ({"name": "CartPole-v1", "observed": [0, 4]}, r"integers from 0 to 3, as in \[0\]; got \[0, 4\]"),
         ("carpole-v1", "'gymnax/CartPole-v1'"),
         ({"library": ["gymnax"], "name": "CartPole-v1"}, r"no environment library \['gymnax'\]"),
         ({"library": "gymnx", "name": "CartPole-v1"}, "Did you mean 'gymnax'"),
@@ -67,7 +67,7 @@ def test_history_and_observed_are_options_of_any_environment() -> None:
         ({"name": "CartPole-v1", "backend": "spring"}, "no option of gymnax CartPole-v1 'backend'"),
         ({"name": "CartPole-v1", "gravity": "strong"}, "gravity must be a number, got 'strong'"),
         ({"name": "CartPole-v1", "max_episode_steps": "abc"}, "max_episode_steps must be a positive whole number"),
-        ({}, "Which environment"),
+        ({}, "name of the environment is missing"),
         (7, "a name or a mapping"),
     ],
 )

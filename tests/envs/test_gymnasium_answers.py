@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.envs.gymnasium import AsyncGymnasiumEnv
+from evorl.envs.gymnasium import AsyncGymnasiumEnv, InProcessGymnasiumEnv
 from evorl.envs.gymnasium_answers import CheckedAnswers
 from evorl.envs.host.host_vector_env import HostEnvError
 from tests.envs.host.test_answers import Answering
@@ -54,3 +54,26 @@ def test_processes_refuse_them_too() -> None:
             env.step(np.zeros(2, np.int64))
     finally:
         env.close()
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [({}, r"info has no 'm', which env.metrics names, and has \[\]"), ({"m": None}, "'m' of info .* NoneType")],
+)
+def test_metrics_are_numbers_of_every_step(info: dict[str, Any], says: str) -> None:
+    """Gymnasium takes 0 for the metric of an environment that gives none."""
+
+    def make() -> Any:
+        env = Answering({4: info})
+        env.usual[4] = {"m": 2.0}
+        return env
+
+    separate, together = CheckedAnswers(make, None, ("m",)), InProcessGymnasiumEnv(make, 1, metrics=["m"])
+    separate.reset(seed=0)
+    together.reset(np.zeros(1, np.uint64))
+    assert separate.step(0)[4]["m"] == 2.0
+    assert together.step(np.zeros(1, np.int64))[4]["m"].tolist() == [2.0]
+    with pytest.raises(HostEnvError, match=says):
+        separate.step(0)
+    with pytest.raises(HostEnvError, match=says):
+        together.step(np.zeros(1, np.int64))

@@ -112,7 +112,7 @@ def test_hindsight_needs_to_know_what_goals_are_worth() -> None:
     env = create_env("gymnasium/HandManipulateBlockRotateZ-v1")
     assert env.goal_task is None
     env.close()
-    with pytest.raises(ValueError, match="does not say what reaching one is worth"):
+    with pytest.raises(ValueError, match="does not define their reward"):
         small("td3", "gymnasium/HandManipulateBlockRotateZ-v1", replay={"hindsight": "future"})
 
 

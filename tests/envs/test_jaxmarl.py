@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, create_env
 from evorl.envs import jaxmarl as adapter
 from evorl.envs.jaxmarl import ENV_NAMES, EXCLUDED, JaxmarlAdapter, create_wrapped_jaxmarl_env
@@ -143,7 +143,9 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
     assert theirs == {*ENV_NAMES, *EXCLUDED} | unlike
     assert not set(ENV_NAMES) & set(EXCLUDED)
     for name in unlike:
-        with pytest.raises(ValueError, match=r"in Simple\w+ the observation_space of \w+_0 is Box.* that of \w+_0 Box"):
+        with pytest.raises(
+            ValueError, match=r"in Simple\w+ the observation_space of \w+_0 is Box.* that of \w+_0 is Box"
+        ):
             create_wrapped_jaxmarl_env(name)
 
 
@@ -151,13 +153,13 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
     ("name", "options", "message"),
     [
         ("MPE_simple_spred_v3", {}, "Did you mean 'MPE_simple_spread_v3'"),
-        ("MPE_simple_push_v3", {}, "observation_space of adversary_0 is .* and that of agent_0 "),
+        ("MPE_simple_push_v3", {}, "observation_space of adversary_0 is .* but that of agent_0 "),
         ("MPE_simple_facmac_v1", {}, "is not available here: its agents are predators and a prey"),
         ("JaxRobotarium_rware", {}, "no environment of JaxMARL 'JaxRobotarium_rware'"),
-        ("MPE_simple_spread_v3", {"parallel": 4}, "has 3 agents, which are rows: take a multiple of 3 environments"),
+        ("MPE_simple_spread_v3", {"parallel": 4}, "has 3 agents.*must be a multiple of 3, got 4"),
         ("MPE_simple_spread_v3", {"parallel": 3, "num_agent": 2}, "Did you mean 'num_agents'"),
         ("MPE_simple_spread_v3", {"parallel": 3, "max_steps": 2}, "Did you mean 'max_episode_steps'"),
-        ("MPE_simple_reference_v3", {"parallel": 3, "num_agents": 3}, "cannot be made with .* only supports 2 agents"),
+        ("MPE_simple_reference_v3", {"parallel": 3, "num_agents": 3}, "cannot be created.* only supports 2 agents"),
         ("SMAX", {"parallel": 3, "scenario": "3mm"}, "no scenario of SMAX '3mm'. Did you mean '3m'"),
     ],
 )

@@ -38,5 +38,5 @@ def test_bodies_of_a_model() -> None:
 
 def test_models_come_with_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="come with Gymnasium: pip install gymnasium"):
+    with pytest.raises(ImportError, match="part of Gymnasium: pip install gymnasium"):
         load_model(Ant())

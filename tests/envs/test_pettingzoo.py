@@ -135,10 +135,10 @@ def test_registered_environments_and_dicts(monkeypatch: pytest.MonkeyPatch) -> N
     ("name", "num_envs", "options", "message"),
     [
         ("sisl/pursit-v5", 3, {}, "no parallel environment of PettingZoo 'sisl/pursit-v5'. Did you mean 'sisl/pursuit"),
-        (GAME, 4, {}, "has 3 agents, which are rows: take a multiple of 3"),
-        (GAME, 3, {"limts": (1.0,)}, "cannot be made with {'limts'.*unexpected keyword argument 'limts'"),
+        (GAME, 4, {}, "has 3 agents.*must be a multiple of 3"),
+        (GAME, 3, {"limts": (1.0,)}, "cannot be created with {'limts'.*unexpected keyword argument 'limts'"),
         (GAME, 3, {"ends": "al"}, "no value of env.ends 'al'. Did you mean 'all'"),
-        (GAME, 3, {"kind": "unequal"}, r"action_space of walker_0 is Discrete\(2\) and that of walker_2 Discrete\(3\)"),
+        (GAME, 3, {"kind": "unequal"}, r"action_space of walker_0 is Discrete\(2\), but that of walker_2 is Discrete"),
         ("tests.support.parallel_game:make_no_game", 3, {}, "must be a parallel environment of PettingZoo"),
         ("tests.support.parallel_game:nothing", 3, {}, "there is no function of tests.support.parallel_game 'nothing'"),
         ("tests.support.no_module:make", 3, {}, "Python finds no module 'tests.support.no_module'"),

@@ -43,15 +43,15 @@ def test_spaces_of_configs(config: Any, space: Any) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (None, r"env\.obs_space is missing: .*Give it, as in \{shape: \[4\]\}"),
+        (None, r"env\.obs_space is missing: .*Set it, as in \{shape: \[4\]\}"),
         ({}, r"env\.obs_space must be a mapping, as in \{shape"),
         ("box", "must be a mapping"),
         ([4], "must be a mapping"),
         ({"n": 3, "shape": [1]}, "key of env.obs_space"),
         ({"shap": [3]}, "shape"),
-        ({"n": 0}, r"env\.obs_space=.* is no space: .*at least one element"),
-        ({"shape": [2], "low": 2, "high": 1}, r"env\.obs_space=.* is no space: .*low <= high"),
-        ({"shape": [2], "dtype": "colour"}, "is no space"),
+        ({"n": 0}, r"env\.obs_space=.* is not a valid space: .*at least one element"),
+        ({"shape": [2], "low": 2, "high": 1}, r"env\.obs_space=.* is not a valid space: .*low <= high"),
+        ({"shape": [2], "dtype": "colour"}, "is not a valid space"),
         ({"a": {"n": 2}, "b": {"n": 0}}, r"env\.obs_space\.b="),
     ],
     ids=str,
@@ -73,9 +73,9 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
     assert env.action_space == Box(-1.0, 1.0, (2,))  # agents act in [-1, 1]
     state = env.reset(jax.random.key(0))
     np.testing.assert_array_equal(state.obs, np.zeros((3, 6)))
-    with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, and play .* evorl act run="):
+    with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, .* evorl act run="):
         env.simulators.usual.step(np.zeros((3, 2)))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="come over the network"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="connect over the network"):
         jax.block_until_ready(env.step(state, jnp.zeros((3, 2))))
     env.close()
 
@@ -105,4 +105,4 @@ def test_spaces_that_fit_no_memory_are_refused_with_their_setting(config: dict[s
     for whole in (config, {"camera": config}):
         with pytest.raises(ValueError, match=r"env\.obs_space") as error:
             space_from_config(whole, "env.obs_space")
-        assert "at most 268,435,456" in str(error.value) or "axes of 0 or more" in str(error.value)
+        assert "268,435,456" in str(error.value) or "at least 0" in str(error.value)

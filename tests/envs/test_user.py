@@ -6,6 +6,7 @@ import sys
 import types
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.envs import create_env
 from evorl.envs.wrappers import VmapWrapper
+from tests.envs.host.test_answers import Answering
 from tests.support.probe_envs import ProbeEnv, make_probe
 
 
@@ -52,15 +54,25 @@ def test_a_config_trains_in_it() -> None:
     [
         ({"factory": "own_envs"}, "env.factory must be like package.module:function, got 'own_envs'"),
         ({"factory": 3}, "env.factory must be like"),
-        ({"factory": "own_envz:make"}, "Python finds no module 'own_envz'. Put the folder that holds it on PYTHONPATH"),
+        ({"factory": "own_envz:make"}, "Python finds no module 'own_envz'. Add its folder to PYTHONPATH"),
         ({"factory": "own_envs:mak"}, "there is no function of own_envs 'mak'. Did you mean 'make'?"),
         ({"factory": "own_envs:number"}, "there is no function of own_envs 'number'"),
         ({"factory": "own_envs:make", "size": 3}, "there is no option of own_envs:make 'size'. Did you mean 'sizes'?"),
         ({"factory": "own_envs:make_many"}, "must return a single evorl.envs.Env, got VmapAutoResetWrapper"),
-        ({"factory": "own_envs:make", "library": "brax"}, "named by its library and name, or by a factory"),
+        ({"factory": "own_envs:make", "library": "brax"}, "either library and name, or factory"),
         ({"factory": "own_envs:make", "parallel": 0}, "parallel must be a positive whole number"),
     ],
 )
 def test_errors_in_words(config: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("?", r"\?")):
         create_env(config)
+
+
+def limited() -> gymnasium.Env:
+    """An environment whose only time limits are wrappers around it."""
+    limit = gymnasium.wrappers.TimeLimit
+    return limit(gymnasium.wrappers.ClipReward(limit(Answering({}), 9), 0.0, 1.0), 12)
+
+
+def test_the_time_limit_of_a_wrapper_is_known() -> None:
+    assert create_env({"factory": f"{__name__}:limited"}, parallel=2).max_episode_steps == 9

@@ -183,7 +183,7 @@ def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
     """A column would be spread over the rows of the state, and numbers of environments be taken for flags."""
     env = make_probe("discounting", 3)
     state = env.reset(jax.random.key(0))
-    with pytest.raises(ValueError, match=r"takes a mask bool\[3\], true where an environment starts anew; got "):
+    with pytest.raises(ValueError, match=r"expects a mask bool\[3\], true where an environment restarts; got "):
         env.partial_reset(state, mask, jax.random.key(1))
 
 
@@ -195,7 +195,7 @@ def test_actions_are_one_for_each_environment(shape: tuple[int, ...]) -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(TypeError, match="takes a single evorl Env"):
+    with pytest.raises(TypeError, match="needs a single evorl Env"):
         VmapWrapper(make_probe("discounting"), 2)
     with pytest.raises(ValueError, match="num_envs must be a positive whole number"):
         VmapWrapper(ProbeEnv("discounting"), 0)
@@ -233,9 +233,11 @@ class TestAgentsOfCopies(VectorEnvContract):
         np.testing.assert_array_equal(after.info.steps, [1, 1, 0, 0])
 
     def test_rows_are_whole_copies(self, env: VectorEnv, start: EnvState) -> None:
-        with pytest.raises(ValueError, match="has 2 agents, which are rows: take a multiple of 2 environments, not 3"):
+        with pytest.raises(ValueError, match=r"has 2 agents.*must be a multiple of 2, got 3"):
             self.make(3, AutoresetMode.NORMAL)
-        with pytest.raises(ValueError, match=r"3 rows are to be stepped together, and copies have 2 agents"):
+        with pytest.raises(ValueError, match=r"3 rows cannot be stepped together, because each copy has 2 agents"):
             env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
-        with pytest.raises(ValueError, match="one of 2 agents cannot act alone: step it within a vector environment"):
+        with pytest.raises(
+            ValueError, match="one of 2 agents cannot act alone: step it within a vectorised environment"
+        ):
             env.env.reset(jax.random.key(0))

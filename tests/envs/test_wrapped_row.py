@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs import create_env
 from evorl.envs.wrapped_row import WrappedRow
 from tests.support.masked_env import MADE_BY

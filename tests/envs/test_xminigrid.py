@@ -92,7 +92,7 @@ def test_errors_name_the_nearest() -> None:
         create_wrapped_xminigrid_env("MiniGrid-Unlok")
     with pytest.raises(ValueError, match="Did you mean 'view_size'"):
         create_wrapped_xminigrid_env("MiniGrid-Unlock", view_siz=5)
-    with pytest.raises(ValueError, match=r"sets of rules, which are downloaded\. There are: MiniGrid-"):
+    with pytest.raises(ValueError, match=r"must be downloaded\. Available: MiniGrid-"):
         create_wrapped_xminigrid_env("XLand-MiniGrid-R1-9x9")
     with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
         create_wrapped_xminigrid_env("MiniGrid-Unlock", max_episode_steps=0)

@@ -12,7 +12,14 @@ import pytest
 from evorl.agent import Agent, AgentState
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers import VECTOR_ENVS
-from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, info_entries, play_episodes, transition_rows
+from evorl.evaluators.episodes import (
+    NO_FAULT,
+    EpisodeOutcomes,
+    episode_keys,
+    info_entries,
+    play_episodes,
+    transition_rows,
+)
 from evorl.evaluators.population_evaluator import PopulationEvaluator
 from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
@@ -72,11 +79,56 @@ def test_every_step_is_recorded(mode: AutoresetMode) -> None:
         np.testing.assert_array_equal(own.extras.env_extras.termination, left == 1)
 
 
+class _Rows(VECTOR_ENVS[AutoresetMode.DISABLED]):
+    """Countdown, whose rewards and observations ``change`` with the actions ``[B, 1]`` where 1 or less is left."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__(Countdown(), NUM_EPISODES)
+        self.change = change
+
+    def step(self, env_state: Any, action: Any) -> Any:
+        after = super().step(env_state, action)
+        reward, obs = self.change(after.reward, after.obs, action)
+        late = after.obs[:, 0] <= 1.0
+        return after.replace(reward=jnp.where(late, reward, after.reward), obs=jnp.where(late[:, None], obs, after.obs))
+
+
+FAULTS = {
+    "none": (lambda reward, obs, action: (reward, obs), 0.25, None),
+    # Of the steps from 0 on, counted from the end: the last but one leads to the observation 1.
+    "reward": (lambda reward, obs, action: (reward * jnp.inf, obs), 0.25, (2, 0)),
+    "obs": (lambda reward, obs, action: (reward, obs * jnp.nan), 0.25, (1, 1)),
+    "policy": (lambda reward, obs, action: (reward, obs), jnp.nan, None),
+    "policy, and what it is shown": (lambda reward, obs, action: (reward, obs + action), jnp.nan, None),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_those_of_the_environment(name: str) -> None:
+    """Rewards follow the action: an action that is not finite is the policy's."""
+    change, action, expected = FAULTS[name]
+    keys = episode_keys(KEY, jnp.arange(NUM_EPISODES))
+    wanted = jnp.arange(NUM_EPISODES) != 3
+    act = Adder().evaluate_actions
+    outcomes = play_episodes(_Rows(change), act, _state(action), keys, wanted, STEPS, watch=True)
+    faults, lengths = np.asarray(outcomes.faults), np.asarray(outcomes.lengths)
+    assert (lengths > 2).sum() > 3
+    for row, length in enumerate(lengths.tolist()):
+        if row == 3 or expected is None or (name == "obs" and length == 1):  # not played, sound, or not seen
+            assert faults[row].tolist() == [NO_FAULT, 0]
+        else:
+            assert faults[row].tolist() == [max(length - expected[0], 0), expected[1]]
+    assert np.isfinite(outcomes.returns[3])
+    if name == "policy":
+        assert not np.isfinite(outcomes.returns[lengths > 0]).any()
+    assert _play().faults is None
+
+
 def test_recording_changes_nothing_else() -> None:
     without = _play(record=None)
     assert without.transitions is None
     assert_identical(_play().replace(transitions=None), without)
-    with pytest.raises(ValueError, match="play them with record="):
+    with pytest.raises(ValueError, match="were not recorded: pass record="):
         transition_rows(without)
 
 
@@ -156,9 +208,9 @@ def test_entries_of_info_by_name() -> None:
     assert entries["next_obs"].shape == (2, 2)
     with pytest.raises(ValueError, match=r"has no entry 'metrics\.y'.*metrics\.x"):
         info_entries(info, ("metrics.y",))
-    with pytest.raises(ValueError, match=r"'next_obs\.2' is no component of next_obs, which is of shape \[2\]"):
+    with pytest.raises(ValueError, match=r"'next_obs\.2' is not a component of next_obs, which has shape \[2\]"):
         info_entries(info, ("next_obs.2",))
-    with pytest.raises(ValueError, match="is no component of steps"):
+    with pytest.raises(ValueError, match="is not a component of steps"):
         info_entries(info, ("steps.0",))
 
 

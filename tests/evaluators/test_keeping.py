@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.evaluators.keeping import Keeping
+from evorl.config.evaluation_records import EvaluationRecords
 from evorl.metrics import EvaluationMetrics
 from evorl.types import PyTreeDict
 from evorl.workflows.assembly import workflow_from_config
@@ -82,7 +82,7 @@ def test_a_population_keeps_what_its_member_does() -> None:
             "evaluation": {"goals": True},
         }
     )
-    assert population.keeping == Keeping(goals=True)
+    assert population.keeping == EvaluationRecords(goals=True)
     shapes = jax.eval_shape(lambda key: population.evaluation(population.setup(key)), jax.random.key(0))
     assert shapes.episodes.goals.desired.shape == (2, 2)
 
@@ -95,10 +95,10 @@ def test_a_population_keeps_what_its_member_does() -> None:
         ({"save_episodes": 0}, "evaluation.save_episodes must be a positive whole number, got 0."),
         ({"goals": 3}, "evaluation.goals must be true or false, got 3."),
         ({"plot_episodes": 1, "plot_of": "goals"}, "no value of evaluation.plot_of 'goals'. Did you mean 'goal'?"),
-        ({"plot_episodes": 1, "plot_dimensions": [0, 2]}, "must be one or two numbers from 0 to 1, as in [0, 1]"),
-        ({"plot_episodes": 1, "plot_dimensions": 1}, "must be one or two numbers from 0, as in [0, 1]; got 1"),
+        ({"plot_episodes": 1, "plot_dimensions": [0, 2]}, "must be one or two indices from 0 to 1, as in [0, 1]"),
+        ({"plot_episodes": 1, "plot_dimensions": 1}, "must be one or two indices from 0, as in [0, 1]; got 1"),
         ({"save_episodes": 10**8}, "episodes of up to"),
-        ({"plot_dimensions": [-1]}, "must be one or two numbers from 0"),
+        ({"plot_dimensions": [-1]}, "must be one or two indices from 0"),
         ("all", "evaluation must be a mapping"),
     ],
 )
@@ -109,9 +109,9 @@ def test_what_cannot_be_kept_is_refused(evaluation: Any, said: str) -> None:
 
 
 def test_what_does_not_fit_the_environment_is_refused() -> None:
-    with pytest.raises(ValueError, match="plot_of=goal is for environments that observe goals"):
+    with pytest.raises(ValueError, match="plot_of=goal needs an environment that observes goals"):
         make("gymnax/CartPole-v1", {"plot_episodes": 1, "plot_of": "goal"})
-    with pytest.raises(ValueError, match="draws numbers of a vector, and observations are Box"):
+    with pytest.raises(ValueError, match="plots components of a vector, but observations are Box"):
         make("gymnax/Breakout-MinAtar", {"plot_episodes": 1})
 
 
@@ -123,6 +123,6 @@ def test_an_algorithm_with_an_evaluation_of_its_own_keeps_no_episodes() -> None:
         "learner": {"workflow": "evorl.algorithms.td3.TD3Workflow"},
         "eval_episodes": 2,
     }
-    with pytest.raises(ValueError, match="evaluates in a way of its own, in which no episodes are kept"):
+    with pytest.raises(ValueError, match="custom evaluation that does not record episodes"):
         workflow_from_config({**erl, "evaluation": {"save_episodes": 1}})
     assert workflow_from_config({**erl, "evaluation": {"goals": True}}).keeping is None

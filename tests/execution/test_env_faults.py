@@ -4,41 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.envs import Box, Discrete, Env, EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
-from evorl.execution.env_faults import env_faults, refuse_faulty_rollout
-from evorl.execution.learning import TrainingDiverged
+from evorl.evaluators.episodes import NO_FAULT
+from evorl.execution.env_faults import (
+    ENV_FAULTS,
+    KeyedMessages,
+    env_faults,
+    first_fault,
+    refuse_faulty_rollout,
+    without_env_faults,
+)
+from evorl.execution.session import TrainingDiverged
+from evorl.runs.recording import Recorder
 from evorl.sample_batch import SampleBatch
-from evorl.types import PyTreeDict
+from evorl.types import PyTreeDict, State
+from evorl.workflows.side_by_side import SideBySideWorkflow
 from tests.support.small_workflows import small
 
 
 class Breaking(Env):
     """Gives a bad number at one step of each episode. Its spaces are those of the instance."""
 
-    def __init__(self, what: str = "none", at: int = 7, number: float = np.nan) -> None:
-        self.what, self.at, self.number = what, at, number
-        self.obs_space, self.action_space = Box(-jnp.inf, jnp.inf, (2,)), Discrete(2)
+    def __init__(self, what: str = "none", at: int = 7, number: float = np.nan, is_box: bool = False) -> None:
+        self.what, self.at, self.number, self.is_box = what, at, number, is_box
+        self.obs_space, self.action_space = (
+            Box(-jnp.inf, jnp.inf, (2,)),
+            Box(-1.0, 1.0, (1,)) if is_box else Discrete(2),
+        )
 
     def reset(self, key: Any) -> EnvState:
         return self._state(jnp.zeros((), jnp.int32))
 
     def step(self, env_state: EnvState, action: Any) -> EnvState:
-        return self._state(env_state.env_state + 1)
+        return self._state(env_state.env_state + 1, jnp.sum(action) if self.is_box else 0.0)
 
-    def _state(self, t: Any) -> EnvState:
+    def _state(self, t: Any, paid: Any = 0.0) -> EnvState:
         bad = jnp.where(t == self.at, jnp.float32(self.number), 0.0)
         reward, shown = (1.0 + bad, 0.0) if self.what == "reward" else (1.0, bad if self.what == "obs" else 0.0)
         never = jnp.zeros((), bool)
         info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
-        return EnvState(t, jnp.full(2, t / 100.0) + shown, jnp.float32(reward), never, info)
+        return EnvState(t, jnp.full(2, t / 100.0) + shown, jnp.float32(reward + paid), never, info)
 
     def _identity(self) -> Any:
-        return self.what, self.at, repr(self.number)
+        return self.what, self.at, repr(self.number), self.is_box
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
@@ -53,8 +67,98 @@ def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
         TrainingDiverged, match=rf"environment 0 of .*Breaking gave {named} that are not finite"
     ) as caught:
         workflow.learn(key=0)
-    assert "step 7 of it" in str(caught.value)
+    assert "step 7 of the run" in str(caught.value)
     assert "learning rate" not in str(caught.value)
+
+
+class Messages(Recorder):
+    """Keeps what a run says."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [("neuroevolution", {}), ("map_elites", {"descriptors": ["next_obs.0", "next_obs.1"]}), ("erl", {})],
+)
+@pytest.mark.parametrize("what", ["reward", "obs"])
+def test_a_generation_without_a_finite_return_names_the_environment(
+    algorithm: str, changes: dict[str, Any], what: str
+) -> None:
+    env = {"factory": f"{__name__}:Breaking", "what": what, "is_box": True, "max_episode_steps": 10}
+    named = {"reward": "rewards", "obs": "observations"}[what]
+    # The observation that the seventh step leads to is the one that the eighth action is chosen by.
+    step = {"reward": 7, "obs": 8}[what]
+    with pytest.raises(TrainingDiverged) as caught:
+        small(algorithm, env, **changes).learn(key=0)
+    assert f"Breaking gave {named} that are not finite" in str(caught.value)
+    assert f"step {step} of an episode, in iteration 1, in which no episode is free of such numbers" in str(
+        caught.value
+    )
+
+
+def test_a_population_that_diverged_is_no_fault_of_the_environment() -> None:
+    env = {"factory": f"{__name__}:Breaking", "is_box": True, "max_episode_steps": 10}
+    workflow = small("neuroevolution", env)
+    state = workflow.init(0)
+    state.ec_state = state.ec_state.replace(mean=jax.tree.map(lambda x: x * jnp.nan, state.ec_state.mean))
+    with pytest.raises(TrainingDiverged) as caught:
+        workflow.learn(state)
+    assert "Breaking" not in str(caught.value)
+
+
+def test_a_population_names_environment_and_member() -> None:
+    env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
+    workflow = small("pbt", env)
+    with pytest.raises(TrainingDiverged, match=r"environment 0 of member 0 of .*Breaking gave rewards") as caught:
+        workflow.learn(key=0)
+    assert "step 7 of it, in iteration 1" in str(caught.value)
+
+
+def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
+    workflow: Any = small("pbt", {"factory": f"{__name__}:Breaking", "max_episode_steps": 20})
+    faults = np.full((3, workflow.pop_size, 3), NO_FAULT, np.int32)
+    faults[1:, 2] = (5, 3, 0)
+    metrics, recorder = PyTreeDict({ENV_FAULTS: faults, "loss": np.zeros(3)}), Messages()
+    message, state = KeyedMessages(recorder.message), State(iterations=8)
+    rest, _ = without_env_faults(workflow, metrics, state, 3, message)
+    assert set(rest) == {"loss"}
+    without_env_faults(workflow, metrics, state, 3, message)
+    (text,) = recorder.texts  # of the same member once
+    steps = workflow.iterations_per_generation * 8  # of an environment in a generation: rollouts of 8
+    assert "environment 3 of member 2 of " in text
+    assert f"step {6 * steps + 6:,} of it, in iteration 7" in text
+    faults[2] = (5, 3, 0)
+    with pytest.raises(TrainingDiverged, match="environment 3 of member 2"):
+        without_env_faults(workflow, metrics, state, 3, message)
+
+
+def test_settings_side_by_side_name_environment_and_row() -> None:
+    """A row that diverges goes on: it is named once, whatever follows."""
+    inner = small("ppo", {"factory": f"{__name__}:Breaking", "what": "obs", "max_episode_steps": 20})
+    rows = SideBySideWorkflow.of(inner, ["agent.clip_epsilon"], [[0.1], [0.4]], [0, 2])
+    recorder = Messages()
+    rows.replace(total_timesteps=64.0 * 4).learn(key=0, recorder=recorder)
+    texts = [text for text in recorder.texts if "Breaking" in text]
+    assert len(texts) == 2
+    for text, row in zip(
+        texts, ["row 0 (agent.clip_epsilon=0.1, seed + 0)", "row 1 (agent.clip_epsilon=0.4, seed + 2)"]
+    ):
+        assert f"environment 0 of {row} of " in text
+        assert "gave observations that are not finite" in text
+        assert "step 7 of it, in iteration 1" in text
+
+
+def test_the_first_of_several_iterations_counts() -> None:
+    faults = np.full((3, 2, 3), NO_FAULT, np.int32)
+    faults[1, 0], faults[2, 0] = (4, 1, 2), (0, 0, 0)
+    first = np.asarray(first_fault(jnp.asarray(faults), 8))
+    assert first[0].tolist() == [12, 1, 2]
+    assert first[1, 0] == NO_FAULT
 
 
 def test_actors_name_the_environment_too() -> None:

@@ -8,17 +8,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl.cli.stored_run import build_workflow
 from evorl.execution.first_update import idle_reasons, num_updates, refuse_idle_training, weak_spots
 from evorl.metrics import WideCounter
 from evorl.types import State
+from evorl.workflows.assembly import workflow_from_config
 from tests.support.config_files import composed
 
 ONE_SAMPLE = ["env=cartpole", "num_envs=4", "rollout_length=8", "num_minibatches=32"]
 
 
 def built(*overrides: str):
-    return build_workflow(composed(*overrides, "devices=1"))
+    return workflow_from_config(composed(*overrides, "devices=1"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def built(*overrides: str):
         ),
         (
             ["agent=td3", "env=pendulum", "total_timesteps=1100", "policy_delay=500", "num_envs=1"],
-            ["policy_delay=500", "updates of the critics", "Choose a smaller one"],
+            ["policy_delay=500", "updates of the critics", "Choose a smaller"],
         ),
         (["agent=ppo", *ONE_SAMPLE], ["num_minibatches=32", "num_envs=4", "agent.normalize_advantages=false"]),
         (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.execution import learning, programs
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import assert_identical, small
 
@@ -144,5 +144,5 @@ def test_a_run_for_one_device_is_refused_by_several_processes(monkeypatch: pytes
     workflow = small("ppo")  # built for one device
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(ValueError, match="has 2 processes and is laid out for one device"):
+    with pytest.raises(ValueError, match="has 2 processes but uses one device"):
         workflow.learn(key=0)

@@ -44,7 +44,7 @@ def test_several_processes_have_as_many_devices_each(monkeypatch: pytest.MonkeyP
     _mesh.cache_clear()
     assert list(mesh.mesh.devices.flat) == [devices[0], devices[2]]
     _mesh.cache_clear()
-    with pytest.raises(ValueError, match="devices=3 is no multiple of the 2 processes"):
+    with pytest.raises(ValueError, match="devices=3 must be a multiple of the number of processes, 2"):
         plan_execution(_env(6), devices=3)
     with pytest.raises(ValueError, match="3 environments cannot be shared evenly by 2 devices"):
         plan_execution(_env(3))
@@ -131,10 +131,10 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"devices": 5}, "devices=5 was asked for, and JAX sees 4: ask for at most 4."),
+        ({"devices": 5}, "devices=5 is more than the 4 that JAX sees: use at most 4."),
         ({"devices": 3}, "4 environments cannot be shared evenly by 3 devices: choose num_envs"),
         ({"devices": 0}, "devices must be a positive whole number, got 0."),
-        ({"devices": "many"}, "devices is 'auto' or a positive number, got 'many'."),
+        ({"devices": "many"}, "devices must be 'auto' or a positive integer, got 'many'."),
         ({"env_chunk": 0}, "env_chunk must be a positive whole number, got 0."),
         ({"env_chunk": "all"}, "env_chunk must be auto, null or a positive whole number, got 'all'."),
     ],
@@ -152,9 +152,7 @@ def test_agents_of_a_copy_stay_together() -> None:
         ValueError, match="6 copies of 2 agents cannot be shared evenly by 4 devices: choose num_envs as a"
     ):
         plan_execution(env, devices=4)
-    with pytest.raises(
-        ValueError, match="env_chunk=4 was asked for, and blocks of environments might part the 2 agents"
-    ):
+    with pytest.raises(ValueError, match="env_chunk=4 is not supported with 2 agents"):
         plan_execution(env, env_chunk=4)
 
 

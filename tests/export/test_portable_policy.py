@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.agent import RandomAgent
+from evorl.agents.random_actions import RandomAgent
 from evorl.envs import create_env
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
 from evorl.export.portable_policy import described_space, portable_policy

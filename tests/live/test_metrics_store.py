@@ -136,7 +136,7 @@ def test_there_are_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_number_can_be_said(tmp_path: Path) -> None:
     said: list[str] = []
-    store = MetricsStore(tmp_path, say=said.append)
+    store = MetricsStore(tmp_path, log=said.append)
     store.scalar("reward", 1.5, x=1_000_000, client="game 3")
     store.histogram("weights", [1.0, 2.0])
     store.close()

@@ -25,7 +25,7 @@ def append(folder: RunFolder, text: str) -> None:
 
 
 def told(runs: WatchedRuns) -> dict[str, dict[str, Any]]:
-    return {summary.told["name"]: summary.told for summary in runs.summaries()}
+    return {summary.data["name"]: summary.data for summary in runs.summaries()}
 
 
 def test_what_is_told_of_a_run(tmp_path: Path) -> None:

@@ -142,5 +142,5 @@ def test_devices_share_the_statistics_of_a_minibatch() -> None:
 
 
 def test_only_who_keeps_statistics_may_have_them() -> None:
-    with pytest.raises(ValueError, match=r"batch_renorm has running statistics, which this algorithm does not keep"):
+    with pytest.raises(ValueError, match=r"batch_renorm needs running statistics, which this algorithm does not keep"):
         build_torso({"torso": [8, "batch_renorm"]})

@@ -30,7 +30,7 @@ def test_policy_with_state_independent_deviation() -> None:
     assert params["params"]["log_std"].shape == (3,)
     np.testing.assert_array_equal(outputs[:, 3:], -0.5)
     assert outputs[:, :3].std(axis=0).min() > 0.0
-    with pytest.raises(ValueError, match="come in pairs, got num_outputs=5"):
+    with pytest.raises(ValueError, match=r"must be even.*got num_outputs=5"):
         PolicyNetwork(TORSO, 5, state_independent_std=True).init(KEY, OBS)
 
 
@@ -84,11 +84,11 @@ def test_ensemble_of_distributions() -> None:
 
 
 def test_wrong_use_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="exactly when it was built without num_actions"):
+    with pytest.raises(ValueError, match="built without num_actions"):
         QNetwork(TORSO).init(KEY, OBS)
-    with pytest.raises(ValueError, match="exactly when it was built without num_actions"):
+    with pytest.raises(ValueError, match="built without num_actions"):
         QNetwork(TORSO, num_actions=3).init(KEY, OBS, ACTIONS)
-    with pytest.raises(ValueError, match="need a torso of flat layers"):
+    with pytest.raises(ValueError, match="need a torso for flat inputs"):
         QNetwork(build_torso({"torso": "minatar"}), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
     with pytest.raises(ValueError, match="at least one critic"):
         EnsembleQNetwork(TORSO, 0).init(KEY, OBS, ACTIONS)

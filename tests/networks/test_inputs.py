@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import select_observation
+from evorl.agents.observations import select_observation
 from evorl.networks.inputs import as_float, network_input
 from evorl.types import PyTreeDict
 
@@ -45,9 +45,9 @@ def test_each_observation_gets_the_rank_of_the_torso(shape, observation_ndim, in
 
 
 def test_what_no_network_takes_is_refused() -> None:
-    with pytest.raises(ValueError, match="got a dict with privileged, state: choose an entry"):
+    with pytest.raises(ValueError, match="got a dict with privileged, state: select an entry"):
         network_input(OBS, 1, 1)
-    with pytest.raises(ValueError, match="takes observations of 3 axes, these have 1"):
+    with pytest.raises(ValueError, match="expects observations with 3 axes, got 1"):
         network_input(jnp.zeros((4, 3)), 1, 3)
-    with pytest.raises(ValueError, match="an observation has 2 axes"):
+    with pytest.raises(ValueError, match="an observation with 2 axes"):
         network_input(jnp.zeros(4), 2, 1)

@@ -160,7 +160,7 @@ def test_layers_of_every_kind_have_half_as_many_outputs_with_rbf2d(name: str) ->
 
 @pytest.mark.parametrize("layers", [[8, 5], [{"conv": {"filters": 3}}, "flatten"], [{"residual": 7}, "flatten"]])
 def test_odd_layers_have_no_pairs(layers: list) -> None:
-    with pytest.raises(ValueError, match=r"joins features in pairs, a layer has [537]: choose an even number"):
+    with pytest.raises(ValueError, match=r"joins features in pairs, but a layer has [537]: choose an even number"):
         build_torso({"torso": layers, "activation": {"name": "kaf", "kernel": "rbf2d"}})
     assert isinstance(build_torso({"torso": layers, "activation": "kaf"}), Torso)
 

@@ -78,9 +78,9 @@ def test_learned_activations_of_single_layers() -> None:
 
 def test_layers_by_type_are_answered_by_their_kind() -> None:
     theirs = {"type": "Convolution", "activation": "elu", "n_filters": 8, "filter_size": [3, 3], "stride": [2, 2]}
-    with pytest.raises(ValueError, match="has a type") as error:
+    with pytest.raises(ValueError, match="has a key 'type'") as error:
         build_torso({"torso": [{**theirs, "border": "valid"}]})
-    ours = str(error.value).partition("kind here: ")[2].rstrip(".")
+    ours = str(error.value).partition("by its key: ")[2].rstrip(".")
     assert ours == "{conv: {activation: elu, filters: 8, size: 3, stride: 2, border: valid}}"
     assert build_torso({"torso": [yaml.safe_load(ours), "flatten"]}).layers[0].activation == "elu"
 
@@ -191,11 +191,11 @@ def test_no_layer_is_the_identity() -> None:
         ({"torso": [{"cnv": 3}]}, r"no layer 'cnv'\. Did you mean 'conv'\?"),
         ({"torso": [{"conv": {"filter": 3}}]}, r"no option of conv 'filter'\. Did you mean 'filters'\?"),
         ({"torso": [{"conv": {"size": 3}}]}, "a conv layer needs 'filters'"),
-        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, "border is same or valid; got 'full'"),
-        ({"torso": [{"conv": 3, "dense": 4}]}, "a layer has one kind"),
-        ({"torso": [{"conv": 3}, 4]}, "convolutions come first, then 'flatten', then dense layers"),
-        ({"torso": [4, {"conv": 3}]}, "convolutions come first, then 'flatten'"),
-        ({"torso": [{"conv": 3}]}, "convolutions come first"),
+        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, "border must be same or valid; got 'full'"),
+        ({"torso": [{"conv": 3, "dense": 4}]}, "exactly one kind"),
+        ({"torso": [{"conv": 3}, 4]}, "convolutions must come first, then 'flatten', then dense layers"),
+        ({"torso": [4, {"conv": 3}]}, "convolutions must come first, then 'flatten'"),
+        ({"torso": [{"conv": 3}]}, "convolutions must come first"),
         ({"torso": [{"batch_renorm": {"momentum": 1.0}}]}, r"momentum must be .*\[0, 1\), got 1\.0"),
         ({"torso": [{"batch_renorm": {"momentun": 0.9}}]}, "Did you mean 'momentum'"),
         ({"torso": [{"batch_renorm": {"warmup": 0}}]}, "warmup must be .*positive.* got 0"),

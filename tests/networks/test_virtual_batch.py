@@ -119,11 +119,11 @@ def test_a_feature_that_never_changes_stays_finite() -> None:
 @pytest.mark.parametrize(
     ("torso", "message"),
     [
-        (build_torso({"torso": [4], "layer_norm": True}), "by layer_norm or batch_renorm: choose one"),
-        (build_torso({"torso": [4, "layer_norm"]}), "by layer_norm or batch_renorm: choose one"),
-        (Torso((BatchRenormalization(),)), "by layer_norm or batch_renorm: choose one"),
-        (build_torso({"torso": []}), "agent.network.torso has none"),
-        (build_torso({"torso": ["flatten"]}), "agent.network.torso has none"),
+        (build_torso({"torso": [4], "layer_norm": True}), "layer_norm or batch_renorm.*choose one"),
+        (build_torso({"torso": [4, "layer_norm"]}), "layer_norm or batch_renorm.*choose one"),
+        (Torso((BatchRenormalization(),)), "layer_norm or batch_renorm.*choose one"),
+        (build_torso({"torso": []}), "agent.network.torso is empty"),
+        (build_torso({"torso": ["flatten"]}), "agent.network.torso is empty"),
     ],
     ids=str,
 )

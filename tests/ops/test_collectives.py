@@ -89,7 +89,7 @@ def test_shares_cover_all_rows_in_order(num_rows: int, multiple_of: int) -> None
 
 
 def test_rows_that_cannot_be_shared_evenly_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 rows cannot be shared evenly by 4 devices"):
+    with pytest.raises(ValueError, match="6 rows cannot be split evenly over 4 devices"):
         _on_mesh(lambda: collectives.local_indices(6), (), SPLIT)()
 
 

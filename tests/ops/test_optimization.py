@@ -139,7 +139,7 @@ def test_numbers_among_options_are_data() -> None:
         ({"name": "adam", "options": {"eps": 0.1}}, r"adam has no option 'eps'; that is optimizer\.epsilon"),
         ({"name": "sgd", "options": {"nesterov": 1.0}}, r"options\.nesterov of sgd must be true or false, got 1.0"),
         ({"name": "sgd", "options": {"momentum": True}}, r"options\.momentum of sgd must be a number, got True"),
-        ({"name": "rprop", "weight_decay": 0.1}, "rprop goes with no optimizer.weight_decay"),
+        ({"name": "rprop", "weight_decay": 0.1}, "rprop does not support optimizer.weight_decay"),
     ],
 )
 def test_options_that_an_optimizer_lacks_are_refused(fields: dict, said: str) -> None:
@@ -160,7 +160,7 @@ def test_an_update_that_is_not_due_changes_nothing() -> None:
 
 
 def test_beta1_is_for_adam() -> None:
-    with pytest.raises(ValueError, match=r"beta1 is for adam and its like, and optimizer\.name is sgd: leave one"):
+    with pytest.raises(ValueError, match=r"beta1 is for adam.*optimizer\.name is sgd: remove one"):
         Optimizer("sgd", beta1=0.5)
 
 
@@ -231,7 +231,7 @@ def test_every_epoch_sees_every_row_once_in_its_own_order() -> None:
     epochs = batches.reshape(3, 12)
     np.testing.assert_array_equal(jnp.sort(epochs, axis=1), [list(range(12))] * 3)
     assert not np.array_equal(epochs[0], epochs[1])
-    with pytest.raises(ValueError, match="12 rows cannot be cut into 5 equal minibatches"):
+    with pytest.raises(ValueError, match="12 rows cannot be split into 5 equal minibatches"):
         scan_minibatches(update, jnp.array(0), jnp.arange(12), jax.random.key(0), 1, 5)
 
 

@@ -60,7 +60,7 @@ def test_rows_get_a_key_each() -> None:
     assert len(np.unique(jax.random.key_data(keys), axis=0)) == 4
     assert _same(row_keys(keys, 4), keys)
     assert _same(row_keys(jax.random.PRNGKey(3), 4), keys)
-    with pytest.raises(ValueError, match=r"keys of shape \(4,\) for 3 rows"):
+    with pytest.raises(ValueError, match=r"keys of shape \(4,\).*3 rows"):
         row_keys(keys, 3)
 
 

@@ -103,5 +103,5 @@ def test_keys_of_other_generators_pass_as_they_are() -> None:
 
 
 def test_a_draw_too_large_for_its_counter_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"less than 2\^32 numbers, got shape \(65536, 65536\)"):
+    with pytest.raises(ValueError, match=r"fewer than 2\^32 numbers, got shape \(65536, 65536\)"):
         jax.jit(lambda key: jax.random.bits(key, (1 << 16, 1 << 16))).lower(unrolled(KEY))

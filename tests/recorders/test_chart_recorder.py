@@ -70,7 +70,7 @@ def test_a_heat_map_lies_over_its_plane(tmp_path: Path, monkeypatch: pytest.Monk
     drawn = []
     mesh = Axes.pcolormesh
     monkeypatch.setattr(Axes, "pcolormesh", lambda self, *a, **k: drawn.append(a) or mesh(self, *a, **k))
-    heat = HeatMap(np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), low=(0.0, -1.0), high=(3.0, 1.0), told="fitness")
+    heat = HeatMap(np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), low=(0.0, -1.0), high=(3.0, 1.0), label="fitness")
     draw_chart(tmp_path / "a.png", Chart({"a": np.arange(2), "b": np.arange(2)}, (Panel("a", "b", heat=heat),)))
     x, y, values = drawn[0]
     assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [-1, 0, 1])

@@ -100,7 +100,7 @@ def test_values_that_are_not_finite_and_odd_types(tmp_path: Path) -> None:
 def test_what_is_no_number_is_refused_in_words(tmp_path: Path) -> None:
     recorder = CsvRecorder(tmp_path / "metrics.csv")
     for value in (np.zeros(3), "text", None):
-        with pytest.raises(TypeError, match=r"rows hold numbers, but 'loss' is .*: reduce it first"):
+        with pytest.raises(TypeError, match=r"values of rows must be numbers, but 'loss' is .*: reduce it first"):
             recorder.write({"iterations": 1, "loss": value})  # pyright: ignore[reportArgumentType]
 
 
@@ -135,9 +135,9 @@ def test_a_row_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (b"\n2,", b"\n2;", "line 3 is no row of 5 numbers"),
-        (b"\n2,", b"\n?,", "line 3 is no row of 5 numbers"),
-        (b",-0.05,", b",-0x05,", "line 3 is no row of 5 numbers"),
+        (b"\n2,", b"\n2;", "line 3 is not a row of 5 numbers"),
+        (b"\n2,", b"\n?,", "line 3 is not a row of 5 numbers"),
+        (b",-0.05,", b",-0x05,", "line 3 is not a row of 5 numbers"),
         (b"\n2,", b"\n\xff,", "invalid start byte"),
         (b"iterations", b"iterationz", "it has no column 'iterations'"),
     ],
@@ -148,6 +148,6 @@ def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, before: by
     assert before in path.read_bytes()
     damaged = path.read_bytes().replace(before, after, 1)
     path.write_bytes(damaged)
-    with pytest.raises(RunFolderError, match=f"metrics.csv is damaged .{said}.*: mend it, or move it away"):
+    with pytest.raises(RunFolderError, match=f"metrics.csv is damaged .{said}.*: repair it, or move it away"):
         CsvRecorder(path).resume_at(2)
     assert path.read_bytes() == damaged

@@ -9,6 +9,7 @@ import pytest
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.folder import RunFolder
 from evorl.runs.saved_episode import SavedEpisode
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import workflow_from_config
 from tests.support.kept_episodes import kept_episodes
 
@@ -36,7 +37,9 @@ def test_what_is_asked_for_is_written(
 ) -> None:
     config = {**CONFIG, "evaluation": evaluation}
     folder = RunFolder.create(tmp_path, {})
-    for recorder in episode_recorders(folder, workflow_from_config(config), config, of_training, "_evaluated_1"):
+    for recorder in episode_recorders(
+        folder, workflow_from_config(config), RunSpec.from_config(config), of_training, "_evaluated_1"
+    ):
         recorder.evaluation(1, 100, kept_episodes())
         recorder.close()
     assert sorted(path.name for path in folder.path.iterdir()) == sorted(["config.yaml", *written])

@@ -66,5 +66,5 @@ def test_without_goals_there_is_no_table(tmp_path: Path) -> None:
     recorder = GoalTableRecorder(tmp_path / "goals.csv")
     recorder.evaluation(1, 100, episodes)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="no goals are kept of these episodes"):
+    with pytest.raises(ValueError, match="goals of these episodes were not recorded"):
         goal_table(episodes)

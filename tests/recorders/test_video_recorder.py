@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evorl.cli.joining import Place
+from evorl.execution.multiprocess import Place
 from evorl.recorders.video_recorder import VideoRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder

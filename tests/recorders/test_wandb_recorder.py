@@ -107,6 +107,6 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, runs: list[FakeRun], 
 def test_an_id_that_is_none_is_refused(tmp_path: Path, runs: list[FakeRun]) -> None:
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "run_id.txt").write_text("../../elsewhere")
-    with pytest.raises(RunFolderError, match="holds no id of a run"):
+    with pytest.raises(RunFolderError, match="contains no valid run id"):
         WandbRecorder(tmp_path).start(make_plan())
     assert not runs

@@ -50,7 +50,7 @@ def test_the_best_comes_first_and_then_the_farthest() -> None:
 
 def test_cells_that_are_empty_are_refused() -> None:
     assert checked_cells(archive_state(), [15, 0]) == [15, 0]
-    with pytest.raises(ValueError, match=r"no elite in cell 2\. There are 4: 0, 1, 5, 15$"):
+    with pytest.raises(ValueError, match=r"no elite in cell 2\. .*: 0, 1, 5, 15$"):
         checked_cells(archive_state(), [0, 2])
 
 
@@ -74,7 +74,7 @@ def test_without_an_archive_there_are_no_cells() -> None:
     state = State(agent_state=agent_state(2.0))
     (player,) = players_of(workflow(), state, 4, None)
     assert (player.title, player.num_episodes) == ("", 4)
-    with pytest.raises(ValueError, match="cells=3 are of an archive, and SimpleNamespace keeps none"):
+    with pytest.raises(ValueError, match="cells=3 needs an archive, but SimpleNamespace"):
         players_of(workflow(), state, 4, 3)
 
 

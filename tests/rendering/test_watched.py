@@ -107,9 +107,9 @@ class Blind:
 @pytest.mark.parametrize(
     ("picture", "kind", "said"),
     [
-        (None, HostEnvError, "gymnasium/Blind-v0 draws no pictures"),
+        (None, HostEnvError, "gymnasium/Blind-v0 returned no image"),
         (RuntimeError("no pygame"), HostEnvError, "gymnasium/Blind-v0 cannot draw: RuntimeError: no pygame"),
-        (np.zeros((4, 4)), ValueError, r"must be a picture, uint8 \[height, width, 3\]; got float64 \[4, 4\]"),
+        (np.zeros((4, 4)), ValueError, r"must be an image, uint8 \[height, width, 3\]; got float64 \[4, 4\]"),
     ],
 )
 def test_a_simulator_that_draws_nothing_is_told(picture: Any, kind: type[Exception], said: str) -> None:

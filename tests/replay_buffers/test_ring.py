@@ -77,7 +77,7 @@ def test_masked_rows_leave_no_gap() -> None:
         (_rows(0, 11), r"11 rows does not fit into a replay buffer of 10 rows"),
         (
             _rows(0, 2).replace(dones=np.zeros((2, ENVS), np.float32)),
-            r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]",
+            r"dones of the batch is float32\[2, 4\].*expects bool\[T, 4\]",
         ),
         (_rows(0, 2).replace(obs=np.zeros((2, ENVS, 5), np.uint8)), r"obs of the batch is uint8\[2, 4, 5\]"),
         (
@@ -95,7 +95,7 @@ def test_batches_that_do_not_fit_are_refused_in_words(batch: SampleBatch, messag
 def test_environments_are_shared_evenly_or_not_at_all() -> None:
     mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     init = jax.shard_map(lambda: init_ring(ROWS, 6, SPEC).size, mesh=mesh, in_specs=(), out_specs=PartitionSpec())
-    with pytest.raises(ValueError, match="6 rows cannot be shared evenly"):
+    with pytest.raises(ValueError, match="6 rows cannot be split evenly"):
         init()
 
 

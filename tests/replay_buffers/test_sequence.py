@@ -188,7 +188,7 @@ def test_rows_are_rounded_up_to_the_period() -> None:
     [
         ({"length": 13}, "13 steps that start every 1 steps do not fit into the 12 steps of each environment"),
         ({"length": 8, "period": 6}, "8 steps that start every 6 steps do not fit into the 12 steps"),
-        ({"length": 0}, "at least one step"),
+        ({"length": 0}, "must be at least 1, got length=0"),
         ({"period": 0}, "period=0"),
     ],
 )

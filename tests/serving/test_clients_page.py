@@ -47,10 +47,10 @@ def test_the_client_in_python_is_answered_as_the_comments_say() -> None:
 
 
 def test_the_table_of_types_and_the_limits() -> None:
-    text = PAGE.read_text("utf-8")
+    text = " ".join(PAGE.read_text("utf-8").split())
     for name in "NULL INT4 STRING DOUBLE BOOLEAN IMAGE NDARRAY LIST UINT4 INT64 DICT".split():
         assert f"| {name} | {getattr(rlx, name)} |" in text
     limits = rlx.Limits()
     assert f"at most {limits.max_frame // 2**20} MiB" in text
-    said = f"{limits.max_depth} of one another, arrays have at most {limits.max_axes} axes, a message at most"
-    assert f"{said} {limits.max_values:,} values" in text
+    depth_and_axes = f"at most {limits.max_depth} levels deep, arrays have at most {limits.max_axes} axes"
+    assert f"{depth_and_axes}, a message at most {limits.max_values:,} values" in text

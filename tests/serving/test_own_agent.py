@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 from omegaconf import OmegaConf
 
-from evorl.agent import ActionSpaces, AgentState, RandomAgent
-from evorl.cli.stored_run import build_workflow
+from evorl.agent import ActionSpaces, AgentState
+from evorl.agents.random_actions import RandomAgent
 from evorl.sample_batch import SampleBatch
 from evorl.serving.answering import Answering
 from evorl.serving.event_thread import EventThread
@@ -18,6 +18,7 @@ from evorl.serving.segments import Segments
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.switchboard import Switchboard
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.on_policy import OnPolicyWorkflow
 from tests.support.rlx_client import RlxClient
 
@@ -53,7 +54,7 @@ class Server:
         spaces = {"obs_space": {"shape": [2]}, "action_space": {"shape": [2]}}
         env = {"library": "remote", "name": "simulator", **spaces}
         config = {"workflow": f"{__name__}.ReversingWorkflow", "env": env, "rollout_length": 4, "num_envs": 1}
-        self.workflow: Any = build_workflow(OmegaConf.create(config))
+        self.workflow: Any = workflow_from_config(OmegaConf.create(config))
         self.acting, _ = self.workflow.acting(self.workflow.init(0))
         self.answering = Answering(self.workflow, num_slots=4, records=True)
         self.answering.publish(self.acting)

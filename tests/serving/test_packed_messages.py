@@ -120,3 +120,8 @@ def test_any_claim_of_an_array_is_one_or_none(dtype: Any, shape: Any, data: Any)
 def test_what_is_no_message_is_not_packed(value: Any) -> None:
     with pytest.raises(TypeError, match="a message cannot have"):
         pack_message({"x": value})
+
+
+def test_half_of_a_surrogate_pair_is_escaped() -> None:
+    """An answer in bytes may quote a text that came as JSON."""
+    assert unpack_message(pack_message({"message": "got \ud800"})) == {"message": r"got \ud800"}

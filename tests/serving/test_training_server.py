@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.cli.stored_run import build_workflow
 from evorl.ops.trees import pack
 from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.serving.test_answering import GRU
 from tests.support.config_files import composed
@@ -307,7 +307,7 @@ class TestRefusals:
 
     def test_who_acts_at_random_learns_nothing(self) -> None:
         spaces = ["env.obs_space={shape: [4]}", "env.action_space={n: 2}"]
-        workflow = build_workflow(composed("agent=random", "env=remote", *spaces))
+        workflow = workflow_from_config(composed("agent=random", "env=remote", *spaces))
         with pytest.raises(ValueError, match=r"learns nothing from simulators.*agent such as"):
             TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
 

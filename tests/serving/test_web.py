@@ -160,10 +160,11 @@ def test_text_may_be_a_list_too(server: Listening) -> None:
         ("3", "a message is a mapping, got int"),
         ('["a"]', "a message is a mapping, got str"),
         ('{"command": "init", "sid": [1]}', "sid is text or a whole number"),
+        ('{"command": "init", "sid": "\\ud800"}', "sid has half of a surrogate pair"),
         ('{"command": "update", "reward": NaN}', "NaN is no number of JSON"),
         ("[" * 50_000, "is no JSON"),
     ],
-    ids=["half", "number", "list", "sid", "nan", "deep"],
+    ids=["half", "number", "list", "sid", "surrogate", "nan", "deep"],
 )
 def test_what_is_no_message_ends_the_connection(text: str, words: str, server: Listening) -> None:
     async def conversation(socket: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,16 @@ import pytest
 from omegaconf import OmegaConf
 
 import evorl
+from evorl.algorithms.ppo import PPOWorkflow
 from evorl.cli.composition import config_folder
 from evorl.config import gate
 from evorl.config.gate import ForeignCodeError
 from evorl.envs import create_env
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.workflows.assembly import workflow_from_config
 from tests.strangers.conftest import Refused
-from tests.support.stranger_code import StrangerCode
+from tests.support.stranger_code import StrangerCode, stranger_code
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "train": ("resume=",),
@@ -35,6 +38,12 @@ NAMES: Mapping[str, dict[str, Any]] = {
     "gymnasium": {"env": {"library": "gymnasium", "name": "stranger:Env-v0"}},
     "gymnasium in one text": {"env": "gymnasium/stranger:Env-v0"},
     "gymnasium in processes": {"env": {"library": "gymnasium", "name": "stranger:3D-v0", "vectorization": "async"}},
+    "pettingzoo, a package of data sets": {
+        "env": {"library": "pettingzoo", "name": "minari:delete_dataset", "dataset_id": "theirs"}
+    },
+    "gymnasium, a package of data sets": {"env": {"library": "gymnasium", "name": "minari:Env-v0"}},
+    "a recurrent cell": {"agent": {"network": {"recurrent": {"name": "stranger:make"}}}},
+    "an activation in a layer": {"agent": {"network": {"torso": [{"dense": {"activation": "stranger:make"}}]}}},
     "factory": {"env": {"factory": "os:system", "command": "COMMAND"}},
     "factory of evorl": {"env": {"factory": "evorl.cli.main:train"}},
     "goal_task": {"env": {"library": "gymnasium", "name": "FetchReach-v4", "goal_task": "stranger:make"}},
@@ -115,6 +124,36 @@ def test_no_function_executes_what_a_config_names(name: str, tmp_path: Path, str
             read()
 
 
+# What no reader of a config finds: Gymnasium's wrapper would be called with it, MuJoCo would read a file of this name.
+@pytest.mark.parametrize("part", ["workflow", "copy", "merged", "environment", "class"])
+def test_a_workflow_built_in_a_notebook_passes_the_gate(
+    part: str, tmp_path: Path, stranger: StrangerCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.xml").write_text("<mujoco/>")
+    folder = store(tmp_path, {"env": {"library": "gymnasium", "name": "Ant-v5", "xml_file": "theirs.xml"}})
+    config = RunFolder(folder).load_config()
+    builders: dict[str, Callable[[], Any]] = {
+        "workflow": lambda: workflow_from_config(config),
+        "copy": lambda: workflow_from_config(copy.deepcopy(config)),
+        "merged": lambda: workflow_from_config(OmegaConf.merge(config, {"seed": 3})),
+        "environment": lambda: create_env(config.env),
+        "class": lambda: PPOWorkflow.build_from_config(config),
+    }
+    with pytest.raises(ForeignCodeError, match=r"env\.xml_file=theirs\.xml .*the config in "):
+        builders[part]()
+
+
+def test_names_that_a_notebook_changes_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = stranger_code(tmp_path, monkeypatch)
+    config = RunFolder(store(tmp_path, {})).load_config()
+    config.env = {"factory": "stranger:make"}
+    with pytest.raises(ValueError, match="code of the stranger was called"):
+        workflow_from_config(config)
+    assert code.mark.exists()
+    assert not gate.is_restricted()
+
+
 # What only the place knows that would load it: it is refused there, whatever the config's reader found.
 @pytest.mark.parametrize("name", [name for name in NAMES if "env" in NAMES[name]])
 def test_the_place_that_loads_refuses_too(name: str, stranger: StrangerCode) -> None:
@@ -160,8 +199,6 @@ def test_the_setting_that_a_message_proposes_can_be_given(
 def test_what_the_user_gives_or_trusts_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    from tests.support.stranger_code import stranger_code
-
     code = stranger_code(tmp_path, monkeypatch)
     folder = store(tmp_path, {"env": {"factory": "stranger:make"}})
     for argument in ("trust=true", "env.factory=stranger:make"):

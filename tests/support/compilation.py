@@ -15,7 +15,7 @@ import jax
 from jax._src import compilation_cache, compiler, distributed
 from jax._src.interpreters import mlir
 
-from evorl.cli.runtime import cache_folder
+from evorl.execution.runtime import cache_folder
 from evorl.runs.files import RunFolderError, make_private_folder
 
 DAYS_KEPT = 30  # a compiled program that was not read for so long is forgotten

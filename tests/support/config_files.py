@@ -13,9 +13,15 @@ from evorl.agent import Agent
 from evorl.cli.composition import AGENT_PARTS, compose_config, config_folder
 from evorl.config.defaults import merged
 from evorl.envs.action_spaces import ActionSpaces
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import workflow_class
 
 CONFIGS = config_folder()
+
+
+def spec_of(*overrides: str) -> RunSpec:
+    """Return the settings of a run with these overrides."""
+    return RunSpec.from_config(composed(*overrides))
 
 
 def composed(*overrides: str) -> DictConfig:

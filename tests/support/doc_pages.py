@@ -16,8 +16,9 @@ from omegaconf import OmegaConf
 from benchmarks.learning.page import with_learning
 from benchmarks.results import load
 from evorl.cli.commands import COMMANDS, help_of
-from evorl.cli.settings import as_yaml, commented_settings, optimizer_settings, workflow_settings
+from evorl.cli.settings import as_yaml, commented_settings, optimizer_settings, run_comments, workflow_settings
 from evorl.config.explained import Setting
+from evorl.runs.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -57,6 +58,8 @@ def settings_table(file: Path) -> str:
 
 
 def settings(file: Path) -> Iterator[Setting]:
+    if file == ROOT / "configs" / "config.yaml":
+        return run_settings(RunSpec().as_config(), run_comments())
     config = OmegaConf.to_container(OmegaConf.load(file))
     config.pop("defaults", None)
     if "workflow" in config:
@@ -66,6 +69,14 @@ def settings(file: Path) -> Iterator[Setting]:
     return (
         (name, _Text(value), comment) for name, value, comment in commented_settings(file.read_text(encoding="utf-8"))
     )
+
+
+def run_settings(config: Mapping[str, Any], comments: Mapping[str, str], above: str = "") -> Iterator[Setting]:
+    """Yield path, default and meaning of every setting of a run, with its groups."""
+    for name, value in config.items():
+        yield f"{above}{name}", value, comments[f"{above}{name}"]
+        if isinstance(value, Mapping):
+            yield from run_settings(value, comments, f"{above}{name}.")
 
 
 class _Text(str):

@@ -8,12 +8,12 @@ Graph = dict[str, set[str]]
 
 
 def import_graph(files: list[SourceFile]) -> Graph:
-    """From the path of each file of the package to those it names, in functions and for types too."""
+    """Map each file of the package to those it imports: at its top, in functions, for types, and late by a string."""
     package = [f for f in files if f.in_package]
     modules = {f.module: f.path for f in package}
     graph: Graph = {f.path: set() for f in package}
     for file in package:
-        for target, _ in file.imports:
+        for target, _ in (*file.imports, *file.loads):
             # A name of a module, or in one: the longest that is a file.
             parts = target.split(".")
             names = (".".join(parts[:i]) for i in range(len(parts), 0, -1))

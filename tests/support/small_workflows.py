@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.agent import Agent, AgentState, random_actions
+from evorl.agent import Agent, AgentState
+from evorl.agents.random_actions import random_actions
 from evorl.envs.vector import VectorEnv
 from evorl.execution import programs
 from evorl.sample_batch import SampleBatch

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+_LOAD = re.compile(r"evorl(\.\w+)+:\w+")
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -58,6 +60,13 @@ class SourceFile:
                 if isinstance(name, ast.Constant) and isinstance(name.value, str):
                     found.append((name.value, node.lineno))
         return found
+
+    @cached_property
+    def loads(self) -> list[tuple[str, int]]:
+        """Names of ours that strings such as ``"evorl.ops.trees:pack"`` load late, and their lines."""
+        constants = (node for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+        texts = ((node.value, node.lineno) for node in constants if isinstance(node.value, str))
+        return [(text.replace(":", "."), line) for text, line in texts if _LOAD.fullmatch(text)]
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:

@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import pytest
 
-from evorl.cli.joining import leaving_together, refuse_different_settings
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.multiprocess import leaving_together, refuse_different_settings
 from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_runtime
 from evorl.ops import processes
 from evorl.recorders import make_recorder
 from evorl.runs.checkpointer import RunCheckpointer

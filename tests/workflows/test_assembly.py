@@ -11,7 +11,7 @@ import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
-from evorl.config.nodes import plain
+from evorl.config.values import plain
 from evorl.envs import AutoresetMode
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import value_at
@@ -21,7 +21,7 @@ from tests.support.small_workflows import inner_config, small
 
 @pytest.mark.parametrize("mode", ["envpool", "DISABLED", AutoresetMode.ENVPOOL])
 def test_modes_with_idle_steps_are_not_for_training(mode: str | AutoresetMode) -> None:
-    with pytest.raises(ValueError, match=r"is not for training: .* Use normal or fast\."):
+    with pytest.raises(ValueError, match=r"is unsuitable for training: .* Use normal or fast\."):
         small("ppo", autoreset_mode=mode)
     assert training_mode("fast") is AutoresetMode.FAST
 
@@ -135,7 +135,7 @@ def test_a_built_node_is_taken_as_it_is() -> None:
 
 
 def test_an_environment_must_be_named() -> None:
-    with pytest.raises(ValueError, match="The config names no environment"):
+    with pytest.raises(ValueError, match="The config has no environment"):
         PPOWorkflow.build_from_config({})
     with pytest.raises(ValueError, match="replay_capacity=4 is less than one iteration collects"):
         SACWorkflow.build_from_config({"env": "CartPole-v1", "num_envs": 8, "replay_capacity": 4})

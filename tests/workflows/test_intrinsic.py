@@ -226,7 +226,7 @@ def test_what_cannot_be_is_refused(config: Any, words: str) -> None:
 
 
 def test_it_is_refused_where_nothing_is_collected_for_it() -> None:
-    with pytest.raises(ValueError, match="offline=true collects nothing that intrinsic rewards could be for"):
+    with pytest.raises(ValueError, match=r"offline=true .* remove intrinsic"):
         config = {**SAC_CONFIG, "env": "Pendulum-v1", "intrinsic": "icm", "offline": True, "replay": {"load": "x"}}
         SACWorkflow.build_from_config(config)
     with pytest.raises(ValueError, match="config key 'intrinsic'"):

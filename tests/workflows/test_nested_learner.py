@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.algorithms.td3 import TD3Agent, TD3Workflow
 from evorl.metrics import WideCounter
 from evorl.types import PyTreeDict, State
-from evorl.workflows.nested_learner import UPDATES_AT_ONCE, in_blocks, learn_in_blocks, row_of, updates_for_steps
+from evorl.workflows.nested_learner import (
+    UPDATES_AT_ONCE,
+    check_learner_class,
+    checked_learner,
+    in_blocks,
+    learn_in_blocks,
+    row_of,
+    updates_for_steps,
+)
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
+from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import assert_identical, small
+
+
+class Undeclared(TD3Agent):
+    improves_policies = False
+
+
+class OwnWorkflow(TD3Workflow):
+    agent: Undeclared
 
 
 def learner(**changes: object) -> OffPolicyWorkflow:
@@ -83,6 +102,31 @@ def test_the_first_block_is_the_learners_own_loop() -> None:
     expected, state = jax.jit(lambda: workflow.learn_repeatedly(stored, sample_key, learn_key, num, progress))()
     assert_identical(after.agent_state, state.agent_state)
     np.testing.assert_allclose(losses.critic_loss, expected.critic_loss, rtol=1e-6)
+
+
+def test_a_learner_of_a_population_starts_with_an_empty_buffer() -> None:
+    """Recorded transitions would not be read: they are refused."""
+    recorded = learner(replay={"load": recorded_pendulum()}, replay_capacity=300)
+    with pytest.raises(ValueError, match=r"learner\.replay\.load=.* is empty at first"):
+        checked_learner(recorded)
+    assert checked_learner(learner()).replay.load is None
+
+
+@pytest.mark.parametrize(("layers", "fits"), [([8], True), (["batch_renorm", 8], False)])
+def test_a_policy_with_running_statistics_cannot_be_evolved(layers: list[str | int], fits: bool) -> None:
+    network = {"network": {"torso": layers}, "critic_network": {"torso": ["batch_renorm", 8]}}
+    crossq: Any = small("crossq", "Pendulum-v1", num_envs=1, batch_size=4, agent=network)
+    if fits:
+        assert checked_learner(crossq) is crossq
+    else:
+        with pytest.raises(ValueError, match=r"CrossQWorkflow, whose policy keeps running statistics .*critic_network"):
+            checked_learner(crossq)
+
+
+def test_the_agent_of_a_learner_declares_that_it_improves_policies() -> None:
+    with pytest.raises(ValueError, match="OwnWorkflow, whose agent has no policy that critics improve"):
+        check_learner_class(OwnWorkflow)
+    check_learner_class(TD3Workflow)
 
 
 def test_a_row() -> None:

@@ -112,7 +112,7 @@ def test_the_oldest_make_room() -> None:
     [
         ({"replay_capacity": 7}, "replay_capacity=7 is less than one iteration collects"),
         ({"batch_size": 0}, "batch_size must be"),
-        ({"n_step": 17}, "n_step=17 is more than the 16 steps of each environment that replay_capacity=128 keeps"),
+        ({"n_step": 17}, "n_step=17 exceeds the 16 steps per environment that replay_capacity=128 holds"),
         ({"updates_per_iteration": -1}, "updates_per_iteration must be"),
         ({"batchsize": 3}, "Did you mean 'batch_size'"),
         ({"critic_optimizer": {"lerning_rate": 1.0}}, "Did you mean 'learning_rate'"),

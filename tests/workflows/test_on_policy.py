@@ -81,7 +81,7 @@ def test_the_value_function_learns_at_its_own_rate(algorithm: str, shared: bool)
 
 
 def test_a_rate_of_a_value_function_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"value_learning_rate_scale=0.5 .*does not have: give agent.baseline=true"):
+    with pytest.raises(ValueError, match=r"value_learning_rate_scale=0.5 .*does not have: set agent.baseline=true"):
         small("reinforce", value_learning_rate_scale=0.5, agent={"network": {"torso": [8]}, "baseline": False})
 
 

@@ -217,7 +217,7 @@ def test_a_push_takes_the_memory_of_the_state() -> None:
         ({"num_gradients": 0}, "num_gradients must be a positive whole number"),
         ({"history": 0}, "history must be a positive whole number"),
         ({"compensation": -1.0}, "compensation must be a number of at least 0"),
-        ({"mode": "delay_compensation", "send": "delta"}, "choose fifo or averaging"),
+        ({"mode": "delay_compensation", "send": "delta"}, "choose mode=fifo or averaging"),
     ],
 )
 def test_wrong_settings_are_refused_in_words(changes: dict, words: str) -> None:

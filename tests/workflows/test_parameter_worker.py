@@ -88,7 +88,7 @@ def test_schedules_follow_the_steps_of_all() -> None:
 def test_several_gradient_steps_are_refused() -> None:
     workflow = small("ppo")
     worker = ParameterWorker(workflow, settings_for(workflow).send)
-    with pytest.raises(ValueError, match=r"PPOWorkflow takes 4 gradient steps.*choose send=delta"):
+    with pytest.raises(ValueError, match=r"PPOWorkflow makes 4 gradient steps.*choose send=delta"):
         worker.work(worker.served.taken_from(worker.agent_state), 0)
 
 
@@ -102,8 +102,8 @@ def test_several_optimizers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "changes", "words"),
     [
-        ("trpo", {}, "no lasting policy_optimizer"),
-        ("map_elites", {}, "no optimizer of its own"),
+        ("trpo", {}, "no persistent policy_optimizer"),
+        ("map_elites", {}, "no optimizer whose gradients"),
         ("a2c", {"num_seeds": 2}, "one seed and no actors"),
     ],
 )

@@ -72,9 +72,9 @@ def test_who_can_share_a_buffer() -> None:
     assert with_shared_replay(small("sac", "Pendulum-v1"), 3).replay_buffer.num_envs == 3 * NUM_ENVS
     with pytest.raises(ValueError, match="needs an off-policy inner workflow, not PPOWorkflow"):
         with_shared_replay(small("ppo"), 3)
-    with pytest.raises(ValueError, match=r"inner\.prioritized=false: priorities are those of a single learner"):
+    with pytest.raises(ValueError, match=r"inner\.prioritized=false"):
         with_shared_replay(small("sac", prioritized=True), 3)
-    with pytest.raises(ValueError, match="shared_replay=true is for a buffer in which the oldest"):
+    with pytest.raises(ValueError, match=r"shared_replay=true needs .* replay.overwrite=random"):
         with_shared_replay(small("sac", replay={"overwrite": "random"}, replay_capacity=160), 2)
     with pytest.raises(ValueError, match="replay_capacity=128 is less than one iteration collects"):
         with_shared_replay(small("sac"), 30)
@@ -114,5 +114,5 @@ def test_training_scores() -> None:
     episodes = _episodes(jnp.array([2.0, 0.0, 1.0]), jnp.array([10.0, 0.0, 3.0]))
     scores = training_scores(PyTreeDict(episodes=episodes), jnp.array([-1.0, -2.0, -3.0]))
     assert scores.tolist() == [5.0, -2.0, 3.0]
-    with pytest.raises(ValueError, match="score=training needs members that tell of training episodes"):
+    with pytest.raises(ValueError, match="score=training needs members that report training episodes"):
         training_scores(PyTreeDict(loss=jnp.zeros(3)), jnp.zeros(3))

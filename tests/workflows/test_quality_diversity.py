@@ -236,7 +236,7 @@ def test_a_map_has_the_elite_of_every_cell_where_the_cell_lies() -> None:
     )  # the last dimension's number changes fastest
     heat = fitness_map(grid, fitness, np.zeros((6, 2), np.float32), (0, 1))
     np.testing.assert_array_equal(heat.values, [[1.0, np.nan, 2.0], [3.0, np.nan, 4.0]])
-    assert (heat.low, heat.high, heat.told) == ((0.0, 0.0), (2.0, 3.0), "fitness")
+    assert (heat.low, heat.high, heat.label) == ((0.0, 0.0), (2.0, 3.0), "fitness")
 
 
 def test_a_map_of_points_has_the_nearest_one() -> None:
@@ -253,7 +253,7 @@ def test_a_map_of_two_of_three_descriptors_says_what_it_leaves_out() -> None:
     descriptors = np.array([[0.2, 0.2, 0.2], [0.2, 0.2, 0.7], *4 * [[0, 0, 0]], [0.7, 1.0, 0.2], [9.0, 0.7, 0.7]])
     heat = fitness_map(grid, fitness, descriptors, (0, 1))
     np.testing.assert_array_equal(heat.values, [[5.0, np.nan], [np.nan, 3.0]])
-    assert heat.told == "greatest fitness over the other 1 of 3 descriptors"
+    assert heat.label == "greatest fitness over the other 1 of 3 descriptors"
 
 
 @pytest.mark.parametrize(

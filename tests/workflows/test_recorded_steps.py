@@ -11,7 +11,7 @@ import pytest
 
 from evorl.envs import create_env
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
-from evorl.workflows.recorded_steps import _as_agents_see, save_recorded_steps
+from evorl.workflows.recorded_steps import _wrap_observations, save_recorded_steps
 from tests.support.choice_env import MADE_BY
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import small
@@ -107,7 +107,7 @@ def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
     for i, steps in enumerate(sizes):
         np.testing.assert_array_equal(again.data.obs[:steps, i], stored.obs[:steps, i])
     few = small("sac", PENDULUM, num_envs=4, replay_capacity=110, replay=loading)
-    with pytest.raises(ReplayFileError, match=r"3 episodes of up to 10 steps .* keeps 2: set replay_capacity=120"):
+    with pytest.raises(ReplayFileError, match=r"3 episodes of up to 10 steps .* holds only 2: set replay_capacity=120"):
         few.init(0)
 
 
@@ -144,19 +144,19 @@ def test_an_empty_buffer_is_not_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
-        ("Pendulum-v1", {"replay_capacity": 200}, r"has 256 transitions, and replay_capacity=200 keeps fewer: set"),
-        ("Pendulum-v1", {"num_envs": 300}, "has 256 transitions, and this workflow needs at least 300"),
+        ("Pendulum-v1", {"replay_capacity": 200}, r"has 256 transitions, more than replay_capacity=200: set"),
+        ("Pendulum-v1", {"num_envs": 300}, "has 256 transitions, but this workflow needs at least 300"),
         (
             "MountainCarContinuous-v0",
             {},
-            "recorded in gymnax/Pendulum-v1, and this run's environment is gymnax/Mountain",
+            "recorded in gymnax/Pendulum-v1, but this run's environment is gymnax/Mountain",
         ),
         (
             "MountainCarContinuous-v0",
             {"replay": {"other_env": True}},
-            r"obs in .* is float32\[3\] of a step, and in this environment float32\[2\]: it is of another environment",
+            r"obs in .* is float32\[3\] per step, but this environment needs float32\[2\]",
         ),
-        ("CartPole-v1", {"replay": {"other_env": True}}, r"obs in .* is float32\[3\] of a step, .* float32\[4\]"),
+        ("CartPole-v1", {"replay": {"other_env": True}}, r"obs in .* is float32\[3\] per step, .* float32\[4\]"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(env: str, changes: dict[str, Any], message: str) -> None:
@@ -169,7 +169,7 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     columns = pendulum_columns()
     del columns["next_obs"]
     write_replay_file(tmp_path / "half", columns, TITLE)
-    with pytest.raises(ReplayFileError, match="has no column 'next_obs', which this agent and environment need"):
+    with pytest.raises(ReplayFileError, match="has no column 'next_obs', which this agent and environment require"):
         _loading(str(tmp_path / "half"))
 
 
@@ -187,7 +187,7 @@ def test_recorded_observations_pass_through_the_wrappers() -> None:
     }
     for name, shape in (("grid", (2, 2)), ("eye", (2, 2))):
         columns |= {f"{which}.{name}": np.zeros((4, *shape), np.int32) for which in ("obs", "next_obs")}
-    seen = _as_agents_see(env, columns, "minari:test")
+    seen = _wrap_observations(env, columns, "minari:test")
     width = env.obs_space.shape[0] // 2
     of_kind = slice(width - 3, width)  # the last part of a frame: eye, grid, kind
     first, second = (seen["obs"][:, start : start + width][:, of_kind] for start in (0, width))

@@ -85,23 +85,23 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
     ("algorithm", "changes", "words"),
     [
         ("sac", {"env": {"name": "Pendulum-v1"}}, "replay.hindsight needs an environment with goals"),
-        ("sac", {"env": {**MAZE, "action_repeat": 2}}, "env.action_repeat pays for several steps at once"),
-        ("dqn", {"prioritized": True}, "prioritized=true remembers errors"),
+        ("sac", {"env": {**MAZE, "action_repeat": 2}}, "env.action_repeat sums the rewards of several steps"),
+        ("dqn", {"prioritized": True}, "prioritized=true .* replay.hindsight"),
         ("dqn", {"replay": {"hindsight": "futur"}}, "Did you mean 'future'"),
         ("dqn", {"replay": {"ratio": -1.0}}, "replay.ratio"),
         ("dqn", {"replay": {"overwrite": "randomly"}}, "Did you mean 'random'"),
-        ("dqn", {"replay": RANDOM, "prioritized": True}, "prioritized=true keeps priorities of a ring"),
+        ("dqn", {"replay": RANDOM, "prioritized": True}, "prioritized=true .* replay.overwrite=random"),
         (
             "sac",
             {"replay": RANDOM, "replay_capacity": 150},
-            "a replay capacity of 150 has room for 15 of them, and with num_envs=8 each environment needs 2",
+            "a replay capacity of 150 has 15 slots, but with num_envs=8 each environment needs 2",
         ),
         (
             "sac",
             {"replay": RANDOM, "env": {"factory": "tests.support.countdown:Countdown"}},
-            "replay.overwrite=random gives each episode as much room as the environment's time limit, and",
+            "replay.overwrite=random needs an environment with a time limit",
         ),
-        ("ppo", {}, "sets up a replay buffer, which PPOWorkflow does not have: leave it out"),
+        ("ppo", {}, "configures a replay buffer, which PPOWorkflow does not have: remove it"),
     ],
 )
 def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], words: str) -> None:
@@ -124,14 +124,14 @@ def test_newer_steps_are_drawn_more_often() -> None:
 
 def test_recency_goes_alone() -> None:
     for changes in ({"prioritized": True}, {"replay": {"overwrite": "random", "recency": 1.0}}):
-        with pytest.raises(ValueError, match=r"replay.recency draws single transitions by their age alone"):
+        with pytest.raises(ValueError, match=r"replay.recency samples single transitions by their age alone"):
             small("dqn", **{"replay": {"recency": 1.0}, **changes})
 
 
 def test_sequences_have_no_hindsight() -> None:
     with pytest.raises(ValueError, match="learns from sequences"):
         _workflow("r2d2", replay_capacity=NUM_ENVS * 64)
-    with pytest.raises(ValueError, match="learns from sequences that may go through the end"):
+    with pytest.raises(ValueError, match="learns from sequences that may span several episodes"):
         _workflow("r2d2", replay_capacity=NUM_ENVS * 64, replay=RANDOM)
 
 

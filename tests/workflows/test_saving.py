@@ -10,9 +10,8 @@ import pytest
 from evorl.agent import AgentState
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.execution import learning
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import RunSession, TrainingDiverged
 from evorl.metrics import WideCounter
-from evorl.runs.recording import Recorder
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import assert_identical, small
@@ -96,7 +95,7 @@ def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest
     workflow = _workflow(checkpoint_interval=STEPS)
     shelf = Shelf()
     state = workflow.learn(checkpointer=shelf, should_stop=lambda: True)
-    monkeypatch.setattr(learning.LearningRun, "_refuse_divergence", lambda self, rows: None)
+    monkeypatch.setattr(RunSession, "refuse_divergence", lambda self, metrics, iterations: None)
     poisoned = workflow.replace(optimizer=workflow.optimizer.replace(learning_rate=float("nan")))
     with pytest.raises(
         TrainingDiverged,
@@ -110,14 +109,14 @@ def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest
 def test_broken_parameters_of_members_and_learners_are_not_saved(entry: str) -> None:
     """Also those of agents deeper in the state: of a population's members, of the learners beside a population."""
     params = PyTreeDict(policy=jnp.ones((4, 2)), value=jnp.ones((4, 3)))
-    run, shelf = learning.LearningRun(_workflow(), Recorder(), Shelf(), {}, 0, 0), Shelf()
-    run.checkpointer = shelf
+    shelf = Shelf()
+    session = RunSession(checkpointer=shelf)
     whole = State({entry: PyTreeDict(agent_state=AgentState(params=params)), "iterations": WideCounter.create()})
-    run._save(whole, None)
+    session.save(whole)
     params = params.replace(value=params.value.at[2, 1].set(jnp.nan))
     broken = State({**whole, entry: PyTreeDict(agent_state=AgentState(params=params))})
     with pytest.raises(TrainingDiverged, match=rf"parameters\['{entry}'\]\['agent_state'\]\['value'\] became nan"):
-        run._save(broken, None)
+        session.save(broken)
     assert len(shelf.saved) == 1
 
 

@@ -62,9 +62,9 @@ def test_the_agent_is_taken_and_all_else_is_fresh(ppo: Workflow, ppo_run: tuple[
     assert state.key == fresh.key
     sizes = {name: sum(x.size for x in jax.tree.leaves(part)) for name, part in agent.params.items()}
     taken = ", ".join(f"{name} ({size:,} numbers)" for name, size in sizes.items())
-    assert begin.said == (
-        f"Begins from {folder}, checkpoint of 640 steps: {taken}, observation statistics.",
-        "Fresh are optimizers, environments, counters, and replay where there is any.",
+    assert begin.messages == (
+        f"Starts from {folder}, checkpoint of 640 steps: {taken}, observation statistics.",
+        "Newly initialised: optimizers, environments, counters, and the replay buffer if there is one.",
     )
 
 
@@ -81,8 +81,8 @@ def test_a_part_alone(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
     state = begin.first_state(5)
     assert equal(state.agent_state.params.policy, agent.params.policy)
     assert equal(state.agent_state.params.value, ppo.init(5).agent_state.params.value)
-    assert begin.said[-1].startswith("Fresh are value, optimizers")
-    assert begin.said[-1].endswith("Not taken: value.")
+    assert begin.messages[-1].startswith("Newly initialised: value, optimizers")
+    assert begin.messages[-1].endswith("Not loaded: value.")
 
 
 def test_an_update_learns_on_from_it(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
@@ -102,7 +102,7 @@ def test_one_seed_serves_several_and_not_the_other_way_round(ppo_run: tuple[Path
         assert equal(jax.tree.map(lambda x, seed=seed: x[seed], state.agent_state), agent)
     two = stored(tmp_path, several)
     assert equal(warm_start(several, tmp_path).first_state(5).agent_state, two)
-    with pytest.raises(ValueError, match=r"has 2 seeds, and this run has 1: give num_seeds=2, or begin from"):
+    with pytest.raises(ValueError, match=r"has 2 seeds, but this run has 1: set num_seeds=2"):
         warm_start(several.replace(execution=small("ppo", ENV).execution), tmp_path)
 
 
@@ -113,10 +113,10 @@ def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], p
     assert equal(state.agent_state.params.critic, agent.params.critic)
     assert equal(state.agent_state.params.target_critic, agent.params.target_critic)
     assert not equal(state.agent_state.params.policy, agent.params.policy)
-    with pytest.raises(ValueError, match=r"read normalised observations, .* give agent\.normalize_obs=true\."):
+    with pytest.raises(ValueError, match=r"normalised observations, .* set agent\.normalize_obs=true\."):
         warm_start(sac, ppo_run[0], ["policy"])
     normalizing = small("sac", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
-    assert "That run did not normalise observations" in warm_start(normalizing, folder).said[-1]
+    assert "The other run did not normalise observations" in warm_start(normalizing, folder).messages[-1]
 
 
 def test_of_one_network(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_what_does_not_fit_is_told_with_both_shapes(
     folder, _ = ppo_run
     wide = small("ppo", ENV, agent={"network": {"torso": [16]}, "normalize_obs": True})
     with pytest.raises(
-        ValueError, match=r"policy/.* is float32\[.*8.*\] in .* and float32\[.*16.*\] here\. Leave it out by "
+        ValueError, match=r"policy/.* is float32\[.*8.*\] in .* but float32\[.*16.*\] here\. Skip it by "
     ):
         warm_start(wide, folder)
-    with pytest.raises(ValueError, match=r"here\. Give this run an environment of the same spaces and the same"):
+    with pytest.raises(ValueError, match=r"here\. Use an environment with the same spaces and the same"):
         warm_start(wide, folder, ["policy"])
     with pytest.raises(
         ValueError, match=r"observation statistics/mean is float32\[3\] in .* and float32\[4\] here|policy/"
@@ -159,9 +159,9 @@ def test_what_does_not_fit_is_told_with_both_shapes(
         warm_start(small("ppo", "CartPole-v1", agent={"network": {"torso": [8]}, "normalize_obs": True}), folder)
     with pytest.raises(ValueError, match=r"init_from\.parts: there is no part in .* 'polcy'\. Did you mean 'policy'"):
         warm_start(ppo, folder, ["polcy"])
-    with pytest.raises(ValueError, match="there is no part that both have"):
+    with pytest.raises(ValueError, match="no common part"):
         warm_start(small("dqn"), folder)
-    with pytest.raises(CheckpointError, match="has no complete checkpoint to begin from"):
+    with pytest.raises(CheckpointError, match="has no complete checkpoint"):
         warm_start(ppo, tmp_path)
     with pytest.raises(CheckpointError, match="has no checkpoint 7: choose latest, best or one of 0"):
         warm_start(ppo, folder, which=7)
@@ -171,10 +171,10 @@ def test_populations_are_refused(ppo_run: tuple[Path, Any], ppo: Workflow, tmp_p
     population = small(
         "pbt", ENV, inner=inner_config("ppo"), pop_size=2, search_space={"discount": {"low": 0.9, "high": 0.99}}
     )
-    with pytest.raises(ValueError, match=r"init_from puts parameters into one agent, and PBT trains a population"):
+    with pytest.raises(ValueError, match=r"init_from loads the parameters of one agent, but PBT trains a population"):
         warm_start(population, ppo_run[0])
     RunCheckpointer(tmp_path / "checkpoints").save(
         {"members": np.zeros(2), "scores": np.zeros(2)}, {"iterations": 1, "timesteps": 10}
     )
-    with pytest.raises(ValueError, match=r"is no run of one agent: its checkpoint has members, scores\. Begin from"):
+    with pytest.raises(ValueError, match=r"did not train a single agent: its checkpoint has members, scores"):
         warm_start(ppo, tmp_path)

@@ -10,13 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.speed.child import read_settings, serve, timed
-from evorl.cli.stored_run import prepare_for
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 
 def prepare() -> Any:
     settings = read_settings()
     num_devices = settings.get("devices", 1)
-    prepare_for({"env": settings["env"], "devices": num_devices, "compilation_cache": settings.get("cache") or False})
+    prepare_for(
+        RunSpec.from_config(
+            {"env": settings["env"], "devices": num_devices, "compilation_cache": settings.get("cache") or False}
+        )
+    )
     import jax
     from jax.sharding import PartitionSpec
 

@@ -65,10 +65,10 @@ def bytes_of_training(overrides: Sequence[str]) -> int:
     import jax
 
     from evorl.cli.composition import compose_config
-    from evorl.cli.stored_run import build_workflow
     from evorl.execution.plan import state_bytes
+    from evorl.workflows.assembly import workflow_from_config
 
-    workflow = build_workflow(compose_config(overrides))
+    workflow = workflow_from_config(compose_config(overrides))
     return state_bytes(jax.eval_shape(workflow.init, jax.random.key(0)))
 
 

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from benchmarks.speed.child import Reading, read_settings, serve
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.runtime import prepare_runtime
 
 
 def prepare() -> Any:

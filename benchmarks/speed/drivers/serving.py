@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.speed.child import Reading, read_settings, serve
 from benchmarks.speed.serving import Policy, loads, message_cpu_seconds, messages_as
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.runtime import prepare_runtime
 
 MAX_CLIENTS = 256
 

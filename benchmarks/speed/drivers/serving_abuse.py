@@ -17,7 +17,7 @@ from benchmarks.speed.child import Reading, read_settings, serve
 from benchmarks.speed.drivers.serving import Server
 from benchmarks.speed.drivers.serving_memory import resident_bytes
 from benchmarks.speed.serving import Clients
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.runtime import prepare_runtime
 
 USUAL_MESSAGES = 60_000  # of honest clients alone, until memory is that of a server that has learned for a while
 BEFORE_SECONDS = AFTER_SECONDS = 3.0

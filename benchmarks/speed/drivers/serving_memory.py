@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.speed.child import Reading, read_settings, serve
 from benchmarks.speed.drivers.serving import Server
 from benchmarks.speed.serving import loads, messages_as
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.runtime import prepare_runtime
 
 
 def resident_bytes() -> int:

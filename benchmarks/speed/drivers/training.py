@@ -15,7 +15,8 @@ import time
 from typing import Any
 
 from benchmarks.speed.child import Reading, read_settings, serve, timed
-from evorl.cli.stored_run import prepare_for
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 
 class Training:
@@ -34,9 +35,9 @@ class Training:
         """What is trained."""
         from omegaconf import OmegaConf
 
-        from evorl.cli.stored_run import build_workflow
+        from evorl.workflows.assembly import workflow_from_config
 
-        return build_workflow(OmegaConf.create(self.config))
+        return workflow_from_config(OmegaConf.create(self.config))
 
     def learn(self, steps: int) -> Reading:
         """Train for so many environment steps more."""
@@ -71,7 +72,7 @@ class Training:
 
 def prepare() -> Any:
     settings = read_settings()
-    prepare_for({**settings["config"], "compilation_cache": settings.get("cache") or False})
+    prepare_for(RunSpec.from_config({**settings["config"], "compilation_cache": settings.get("cache") or False}))
     training = Training(settings)
     return lambda: training.learn(training.steps)
 

@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.speed.child import read_settings, serve
 from benchmarks.speed.drivers.training import Training
 from benchmarks.speed.measuring import ROOT
-from evorl.cli.stored_run import prepare_for
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 
 class WireTraining(Training):
@@ -44,7 +45,7 @@ def free_port() -> int:
 
 def prepare() -> Any:
     settings = read_settings()
-    prepare_for({**settings["config"], "compilation_cache": settings.get("cache") or False})
+    prepare_for(RunSpec.from_config({**settings["config"], "compilation_cache": settings.get("cache") or False}))
     training = WireTraining(settings)
     return lambda: training.learn(training.steps)
 

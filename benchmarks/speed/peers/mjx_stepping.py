@@ -12,12 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.speed.child import read_settings, serve, timed
-from evorl.cli.stored_run import prepare_for
+from evorl.execution.runtime import prepare_for
+from evorl.runs.spec import RunSpec
 
 
 def prepare() -> Any:
     settings = read_settings()
-    prepare_for({"env": settings["env"], "devices": 1, "compilation_cache": settings.get("cache") or False})
+    prepare_for(
+        RunSpec.from_config({"env": settings["env"], "devices": 1, "compilation_cache": settings.get("cache") or False})
+    )
     import jax
     import jax.numpy as jnp
 

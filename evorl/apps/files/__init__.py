@@ -1,4 +1,4 @@
-"""Files that apps are made of: simulators as plain Python, copied into the app's folder ``environment``.
+"""Templates of an app: plain-Python simulators, copied into the app's folder ``environment``.
 
-They import nothing of evorl there: ``evorl new`` puts the client beside them.
+The copies do not import evorl: ``evorl new`` puts the client into the same folder.
 """

@@ -1,4 +1,4 @@
-"""Pictures of games, made small: a part of them, in grey, with fewer pixels. Needs numpy."""
+"""Preprocessing of image observations: crop, grayscale, resize. Requires numpy."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_GREY = np.array([0.299, 0.587, 0.114])  # how bright red, green and blue look (ITU-R BT.601)
+_GREY = np.array([0.299, 0.587, 0.114])  # luma coefficients of red, green and blue (ITU-R BT.601)
 
 
 def small_frame(
     frame: np.ndarray, size: int | None = 84, grey: bool = True, crop: Sequence[int] | None = None
 ) -> np.ndarray:
-    """A picture as an agent sees it.
+    """Crop, convert to grayscale and resize a frame.
 
     Args:
         frame: ``[height, width, channels]`` or ``[height, width]``, 0 to 255.
-        size: height and width of the result; ``None`` leaves them.
-        grey: whether colours are made one channel.
-        crop: ``[top, left, height, width]`` of the part that is seen; ``None`` for all of it.
+        size: height and width of the result; ``None`` keeps the size of the crop.
+        grey: convert RGB to a single channel.
+        crop: ``[top, left, height, width]`` of the region to keep; ``None`` keeps the whole frame.
 
     Returns:
-        ``[size, size, channels]``, uint8: each pixel the mean of those it stands for.
+        ``[size, size, channels]``, uint8. Each pixel is the mean of the input pixels that it covers.
     """
     pixels = np.asarray(frame, np.float32)
     if pixels.ndim == 2:
@@ -37,7 +37,7 @@ def small_frame(
 
 
 def _resized(pixels: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """An axis with ``size`` entries: means of what falls together where there are fewer, the nearest where more."""
+    """Resize one axis to ``size`` entries: area mean when shrinking, nearest neighbour when enlarging."""
     length = pixels.shape[axis]
     if length < size:
         return np.take(pixels, np.arange(size) * length // size, axis=axis)

@@ -1,7 +1,7 @@
-"""What ``app.yaml`` says, for a simulator: ``options.get("environment/name", "CartPole-v1")``.
+"""Options of a simulator, from ``app.yaml``: ``options.get("environment/name", "CartPole-v1")``.
 
-``evorl run`` hands it over in the environment variable ``EVORL_APP``. Started by hand, as ``python environment/...py``,
-it reads ``app.yaml`` of the folder it is started in, for which Python needs the package pyyaml.
+``evorl run`` passes them in the environment variable ``EVORL_APP``. A simulator started by hand, as
+``python environment/...py``, reads ``app.yaml`` from the current folder, which requires the package pyyaml.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _FLAGS = {"--exploit": "exploit", "--show-ui": "show_ui"}
 
 
 class Options:
-    """The settings of an app.
+    """Settings of an app, as its simulator reads them.
 
     Args:
-        values: as ``app.yaml`` has them; beside these ``number``, ``exploit`` and ``show_ui`` of this simulator.
+        values: content of ``app.yaml``, plus ``number``, ``exploit`` and ``show_ui`` of this simulator.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The value at a path such as ``environment/name``; ``default`` where there is none, or it is null."""
+        """Return the value at a path such as ``environment/name``; ``default`` if it is missing or null."""
         value: Any = self.values
         for name in path.split("/"):
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -39,12 +39,12 @@ class Options:
 
     @property
     def seed(self) -> int | None:
-        """``environment/seed`` plus the number of this simulator, so that no two play the same; ``None`` for chance."""
+        """``environment/seed`` plus this simulator's number, so that no two are identical; ``None`` if not seeded."""
         seed = self.get("environment/seed")
         return None if seed is None else int(seed) + int(self.get("number", 0))
 
     def connection(self) -> dict[str, Any]:
-        """What ``TrainingBase`` of the client takes: the server to ask, and how many episodes to play."""
+        """Return the keyword arguments of the client's ``TrainingBase``: the server's proxy and the options."""
         host, _, port = str(self.get("server/bind", "127.0.0.1:7001")).rpartition(":")
         agent = AgentProxy((host.strip("[]"), int(port)), self.get("server/token"))
         length = {
@@ -54,7 +54,7 @@ class Options:
 
 
 def read_options(arguments: Sequence[str] | None = None) -> Options:
-    """What ``evorl run`` hands over, or what ``app.yaml`` says; and the flags ``--exploit`` and ``--show-ui``."""
+    """Read the options from ``evorl run``, else from ``app.yaml``, and the flags ``--exploit`` and ``--show-ui``."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags = {}
     for argument in arguments:
@@ -75,7 +75,7 @@ def _from_file(path: Path) -> dict[str, Any]:
         stop("to be started by hand this needs the package pyyaml: pip install pyyaml")
 
     class Loader(yaml.SafeLoader):
-        """Reads 1e-3 as a number, as evorl does."""
+        """YAML loader that reads 1e-3 as a number, as evorl does."""
 
     exponent = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+.0123456789"))
@@ -89,15 +89,16 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def stop(sentence: str) -> NoReturn:
-    """End this simulator with a sentence and status 1."""
+    """Print an error message and exit with status 1."""
     print(f"Error: {sentence}", file=sys.stderr, flush=True)
     raise SystemExit(1)
 
 
 def action_number(action: Any, count: int) -> int:
-    """Which of ``count`` actions is meant, 0 to ``count - 1``.
+    """Return the index, 0 to ``count - 1``, of a discrete action.
 
-    An agent of continuous actions, ``action_space: {shape: [1], low: -1, high: 1}``, chooses by equal parts of [-1, 1].
+    A continuous action, from ``action_space: {shape: [1], low: -1, high: 1}``, selects one of ``count`` equal
+    intervals of [-1, 1].
     """
     if isinstance(action, int):
         return action

@@ -1,6 +1,6 @@
-"""A bandit with an arm for each threshold: a pull pays 1 if a standard normal number is above it, and -1 if not.
+"""Multi-armed bandit with one threshold per arm: a pull pays 1 if a standard normal sample exceeds it, else -1.
 
-Regret is what the best arm would have paid more, in the mean. It falls as the agent finds out which arm that is.
+The regret of a pull is the expected reward of the best arm minus that of the pulled arm. It falls as the agent learns.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from evorl.serving.client import TrainingBase
 
 
 class BanditTraining(TrainingBase):
-    """Episodes of some pulls each, without a state.
+    """Stateless episodes with a fixed number of pulls.
 
-    Options in ``app.yaml``: ``environment/thresholds``, ``environment/pulls`` of an episode, ``environment/seed``.
+    Options in ``app.yaml``: ``environment/thresholds``, ``environment/pulls`` (per episode), ``environment/seed``.
     """
 
     def __init__(self, options: Options) -> None:
@@ -23,18 +23,18 @@ class BanditTraining(TrainingBase):
         self.thresholds = [float(each) for each in options.get("environment/thresholds", [0.2, 0.0, -0.2, -0.5])]
         self.pulls = int(options.get("environment/pulls", 64))
         self.random = random.Random(options.seed)
-        self.regrets: dict[int, float] = {}  # of a pull in the mean, by episode
+        self.regrets: dict[int, float] = {}  # mean regret per pull, by episode
 
     def win_probability(self, arm: int) -> float:
-        """The chance that a normal number is above the arm's threshold."""
+        """Return the probability that a standard normal sample exceeds the arm's threshold."""
         return 0.5 * math.erfc(self.thresholds[arm] / math.sqrt(2.0))
 
     def pull(self, arm: int) -> float:
-        """What an arm pays."""
+        """Pull an arm and return its reward."""
         return 1.0 if self.random.gauss(0.0, 1.0) > self.thresholds[arm] else -1.0
 
     def episode(self, number: int) -> float:
-        """Some pulls; the sum of what they paid."""
+        """Play one episode and return the sum of rewards."""
         best = max(map(self.win_probability, range(len(self.thresholds))))
         total = regret = 0.0
         action = self.agent.update(None, [], False)
@@ -49,7 +49,7 @@ class BanditTraining(TrainingBase):
         return total
 
     def regret_in_words(self) -> str:
-        """How regret went, from the first tenth of the episodes to the last."""
+        """Describe the mean regret in the first and in the last tenth of the episodes."""
         regrets = [self.regrets[number] for number in sorted(self.regrets)]
         tenth = max(1, len(regrets) // 10)
         first, last = (sum(part) / tenth for part in (regrets[:tenth], regrets[-tenth:]))

@@ -1,7 +1,7 @@
-"""A simulator of yours, or of a program that Python can talk to: replace ``Simulator``, keep the rest.
+"""Template for your own simulator, or for a program that Python can control: replace ``Simulator``, keep the rest.
 
-The agent asks for nothing: whenever the simulator has something to show it is told, and answers with an action. As it
-is here, a walk on a line: the goal is at 1, and the actions are to go left (0) and right (1).
+The simulator drives the loop: it sends each observation and receives an action. The example is a walk on a line with
+the goal at 1 and two actions, left (0) and right (1).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from evorl.serving.client import TrainingBase
 
 
 class Simulator:
-    """What is to be learned in.
+    """The simulator in which the agent learns.
 
     Args:
-        seed: of whatever is random; ``None`` for chance.
+        seed: seed of the random number generator; ``None`` for an arbitrary one.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -24,15 +24,15 @@ class Simulator:
         self.position = 0.0
 
     def reset(self) -> list[float]:
-        """Start an episode, and return the state: numbers in the shape of ``environment.obs_space`` in app.yaml."""
+        """Start an episode and return the state, of the shape in ``environment.obs_space`` in app.yaml."""
         self.position = self.random.uniform(-0.5, 0.5)
         return [self.position]
 
     def step(self, action: int) -> tuple[list[float], float, bool]:
-        """Do what the agent says: an element of ``environment.action_space``.
+        """Apply an action, an element of ``environment.action_space``.
 
         Returns:
-            The state, a reward for the action, and whether the episode has come to its end.
+            The state, the reward, and whether the episode has terminated.
         """
         self.position += 0.1 if action == 1 else -0.1
         arrived, lost = self.position > 0.99, self.position < -0.99
@@ -40,9 +40,9 @@ class Simulator:
 
 
 class Training(TrainingBase):
-    """Connects, plays the episodes that ``run.max_episodes`` asks for, and connects anew where the connection breaks.
+    """Plays ``run.max_episodes`` episodes, and reconnects if the connection breaks.
 
-    ``options.get("environment/whatever", 1.0)`` reads what you write in app.yaml.
+    ``options.get("environment/my_option", 1.0)`` reads an option from app.yaml.
     """
 
     def __init__(self, options: Options) -> None:
@@ -51,14 +51,14 @@ class Training(TrainingBase):
         self.simulator = Simulator(options.seed)
 
     def episode(self, number: int) -> float:
-        """Play one episode. What is returned is shown as ``episode_reward``."""
+        """Play one episode and return the sum of rewards, shown as ``episode_reward``."""
         total = 0.0
         state = self.simulator.reset()
-        action = self.agent.update(None, state, False)  # the first action has no reward before it
+        action = self.agent.update(None, state, False)  # no reward precedes the first action
         for step in range(1, self.limit + 1):
             state, reward, ended = self.simulator.step(action)
             total += reward
-            cut = step == self.limit and not ended  # ended by the clock, not by the task: the agent is to know
+            cut = step == self.limit and not ended  # a time limit is reported as truncation, not termination
             action = self.agent.update(reward, state, ended or cut, truncated=cut)
             if ended or cut:
                 break

@@ -1,6 +1,6 @@
-"""Any environment of Gymnasium, by its name in ``app.yaml``.
+"""Simulator for any Gymnasium environment, selected by name in ``app.yaml``.
 
-``python environment/gymnasium_app.py --spaces`` prints the spaces of the environment as ``app.yaml`` is to have them.
+``python environment/gymnasium_app.py --spaces`` prints the spaces of the environment in the format of ``app.yaml``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import sys
 from typing import Any
 
 from evorl.apps.files.app_options import Options, read_options, stop
-from evorl.serving.client import TrainingBase
+from evorl.serving.client import Image, TrainingBase
 
 
 class GymnasiumTraining(TrainingBase):
     """Episodes of a Gymnasium environment.
 
-    Options in ``app.yaml``, below ``environment``: ``name``, ``arguments`` of ``gymnasium.make``, ``limit`` of steps,
-    ``frame_skip`` (steps each action is held for), ``no_op_max`` (at most so many first steps with action 0),
-    ``record`` (a folder for videos), ``seed``; of pictures ``frames`` with ``size``, ``grey`` and ``crop``.
+    Options in ``app.yaml``, below ``environment``: ``name``, ``arguments`` of ``gymnasium.make``, ``limit`` (steps per
+    episode), ``frame_skip`` (steps for which each action is repeated), ``no_op_max`` (maximum number of initial steps
+    with action 0), ``record`` (a folder for videos), ``seed``. For image observations: ``frames`` with ``size``,
+    ``grey`` and ``crop``, and ``as_image`` to send the protocol's ``Image``, with values in [0, 1], instead of arrays.
     """
 
     def __init__(self, options: Options) -> None:
@@ -31,9 +32,9 @@ class GymnasiumTraining(TrainingBase):
         check_spaces(options, spaces_of(self.env, self.frames))
 
     def episode(self, number: int) -> float:
-        """One episode; the sum of its rewards."""
+        """Play one episode and return the sum of rewards."""
         obs, _ = self.env.reset(seed=self.seed)
-        self.seed = None  # one seed for all episodes: they go on drawing from it
+        self.seed = None  # only the first reset is seeded: later episodes continue its random stream
         for _ in range(int(self.env.np_random.integers(self.no_op_max + 1))):
             obs, _, terminated, truncated, _ = self.env.step(0)
             if terminated or truncated:
@@ -49,7 +50,7 @@ class GymnasiumTraining(TrainingBase):
                 return total
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool]:
-        """An action, held for ``frame_skip`` steps: what is seen, the sum of rewards, whether the episode ended."""
+        """Repeat an action for ``frame_skip`` steps; return (obs, sum of rewards, terminated, truncated)."""
         total, action = 0.0, as_action(action, self.env.action_space)
         for _ in range(self.frame_skip - 1):
             obs, reward, terminated, truncated, _ = self.env.step(action)
@@ -61,7 +62,7 @@ class GymnasiumTraining(TrainingBase):
 
 
 def make_env(options: Options) -> Any:
-    """The environment that ``app.yaml`` names, with the wrappers it asks for."""
+    """Create the environment named in ``app.yaml``, with the time limit and video wrappers that it requests."""
     try:
         import gymnasium
 
@@ -87,16 +88,23 @@ def make_env(options: Options) -> Any:
 
 
 def seen(obs: Any, frames: dict[str, Any] | None) -> Any:
-    """An observation as the agent sees it: a picture made small where ``frames`` says how."""
+    """Return the observation to send: preprocessed as ``frames`` specifies, as an array or an ``Image``.
+
+    An ``Image`` has no axis for a single channel: a grayscale one is read as ``[height, width]``.
+    """
     if frames is None:
         return obs
     from evorl.apps.files.app_frames import small_frame
 
-    return small_frame(obs, **frames)
+    pixels = small_frame(obs, **{name: value for name, value in frames.items() if name != "as_image"})
+    if not frames.get("as_image"):
+        return pixels
+    height, width, channels = pixels.shape
+    return Image("L" if channels == 1 else "RGB", width, height, pixels.tobytes())
 
 
 def as_action(action: Any, space: Any) -> Any:
-    """Return an agent's action, which counts choices from 0, as one of a Gymnasium space."""
+    """Convert an agent's action, whose discrete choices count from 0, to an element of a Gymnasium space."""
     import numpy as np
 
     if hasattr(space, "low"):
@@ -107,12 +115,15 @@ def as_action(action: Any, space: Any) -> Any:
 
 
 def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
-    """``obs_space`` and ``action_space`` of an environment, as ``app.yaml`` has them."""
+    """Return ``obs_space`` and ``action_space`` of an environment in the format of ``app.yaml``."""
     import numpy as np
 
     obs, action = _observations_as_setting(env.observation_space), None
     if frames is not None:
-        shape = list(seen(env.observation_space.sample(), frames).shape)
+        picture = seen(env.observation_space.sample(), {**frames, "as_image": False})
+        shape = list(picture.shape)
+        if frames.get("as_image") and shape[-1] == 1:
+            shape.pop()
         obs = {"shape": shape, "dtype": "uint8", "low": 0, "high": 255}
     if hasattr(env.action_space, "nvec"):
         action = {"n": env.action_space.nvec.tolist()}
@@ -148,14 +159,14 @@ def _as_setting(space: Any, every_end: bool = False) -> dict[str, Any]:
 
 
 def _finite(bound: Any) -> Any:
-    """Return a bound, a number or nested lists, with null for infinity, as ``app.yaml`` has it."""
+    """Return a bound, a number or nested lists, with infinite values replaced by ``None``, null in ``app.yaml``."""
     if isinstance(bound, list):
         return [_finite(part) for part in bound]
     return bound if abs(bound) < float("inf") else None
 
 
 def check_spaces(options: Options, found: dict[str, Any]) -> None:
-    """End with a message where ``app.yaml`` tells the server of other spaces than the environment has."""
+    """Exit with an error message if the spaces in ``app.yaml`` differ from the environment's."""
     for name, space in found.items():
         told = options.get(f"environment/{name}", {})
         if any(told.get(key) != space.get(key) for key in ("n", "shape")):

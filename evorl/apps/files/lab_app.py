@@ -1,4 +1,4 @@
-"""A level of DeepMind Lab. Its package is built from source: https://github.com/google-deepmind/lab."""
+"""Simulator for a DeepMind Lab level. The package is built from source: https://github.com/google-deepmind/lab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evorl.apps.files.app_frames import small_frame
 from evorl.apps.files.app_options import Options, action_number, read_options, stop
 from evorl.serving.client import TrainingBase
 
-# Looking left and right, up and down (pixels a frame), strafing, moving, and whether to fire, jump and crouch.
+# Entries: look left/right, look up/down (pixels per frame), strafe, move, fire, jump, crouch.
 ACTIONS = {
     "look_left": (-20, 0, 0, 0, 0, 0, 0),
     "look_right": (20, 0, 0, 0, 0, 0, 0),
@@ -26,18 +26,18 @@ ACTIONS = {
     "jump": (0, 0, 0, 0, 0, 1, 0),
     "crouch": (0, 0, 0, 0, 0, 0, 1),
 }
-ACTION_SETS = {"small": 3, "medium": 6, "full": 11}  # the first so many
+ACTION_SETS = {"small": 3, "medium": 6, "full": 11}  # number of leading entries of ACTIONS
 
 
 class LabTraining(TrainingBase):
-    """Episodes of a level.
+    """Episodes of a DeepMind Lab level.
 
-    Options in ``app.yaml``, below ``environment``: ``level`` (a name of the package, or the path of a map of yours),
+    Options in ``app.yaml``, below ``environment``: ``level`` (a level of the package, or the path of your own map),
     ``actions`` (small, medium or full), ``action_repeat``, ``width``, ``height``, ``fps``, ``frames``, ``seed``.
 
     Args:
-        options: of the app.
-        make_lab: as ``deepmind_lab.Lab``, which it is where none is given.
+        options: options of the app.
+        make_lab: constructor with the signature of ``deepmind_lab.Lab``, which is the default.
     """
 
     def __init__(self, options: Options, make_lab: Callable[..., Any] | None = None) -> None:
@@ -60,7 +60,7 @@ class LabTraining(TrainingBase):
         self.lab = make_lab(options.get("environment/level", "tests/empty_room_test"), ["RGB_INTERLEAVED"], config)
 
     def episode(self, number: int) -> float:
-        """One episode; the sum of its rewards. There is nothing to be seen behind its end."""
+        """Play one episode and return the sum of rewards. The terminal state has no observation."""
         self.lab.reset(**({} if self.seed is None else {"seed": self.seed + number}))
         total = 0.0
         action = self.agent.update(None, self.screen(), False)
@@ -74,7 +74,7 @@ class LabTraining(TrainingBase):
             action = self.agent.update(reward, self.screen(), False)
 
     def screen(self) -> np.ndarray:
-        """What the agent sees."""
+        """Return the observation: the preprocessed screen."""
         return small_frame(self.lab.observations()["RGB_INTERLEAVED"], **self.frames)
 
 

@@ -1,4 +1,4 @@
-"""A scenario of ViZDoom, through the Gymnasium environments that it brings: the screen, small and in grey."""
+"""Simulator for a ViZDoom scenario, through its Gymnasium environments; observes the preprocessed screen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from evorl.serving.client import TrainingBase
 
 
 class VizdoomTraining(TrainingBase):
-    """Episodes of a scenario.
+    """Episodes of a ViZDoom scenario.
 
     Options in ``app.yaml``, below ``environment``: ``name``, ``arguments`` of ``gymnasium.make``, ``frames`` with
     ``size``, ``grey`` and ``crop``, ``seed``.
 
     Args:
-        options: of the app.
-        env: what is played; made as the options say where none is given.
+        options: options of the app.
+        env: environment to play in; ``None`` creates it from the options.
     """
 
     def __init__(self, options: Options, env: Any = None) -> None:
@@ -32,26 +32,26 @@ class VizdoomTraining(TrainingBase):
             stop(f"environment.action_space in app.yaml is {told}, and there are {self.env.action_space.n} actions")
 
     def episode(self, number: int) -> float:
-        """One episode; the sum of its rewards."""
+        """Play one episode and return the sum of rewards."""
         obs, _ = self.env.reset(seed=self.seed)
         self.seed, total = None, 0.0
         action = self.agent.update(None, self.screen(obs), False)
         while True:
             obs, reward, ended, cut, _ = self.env.step(action_number(action, int(self.env.action_space.n)))
             total += float(reward)
-            # The last screen of a scenario is blank: only one that a time limit cut is shown.
+            # The screen of a terminal state is blank, so the last screen is sent only on truncation.
             screen = self.screen(obs) if cut or not ended else None
             action = self.agent.update(float(reward), screen, bool(ended or cut), truncated=bool(cut and not ended))
             if ended or cut:
                 return total
 
     def screen(self, obs: Any) -> Any:
-        """What the agent sees."""
+        """Return the observation: the preprocessed screen."""
         return small_frame(obs["screen"] if isinstance(obs, dict) else obs, **self.frames)
 
 
 def make_env(options: Options) -> Any:
-    """The scenario that ``app.yaml`` names."""
+    """Create the scenario named in ``app.yaml``."""
     try:
         import gymnasium
 
@@ -64,7 +64,7 @@ def make_env(options: Options) -> Any:
 
 
 def registered_name(name: str, names: Collection[str]) -> str:
-    """Return the name if it is registered, else stop; releases of ViZDoom change the number after ``-v``."""
+    """Return the name if it is registered, else exit; ViZDoom releases change the version number after ``-v``."""
     if name not in names:
         _refuse(name, names)
     return name

@@ -1,4 +1,4 @@
-"""Archives of quality diversity: the best solution of every kind."""
+"""Archives for quality diversity, which store the best solution of every cell of descriptor space."""
 
 from evorl.ec.archives.archive import ARCHIVES, Archive, ArchiveState
 from evorl.ec.archives.centroid import CentroidArchive

@@ -1,7 +1,7 @@
-"""The one archive engine: cells of a space of descriptors, in each the best solution that ever fell into it.
+"""Base class of archives: each cell of descriptor space holds its elite, the best solution seen there.
 
-A descriptor says in D numbers what a solution does, not how well. An archive divides the box from ``low`` to ``high``
-of that space into C cells, and says which one a descriptor falls into: that is all that kinds of archives differ in.
+A descriptor is a vector of D numbers that describes a solution's behaviour, not its quality. An archive divides the box
+from ``low`` to ``high`` of descriptor space into C cells. Kinds of archives differ only in these cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evorl.config.names import load, no_such
 from evorl.ops.random import draw
 from evorl.types import Key, Params, PyTreeData, PyTreeNode
 
-# Archives by the names that configs give them.
+# Archives by their names in configs.
 ARCHIVES = {
     "grid": "evorl.ec.archives.grid:GridArchive",
     "centroid": "evorl.ec.archives.centroid:CentroidArchive",
@@ -28,9 +28,9 @@ class ArchiveState(PyTreeData):
     """The elites of C cells.
 
     Attributes:
-        solutions: leaves ``[C, ...]``; of empty cells the solution that the archive began with.
-        fitness: float32 ``[C]``, minus infinity where a cell is empty.
-        descriptors: float32 ``[C, D]``, zeros where a cell is empty.
+        solutions: solutions, leaves ``[C, ...]``; empty cells have the solution passed to ``init``.
+        fitness: fitness of the elites, float32 ``[C]``, minus infinity for empty cells.
+        descriptors: descriptors of the elites, float32 ``[C, D]``, zeros for empty cells.
     """
 
     solutions: Params
@@ -39,22 +39,22 @@ class ArchiveState(PyTreeData):
 
     @property
     def is_filled(self) -> jax.Array:
-        """Which cells have an elite, bool ``[C]``."""
+        """True for cells that have an elite, bool ``[C]``."""
         return self.fitness > -jnp.inf
 
 
 class Archive(PyTreeNode):
-    """Elites by what they do. The state is outside, and every method is pure.
+    """Elites by their descriptors. The state is separate, and every method is pure.
 
     Attributes:
-        low: the least descriptor of each of the D dimensions.
-        high: the greatest; a descriptor outside belongs to the cell at the border.
+        low: lower bound of each of the D dimensions of a descriptor.
+        high: upper bound of each dimension; descriptors outside the bounds belong to the nearest cell at the border.
 
     Settings:
-        name: grid, or centroid: cells around evenly spread points.
+        name: kind of the archive: grid, or centroid (cells around evenly spread points).
 
     Raises:
-        ValueError: ``low`` and ``high`` differ in length, or are in disorder.
+        ValueError: ``low`` and ``high`` differ in length, or ``low`` is not below ``high``.
     """
 
     low: tuple[float, ...] = (0.0,)
@@ -64,22 +64,22 @@ class Archive(PyTreeNode):
         for name in ("low", "high"):
             values = getattr(self, name)
             if isinstance(values, str) or not hasattr(values, "__len__") or not len(values):
-                raise ValueError(f"an archive's {name} is a list with a number for each descriptor, got {values!r}.")
+                raise ValueError(f"an archive's {name} must be a list with one number per descriptor, got {values!r}.")
         if len(self.low) != len(self.high):
             raise ValueError(
-                f"an archive's low and high have a number for each descriptor: got {len(self.low)} and "
-                f"{len(self.high)}."
+                f"an archive's low and high must have one number per descriptor each, got {len(self.low)} and "
+                f"{len(self.high)} numbers."
             )
         for low, high in zip(self.low, self.high, strict=True):
             if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
-                raise ValueError(f"an archive's low={low:g} is not below its high={high:g}.")
+                raise ValueError(f"an archive's low={low:g} must be below its high={high:g}.")
 
     @classmethod
     def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:
-        """The class that a config names as ``name``, and the settings of its fields.
+        """Return the class that a config selects by ``name``, and the settings of its fields.
 
         Raises:
-            ValueError: it names none, or one that there is not; with the nearest name.
+            ValueError: the name is missing or unknown; the message suggests the closest one.
         """
         settings = dict(config)
         name = settings.pop("name", None)
@@ -89,12 +89,12 @@ class Archive(PyTreeNode):
 
     @property
     def variant_name(self) -> str:
-        """What a config calls it as ``name``."""
+        """Name of the class in configs."""
         return next(name for name, path in ARCHIVES.items() if load(path) is type(self))
 
     @property
     def num_dimensions(self) -> int:
-        """Numbers in a descriptor, D."""
+        """Number of dimensions of a descriptor, D."""
         return len(self.low)
 
     @property
@@ -104,15 +104,15 @@ class Archive(PyTreeNode):
 
     @abstractmethod
     def cells_of(self, shares: jax.Array) -> jax.Array:
-        """The cells, int32 ``[N]``, of descriptors ``[N, D]`` that are given as shares of the way from low to high."""
+        """Return the cells, int32 ``[N]``, of descriptors ``[N, D]`` that are scaled from [low, high] to [0, 1]."""
 
     def cells(self, descriptors: jax.Array) -> jax.Array:
-        """The cells, int32 ``[N]``, that descriptors ``[N, D]`` fall into."""
+        """Return the cells, int32 ``[N]``, of descriptors ``[N, D]``."""
         low, high = (jnp.asarray(values, jnp.float32) for values in (self.low, self.high))
         return self.cells_of(jnp.clip((descriptors - low) / (high - low), 0.0, 1.0))
 
     def init(self, solution: Params) -> ArchiveState:
-        """An empty archive for solutions like this one."""
+        """Create an empty archive for solutions with the structure and shapes of ``solution``."""
         num = self.num_cells
         return ArchiveState(
             solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *jnp.shape(x))), solution),
@@ -121,55 +121,55 @@ class Archive(PyTreeNode):
         )
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
-        """The archive with those candidates that are better than the elite of their cell.
+        """Replace elites by better candidates.
 
-        Of several candidates for a cell the best comes in, of equally good ones the first; an elite stays where none
-        is better. A candidate whose fitness or descriptor is not finite is none.
+        The best candidate of a cell replaces the elite if its fitness is strictly larger; ties go to the first
+        candidate. Candidates with a non-finite fitness or descriptor are ignored.
 
         Args:
-            state: the archive.
+            state: state of the archive.
             solutions: candidates, leaves ``[N, ...]``.
-            fitness: ``[N]``.
-            descriptors: ``[N, D]``.
+            fitness: fitness of the candidates, ``[N]``.
+            descriptors: descriptors of the candidates, ``[N, D]``.
 
         Raises:
-            ValueError: descriptors are of another size than the archive's.
+            ValueError: the descriptors have the wrong shape.
         """
         if descriptors.shape != (*fitness.shape, self.num_dimensions):
             raise ValueError(
-                f"the archive has {self.num_dimensions} dimensions, so that {fitness.shape[0]} solutions have "
-                f"descriptors {[fitness.shape[0], self.num_dimensions]}; got {list(descriptors.shape)}."
+                f"the archive has {self.num_dimensions} dimensions, so the descriptors of {fitness.shape[0]} solutions "
+                f"must have shape {[fitness.shape[0], self.num_dimensions]}, got {list(descriptors.shape)}."
             )
         num, candidates = self.num_cells, jnp.arange(fitness.shape[0])
         is_valid = jnp.isfinite(fitness) & jnp.isfinite(descriptors).all(axis=1)
         cells = jnp.where(is_valid, self.cells(jnp.where(is_valid[:, None], descriptors, 0.0)), num)
-        # A cell beyond the last takes part in nothing: sums leave it out, writes drop it.
+        # The cell index C marks ignored candidates: segment operations skip it, and writes drop it.
         best = jax.ops.segment_max(jnp.where(is_valid, fitness, -jnp.inf), cells, num)  # [C]
         is_better = is_valid & (fitness == best[cells]) & (fitness > state.fitness[cells])
         first = jax.ops.segment_min(candidates, jnp.where(is_better, cells, num), num)  # [C]
-        places = jnp.where(is_better & (candidates == first[cells]), cells, num)
+        targets = jnp.where(is_better & (candidates == first[cells]), cells, num)
         old, new = (state.solutions, state.fitness, state.descriptors), (solutions, fitness, descriptors)
-        return ArchiveState(*jax.tree.map(lambda x, rows: x.at[places].set(rows, mode="drop"), old, new))
+        return ArchiveState(*jax.tree.map(lambda x, rows: x.at[targets].set(rows, mode="drop"), old, new))
 
     def sample(self, state: ArchiveState, key: Key, num: int) -> Params:
-        """``num`` elites with replacement, each as likely as any other, leaves ``[num, ...]``.
+        """Sample ``num`` elites uniformly with replacement, leaves ``[num, ...]``.
 
-        From an empty archive it is the solution that it began with. ``key`` is one, or one for each.
+        An empty archive returns the solution passed to ``init``. ``key`` is a single key, or one key per sample.
         """
-        until = jnp.cumsum(state.is_filled)  # [C]
-        number = draw(lambda key, shape: jax.random.randint(key, shape, 0, jnp.maximum(until[-1], 1)), key, (num,))
-        cells = jnp.minimum(jnp.searchsorted(until, number, side="right"), self.num_cells - 1)
+        counts = jnp.cumsum(state.is_filled)  # [C]
+        number = draw(lambda key, shape: jax.random.randint(key, shape, 0, jnp.maximum(counts[-1], 1)), key, (num,))
+        cells = jnp.minimum(jnp.searchsorted(counts, number, side="right"), self.num_cells - 1)
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:
-        """The sum over all elites of fitness above ``offset``, which should be the least there can be."""
+        """Return the sum of ``fitness - offset`` over all elites; ``offset`` should be the minimum possible fitness."""
         return jnp.where(state.is_filled, state.fitness - offset, 0.0).sum()
 
     def coverage(self, state: ArchiveState) -> jax.Array:
-        """The share of the cells that have an elite."""
+        """Return the fraction of cells that have an elite."""
         return state.is_filled.mean(dtype=jnp.float32)
 
     def best(self, state: ArchiveState) -> tuple[Params, jax.Array]:
-        """The best elite of all, and its fitness."""
+        """Return the elite with the largest fitness, and its fitness."""
         cell = jnp.argmax(state.fitness)
         return jax.tree.map(lambda x: x[cell], state.solutions), state.fitness[cell]

@@ -1,6 +1,6 @@
-"""Cells around points that are spread evenly (Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
+"""Archive with cells around evenly spread points (CVT, Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).
 
-Their number is chosen freely, where that of a grid grows with the power of the number of descriptors.
+The number of cells is a setting, whereas that of a grid grows exponentially with the number of dimensions.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import jax.numpy as jnp
 from evorl.ec.archives.archive import Archive
 from evorl.types import Key
 
-_ROWS = 4096  # samples whose distances to all points are in memory at one time
+_ROWS = 4096  # number of samples whose distances to all points are in memory at a time
 
 
 class CentroidArchive(Archive):
-    """A descriptor belongs to the nearest point, in units of the way from ``low`` to ``high``.
+    """Archive whose cells are the Voronoi cells of points, with dimensions scaled from [low, high] to [0, 1].
 
     Attributes:
         num_centroids: number of points C.
-        samples_per_centroid: of the samples from which the points are made, see ``evenly_spread_points``.
-        num_iterations: how often they are moved.
-        centroids: the points as shares of the way from low to high, ``[C, D]``; made of the above if ``None``, the same
-            in every run, so that runs with one setting can be compared.
+        samples_per_centroid: number of samples per point from which points are computed, see ``evenly_spread_points``.
+        num_iterations: number of iterations of Lloyd's algorithm.
+        centroids: points ``[C, D]``, scaled to [0, 1]; ``None`` computes them with a fixed key, so that runs with the
+            same settings have the same cells.
     """
 
     num_centroids: int = 1024
@@ -41,23 +41,21 @@ class CentroidArchive(Archive):
         points = jnp.asarray(points, jnp.float32)
         if points.shape != (self.num_centroids, self.num_dimensions):
             raise ValueError(
-                f"an archive of num_centroids={self.num_centroids} has centroids "
-                f"{[self.num_centroids, self.num_dimensions]}; got {list(points.shape)}."
+                f"the centroids of an archive with num_centroids={self.num_centroids} must have shape "
+                f"{[self.num_centroids, self.num_dimensions]}, got {list(points.shape)}."
             )
         object.__setattr__(self, "centroids", points)
 
     @property
     def num_cells(self) -> int:
-        """``num_centroids``."""
         return self.num_centroids
 
     def cells_of(self, shares: jax.Array) -> jax.Array:
-        """See ``Archive.cells_of``; of equally near points the first."""
         return nearest(shares, self.centroids)
 
 
 def nearest(rows: jax.Array, points: jax.Array) -> jax.Array:
-    """The nearest of the points ``[C, D]`` to each row ``[N, D]``: its number, int32 ``[N]``."""
+    """Return the index, int32 ``[N]``, of the point ``[C, D]`` nearest to each row ``[N, D]``; ties go to the first."""
     distances = jnp.square(rows[:, None, :] - points).sum(axis=-1)
     return jnp.argmin(distances, axis=1).astype(jnp.int32)
 
@@ -65,16 +63,16 @@ def nearest(rows: jax.Array, points: jax.Array) -> jax.Array:
 def evenly_spread_points(
     key: Key, num_points: int, num_dimensions: int, num_samples: int, num_iterations: int
 ) -> jax.Array:
-    """Points ``[C, D]`` in the unit cube whose cells are about equal: the means that Lloyd's algorithm (1982) finds.
+    """Return points ``[C, D]`` in the unit cube with cells of similar size, computed by Lloyd's algorithm (1982).
 
-    So the points of a centroidal Voronoi tessellation are approximated (algorithm 2 of Vassiliades et al.).
+    They approximate a centroidal Voronoi tessellation (algorithm 2 of Vassiliades et al.).
 
     Args:
-        key: of the samples, the first of which are the first points.
-        num_points: C.
-        num_dimensions: D.
-        num_samples: uniform samples, at least C.
-        num_iterations: how often every point is moved to the mean of the samples next to it.
+        key: random key of the samples; the initial points are the first samples.
+        num_points: number of points C.
+        num_dimensions: number of dimensions D.
+        num_samples: number of uniform samples, at least C.
+        num_iterations: number of times that every point moves to the mean of its nearest samples.
     """
     samples = jax.random.uniform(key, (num_samples, num_dimensions))
 

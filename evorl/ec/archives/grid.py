@@ -1,4 +1,4 @@
-"""A grid of cells (Mouret & Clune 2015, https://arxiv.org/abs/1504.04909)."""
+"""Archive with a grid of cells (Mouret & Clune 2015, https://arxiv.org/abs/1504.04909)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from evorl.ec.archives.archive import Archive
 
 
 class GridArchive(Archive):
-    """Cells are equal boxes; their number is the product of the bins.
+    """Archive whose cells are boxes of equal size; their number is the product of the bins.
 
     Attributes:
-        bins: into how many parts each of the D dimensions is divided; a single number is for all of them.
+        bins: number of bins of each of the D dimensions, or a single number for all of them.
     """
 
     bins: tuple[int, ...] = (32,)
@@ -25,22 +25,21 @@ class GridArchive(Archive):
         fits = len(self.bins) in (1, self.num_dimensions)
         if not fits or any(not isinstance(n, int) or not 1 <= n <= LONGEST_AXIS for n in self.bins):
             raise ValueError(
-                f"a grid's bins are positive whole numbers, one for each of {self.num_dimensions} descriptors, or one "
-                f"for all; got {list(self.bins)}."
+                f"a grid's bins must be positive whole numbers, one for each of {self.num_dimensions} descriptors, or "
+                f"one for all, got {list(self.bins)}."
             )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of parts of each dimension."""
+        """Number of bins of each dimension."""
         return self.bins if len(self.bins) > 1 else self.bins * self.num_dimensions
 
     @property
     def num_cells(self) -> int:
-        """Product over all dimensions."""
         return math.prod(self.shape)
 
     def cells_of(self, shares: jax.Array) -> jax.Array:
-        """See ``Archive.cells_of``; the last dimension's number changes fastest."""
+        """Return the cells, int32 ``[N]``, of scaled descriptors ``[N, D]``, in C order (last dimension fastest)."""
         bins = jnp.asarray(self.shape, jnp.int32)
         position = jnp.minimum((shares * bins).astype(jnp.int32), bins - 1)
         strides = [math.prod(self.shape[i + 1 :]) for i in range(self.num_dimensions)]

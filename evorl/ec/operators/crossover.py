@@ -1,8 +1,8 @@
-"""Crossover: two children from each pair of parents.
+"""Crossover operators, which produce two children from each pair of parents.
 
-Parents are two populations, leaves ``[N, ...]``, whose rows are pairs; so are the children. ``key`` is one for all, or
-keys ``[N]``, one per pair. Each leaf of each pair draws from a key of its own. At every entry the two children hold
-exactly the parents' two values where a crossover exchanges them, and values of the same sum where it mixes them.
+Parents are two populations, leaves ``[N, ...]``, whose rows form pairs; so are the children. ``key`` is a single key,
+or one key per pair, ``[N]``. Each leaf of each pair has its own key. Where a crossover exchanges entries, the two
+children have exactly the parents' two values; where it mixes them, values of the same sum.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Tree = TypeVar("Tree")
 def uniform_crossover(
     key: Key, first: Tree, second: Tree, probability: jax.Array | float = 0.5, whole_units: bool = False
 ) -> tuple[Tree, Tree]:
-    """Each entry is exchanged with some probability (Syswerda 1989).
+    """Exchange each entry independently with some probability (Syswerda 1989).
 
     Args:
-        key: one, or one per pair.
-        first: parents ``[N, ...]``.
-        second: the other parent of each pair.
-        probability: of an exchange.
-        whole_units: exchange all entries of the same index in a leaf's last axis together: the weights into one unit
-            of a layer, as in ERL (Khadka & Tumer 2018), which exchanges rows of weight matrices.
+        key: a single key, or one key per pair.
+        first: first parent of each pair, ``[N, ...]``.
+        second: second parent of each pair, ``[N, ...]``.
+        probability: probability of an exchange.
+        whole_units: exchange all entries of the same index in a leaf's last axis together, i.e. the input weights of
+            one unit of a layer, as in ERL (Khadka & Tumer 2018), which exchanges rows of weight matrices.
     """
 
     def exchanged(key: Key, a: jax.Array) -> jax.Array:
@@ -42,10 +42,10 @@ def uniform_crossover(
 
 
 def one_point_crossover(key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree]:
-    """The entries of each leaf are exchanged from a random place on, in the order of the flattened leaf.
+    """Exchange the entries of each flattened leaf from a random cut on (Holland 1975, separately for each leaf).
 
-    A leaf of n entries is cut at one of n + 1 places, both ends included, so that whole leaves are exchanged or kept
-    at times, and a leaf of one entry is exchanged every other time (Holland 1975, for each leaf apart).
+    A leaf of n entries is cut at one of n + 1 positions, both ends included. A cut at an end exchanges the whole leaf,
+    or nothing; a leaf of one entry is exchanged with probability 1/2.
     """
 
     def exchanged(key: Key, a: jax.Array) -> jax.Array:
@@ -58,17 +58,17 @@ def one_point_crossover(key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree
 def simulated_binary_crossover(
     key: Key, first: Tree, second: Tree, eta: jax.Array | float = 15.0, probability: jax.Array | float = 0.5
 ) -> tuple[Tree, Tree]:
-    """Children around the parents' mean, spread as those of a one-point crossover of bits (Deb & Agrawal 1995).
+    """Sample children around the parents' mean, distributed as in a one-point crossover of bits (Deb & Agrawal 1995).
 
     ``c = mean +- beta (a - b) / 2``, where the spread ``beta`` has the density ``(eta + 1) / 2 beta^eta`` up to 1 and
-    ``(eta + 1) / 2 beta^-(eta + 2)`` above it. Which child gets which of the two is drawn for each entry.
+    ``(eta + 1) / 2 beta^-(eta + 2)`` above 1. The two signs are assigned to the children at random, for each entry.
 
     Args:
-        key: one, or one per pair.
-        first: parents ``[N, ...]``, of floats.
-        second: the other parent of each pair.
-        eta: the greater, the nearer children are to their parents.
-        probability: with which an entry is mixed; the others are copied.
+        key: a single key, or one key per pair.
+        first: first parent of each pair, floats ``[N, ...]``.
+        second: second parent of each pair, floats ``[N, ...]``.
+        eta: distribution index; larger values give children closer to their parents.
+        probability: probability that an entry is mixed; other entries are copied.
     """
 
     def spread(key: Key, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -87,7 +87,7 @@ def simulated_binary_crossover(
 def _exchange(
     exchanged: Callable[[Key, jax.Array], jax.Array], key: Key, first: Tree, second: Tree
 ) -> tuple[Tree, Tree]:
-    """Children that hold each other's entries where ``exchanged(key, leaf)`` of the pair is true."""
+    """Exchange the entries of each pair where ``exchanged(key, leaf)`` is True."""
 
     def exchange(key: Key, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
         mask = exchanged(key, a)
@@ -99,6 +99,6 @@ def _exchange(
 def _cross(
     cross: Callable[[Key, jax.Array, jax.Array], tuple[jax.Array, jax.Array]], key: Key, first: Tree, second: Tree
 ) -> tuple[Tree, Tree]:
-    """``cross(key, a, b)`` of each leaf of each pair, as two populations."""
+    """Apply ``cross(key, a, b)`` to each leaf of each pair, and return two populations."""
     pairs = per_leaf(cross, row_keys(key, num_rows(first)), first, second)
     return jax.tree.transpose(jax.tree.structure(first), jax.tree.structure((0, 0)), pairs)

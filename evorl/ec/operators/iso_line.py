@@ -1,4 +1,4 @@
-"""Variation along the line to another elite (Vassiliades & Mouret 2018, https://arxiv.org/abs/1804.03906)."""
+"""Iso+line variation operator (Vassiliades & Mouret 2018, https://arxiv.org/abs/1804.03906)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Tree = TypeVar("Tree")
 
 
 class IsoLineVariation(PyTreeNode):
-    """``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` (eq. 1): lines between elites lead to more of them.
+    """Variation ``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` (eq. 1), along the line to another elite.
 
     Attributes:
         iso_sigma: standard deviation of the noise on every parameter.
-        line_sigma: standard deviation of the step to the other parent, in units of the way to it.
+        line_sigma: standard deviation of the step towards the other parent, relative to the distance between parents.
     """
 
     iso_sigma: float = 0.005
@@ -29,7 +29,7 @@ class IsoLineVariation(PyTreeNode):
     ranges: ClassVar[Mapping[str, str]] = {"iso_sigma": "[0, inf)", "line_sigma": "[0, inf)"}
 
     def children(self, key: Key, first: Tree, second: Tree) -> Tree:
-        """A child of each pair of parents, all ``[N, ...]``; ``key`` is one, or one for each child."""
+        """Return one child per pair of parents, all ``[N, ...]``; ``key`` is a single key, or one key per child."""
         keys = row_keys(key, num_rows(first))
         line_keys, iso_keys = (jax.vmap(jax.random.fold_in, (0, None))(keys, i) for i in range(2))
         steps = self.line_sigma * jax.vmap(jax.random.normal)(line_keys)  # [N]

@@ -1,7 +1,7 @@
-"""Mutation: a share of each individual's entries is changed, the others are kept to the last bit.
+"""Mutation operators, which change some of each individual's entries and copy the others exactly.
 
-A population has leaves ``[P, ...]`` of floats. ``key`` is one for all, or keys ``[P]``, one per individual. Each leaf
-of each individual draws from a key of its own.
+A population has leaves ``[P, ...]`` of floats. ``key`` is a single key, or one key per individual, ``[P]``. Each leaf
+of each individual has its own key.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Number = jax.Array | float
 def gaussian_mutation(
     key: Key, population: Tree, probability: Number = 1.0, scale: Number = 0.1, relative: bool = False
 ) -> Tree:
-    """``x + scale N(0, 1)`` for a share of the entries, or ``x + scale abs(x) N(0, 1)`` if it is relative.
+    """Change random entries to ``x + scale N(0, 1)``, or to ``x + scale abs(x) N(0, 1)`` if ``relative``.
 
     Args:
-        key: one, or one per individual.
-        population: ``[P, ...]``.
-        probability: of each entry to be changed.
-        scale: standard deviation of a change, absolute or as a share of the entry's size.
-        relative: the size of an entry is the unit of ``scale``; a zero stays zero.
+        key: a single key, or one key per individual.
+        population: individuals ``[P, ...]``.
+        probability: probability that an entry is changed.
+        scale: standard deviation of a change, absolute or relative to the entry's magnitude.
+        relative: scale changes by the entry's magnitude, so that zeros do not change.
     """
 
-    def changed(key: Key, x: jax.Array, place: jax.Array) -> jax.Array:
+    def changed(key: Key, x: jax.Array, u: jax.Array) -> jax.Array:
         noise = scale * jax.random.normal(key, x.shape)
         return x + (noise * x if relative else noise)
 
@@ -50,27 +50,27 @@ def erl_mutation(
     super_probability: Number = 0.05,
     reset_probability: Number = 0.05,
 ) -> Tree:
-    """Small changes in proportion to the weights, now and then a large one or a new weight (Khadka & Tumer 2018).
+    """Make small changes relative to the weights, and occasionally a large change or a reset (Khadka & Tumer 2018).
 
-    Of the entries that are chosen, those of a super mutation become ``x + super_scale x N(0, 1)``, those that are reset
-    ``reset_scale N(0, 1)``, and the others ``x + scale x N(0, 1)``. Algorithm 3 of the paper prints ``x N(0, scale)``,
-    which would make nearly nothing of a weight; the noise is added to it here. It draws places in weight matrices with
-    replacement; here each entry of every leaf is chosen by itself.
+    Of the changed entries, super mutations become ``x + super_scale x N(0, 1)``, resets ``reset_scale N(0, 1)``, and
+    the others ``x + scale x N(0, 1)``. Two deviations from algorithm 3 of the paper: it prints ``x N(0, scale)``, which
+    would shrink weights to nearly zero, whereas the noise is added here; and it samples positions in weight matrices
+    with replacement, whereas each entry of every leaf is sampled independently here.
 
     Args:
-        key: one, or one per individual.
-        population: ``[P, ...]``.
-        probability: of each entry to be changed.
-        scale: of a normal mutation, as a share of the entry's size.
-        super_scale: of a super mutation, as a share of the entry's size.
-        reset_scale: standard deviation of a new entry.
-        super_probability: share of the changed entries that undergo a super mutation.
-        reset_probability: share of the changed entries that are reset; with the one above at most 1.
+        key: a single key, or one key per individual.
+        population: individuals ``[P, ...]``.
+        probability: probability that an entry is changed.
+        scale: relative standard deviation of a normal mutation.
+        super_scale: relative standard deviation of a super mutation.
+        reset_scale: standard deviation of a reset entry.
+        super_probability: fraction of the changed entries that undergo a super mutation.
+        reset_probability: fraction of the changed entries that are reset; at most ``1 - super_probability``.
     """
 
-    def changed(key: Key, x: jax.Array, place: jax.Array) -> jax.Array:
+    def changed(key: Key, x: jax.Array, u: jax.Array) -> jax.Array:
         noise = jax.random.normal(key, x.shape)
-        is_super, is_new = place < super_probability, place < super_probability + reset_probability
+        is_super, is_new = u < super_probability, u < super_probability + reset_probability
         grown = x + jnp.where(is_super, super_scale, scale) * x * noise
         return jnp.where(is_new & ~is_super, reset_scale * noise, grown)
 
@@ -86,26 +86,27 @@ def polynomial_mutation(
     low: Number = -jnp.inf,
     high: Number = jnp.inf,
 ) -> Tree:
-    """Changes of polynomial density up to ``scale``, that end at the bounds (Deb & Goyal 1996; Deb et al. 2002).
+    """Make changes with polynomial density up to ``scale``, within bounds (Deb & Goyal 1996; Deb et al. 2002).
 
-    With ``u`` uniform, ``x`` falls by ``1 - (2 u + (1 - 2 u) (1 - d)^(eta + 1))^(1 / (eta + 1))`` times ``scale`` for
-    ``u < 1/2``, where ``d`` is the way to the bound in units of ``scale``, at most 1; above it rises, mirrored.
+    With ``u`` uniform, ``x`` decreases by ``1 - (2 u + (1 - 2 u) (1 - d)^(eta + 1))^(1 / (eta + 1))`` times ``scale``
+    for ``u < 1/2``, where ``d`` is the distance to the bound in units of ``scale``, at most 1. For larger ``u`` it
+    increases, mirrored.
 
     Args:
-        key: one, or one per individual.
-        population: ``[P, ...]``.
-        probability: of each entry to be changed.
-        scale: the largest change; with bounds the paper's is ``high - low``.
-        eta: the greater, the smaller are the changes: the mean one is about ``scale / (eta + 2)``.
-        low: the least value.
-        high: the greatest value.
+        key: a single key, or one key per individual.
+        population: individuals ``[P, ...]``.
+        probability: probability that an entry is changed.
+        scale: maximum change; with bounds, the paper's is ``high - low``.
+        eta: distribution index; larger values give smaller changes, on average about ``scale / (eta + 2)``.
+        low: lower bound.
+        high: upper bound.
     """
 
-    def changed(key: Key, x: jax.Array, place: jax.Array) -> jax.Array:
+    def changed(key: Key, x: jax.Array, _: jax.Array) -> jax.Array:
         u = jax.random.uniform(key, x.shape)
-        way = jnp.clip(jnp.where(u < 0.5, x - low, high - x) / scale, 0.0, 1.0)
+        distance = jnp.clip(jnp.where(u < 0.5, x - low, high - x) / scale, 0.0, 1.0)
         tail = 2.0 * jnp.minimum(u, 1.0 - u)  # 0 at the largest change, 1 at none
-        change = 1.0 - (tail + (1.0 - tail) * (1.0 - way) ** (eta + 1.0)) ** (1.0 / (eta + 1.0))
+        change = 1.0 - (tail + (1.0 - tail) * (1.0 - distance) ** (eta + 1.0)) ** (1.0 / (eta + 1.0))
         return jnp.clip(x + jnp.where(u < 0.5, -scale, scale) * change, low, high)
 
     return _mutate(changed, key, population, probability)
@@ -114,9 +115,9 @@ def polynomial_mutation(
 def _mutate(
     changed: Callable[[Key, jax.Array, jax.Array], jax.Array], key: Key, population: Tree, probability: Number
 ) -> Tree:
-    """``changed(key, x, place)`` for a share of the entries of each leaf of each row, ``x`` for the others.
+    """Replace random entries of each leaf of each individual by ``changed(key, x, u)``.
 
-    ``place`` is uniform in [0, 1) over the changed entries, from the draw that chose them.
+    ``u`` is uniform in [0, 1) over the changed entries; it is derived from the sample that selected them.
     """
 
     def mutate(key: Key, x: jax.Array) -> jax.Array:

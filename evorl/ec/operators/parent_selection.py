@@ -1,6 +1,6 @@
-"""Selection of parents and survivors. The greatest fitness is the best; fitness that is not finite is the worst.
+"""Selection of parents and survivors by fitness: larger is better, non-finite fitness is the worst.
 
-Whatever puts individuals in order can be selected by: for NSGA-II the fitness is the place in its order, negated.
+Any order of individuals can serve as fitness: for NSGA-II it is the negative position in its order.
 """
 
 from __future__ import annotations
@@ -16,44 +16,46 @@ from evorl.types import Key
 
 
 def best_first(fitness: jax.Array) -> jax.Array:
-    """Indices int32 ``[P]`` from the greatest fitness ``[P]`` to the least; equals stay in the order they stand in.
+    """Return the indices, int32 ``[P]``, that sort fitness ``[P]`` in descending order; the sort is stable.
 
-    Fitness that is not finite comes last.
+    Non-finite fitness comes last.
     """
     return jnp.argsort(-failures_to_minus_inf(fitness), stable=True).astype(jnp.int32)
 
 
 def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
-    """Indices of the ``num_selected`` best, best first, int32 ``[num_selected]``, for fitness ``[P]``.
+    """Return the indices, int32 ``[num_selected]``, of the individuals with the largest fitness ``[P]``, best first.
 
     Raises:
-        ValueError: there are not so many.
+        ValueError: ``num_selected`` exceeds the number of individuals.
     """
     if not 0 <= num_selected <= fitness.shape[0]:
-        raise ValueError(f"the best {num_selected} of {fitness.shape[0]} individuals: select from 0 to all of them.")
+        raise ValueError(
+            f"num_selected={num_selected} must be from 0 to {fitness.shape[0]}, the number of individuals."
+        )
     return best_first(fitness)[:num_selected]
 
 
 def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tournament_size: int) -> jax.Array:
-    """Winners of tournaments, each among ``tournament_size`` individuals drawn with replacement (Goldberg & Deb 1991).
+    """Select the winners of tournaments among individuals sampled with replacement (Goldberg & Deb 1991).
 
-    The individual that ``r`` of P are better than wins with probability ``((P - r)^k - (P - r - 1)^k) / P^k``; among
-    equals the one that was drawn first.
+    The individual to which ``r`` of P are superior wins with probability ``((P - r)^k - (P - r - 1)^k) / P^k``. Ties go
+    to the individual that was sampled first.
 
     Args:
-        key: one, or one per tournament, ``[num_selected]``.
-        fitness: ``[P]``.
-        num_selected: how many tournaments are held.
-        tournament_size: k, how many take part in each; 1 selects at random.
+        key: a single key, or one key per tournament, ``[num_selected]``.
+        fitness: fitness of the individuals, ``[P]``.
+        num_selected: number of tournaments.
+        tournament_size: number of individuals per tournament, k; 1 selects at random.
 
     Returns:
-        Indices, int32 ``[num_selected]``.
+        Indices of the winners, int32 ``[num_selected]``.
 
     Raises:
-        ValueError: nobody would take part.
+        ValueError: ``tournament_size`` is less than 1.
     """
     if tournament_size < 1:
-        raise ValueError(f"a tournament of {tournament_size} individuals has no winner: tournament_size is at least 1.")
+        raise ValueError(f"tournament_size={tournament_size} must be at least 1.")
     scores = failures_to_minus_inf(fitness)
 
     def winner(key: Key) -> jax.Array:
@@ -64,14 +66,14 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
 
 
 def proportional_selection(key: Key, weights: jax.Array, num_selected: int) -> jax.Array:
-    """Individuals drawn with replacement in proportion to their weights (the roulette wheel: Holland 1975).
+    """Sample individuals with replacement in proportion to their weights (roulette wheel, Holland 1975).
 
-    Zeros and ones draw evenly from those that are marked, such as the filled cells of an archive.
+    A mask as weights samples uniformly from the marked individuals, such as the filled cells of an archive.
 
     Args:
-        key: one, or one per draw, ``[num_selected]``.
-        weights: ``[P]``, at least 0, some above 0; NaN counts as 0. What has no weight is never drawn.
-        num_selected: how many are drawn.
+        key: a single key, or one key per sample, ``[num_selected]``.
+        weights: non-negative weights ``[P]``, not all 0; NaN counts as 0. Individuals of weight 0 are never sampled.
+        num_selected: number of samples.
 
     Returns:
         Indices, int32 ``[num_selected]``.

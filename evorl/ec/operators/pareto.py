@@ -1,7 +1,7 @@
-"""Several objectives at once: dominance, Pareto fronts, crowding and NSGA-II's order (Deb et al. 2002), hypervolume.
+"""Pareto dominance, fronts, crowding distances and NSGA-II's order (Deb et al. 2002), and hypervolume.
 
-Objectives ``[P, M]`` are maximised. An individual with an objective that is not finite counts as infinitely bad in all
-of them.
+Objectives ``[P, M]`` are maximised. If one objective of an individual is not finite, all of them count as minus
+infinity.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import jax.numpy as jnp
 
 
 def dominance(objectives: jax.Array) -> jax.Array:
-    """Whether individual i dominates j: nowhere worse, somewhere better. Bool ``[P, P]`` (row i, column j)."""
+    """Return True at ``[i, j]``, bool ``[P, P]``, if individual i dominates j: nowhere worse, somewhere better."""
     objectives = _without_failures(objectives)
     ours, theirs = objectives[:, None, :], objectives[None, :, :]
     return (ours >= theirs).all(axis=-1) & (ours > theirs).any(axis=-1)
 
 
 def non_dominated_ranks(objectives: jax.Array) -> jax.Array:
-    """The front of each individual, int32 ``[P]``: 0 where nobody dominates it, 1 where only those of front 0 do ...
+    """Return the front of each individual, int32 ``[P]``: 0 if not dominated, 1 if dominated only by front 0, etc.
 
-    Fronts are taken off one after another, each in ``O(P^2)``, after ``O(M P^2)`` for who dominates whom.
+    Dominance costs ``O(M P^2)``; then fronts are removed one after another, each in ``O(P^2)``.
     """
     dominates = dominance(objectives)
     size = objectives.shape[0]
 
     def take_front(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         ranks, rank = carry
-        left = ranks == size
-        front = left & ~(dominates & left[:, None]).any(axis=0)
+        remaining = ranks == size
+        front = remaining & ~(dominates & remaining[:, None]).any(axis=0)
         return jnp.where(front, rank, ranks), rank + 1
 
     start = (jnp.full(size, size, jnp.int32), jnp.int32(0))
@@ -36,18 +36,18 @@ def non_dominated_ranks(objectives: jax.Array) -> jax.Array:
 
 
 def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
-    """How far the neighbours of each individual on its front are apart, ``[P]``: ``crowding-distance-assignment`` of
-    Deb et al. 2002, section III-B.
+    """Return crowding distances ``[P]`` (``crowding-distance-assignment`` of Deb et al. 2002, section III-B).
 
-    Every objective sorts the front, the best first and equals in the order they stand in. Who comes first or last has
-    an infinite distance; for the others the gap between their two neighbours, as a share of the front's extent, is
-    added. Copies of an individual are individuals: they stand beside each other and share its room between them. An
-    objective in which a front has no extent, or an infinite one, adds nothing but the ends. Who is infinitely bad in
-    every objective has a distance of 0, ends or not: nothing is known that would tell one from another.
+    Each front is sorted by every objective, best first, with ties in their original order. The first and the last
+    individual have an infinite distance. For the others the gap between their two neighbours, relative to the front's
+    extent, is summed over objectives. Duplicates count as separate individuals, so that neighbouring duplicates have
+    small distances. An objective in which the extent of a front is zero or infinite contributes only the infinite
+    distances of the ends. Individuals that are minus infinity in every objective have a distance of 0, even at the
+    ends.
 
     Args:
-        objectives: ``[P, M]``.
-        ranks: ``[P]``, from ``non_dominated_ranks``.
+        objectives: objectives ``[P, M]``.
+        ranks: fronts ``[P]``, from ``non_dominated_ranks``.
     """
     objectives, ranks = _without_failures(objectives), jnp.asarray(ranks)
     size = objectives.shape[0]
@@ -60,29 +60,29 @@ def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
         at_end = between[:-1] | between[1:]
         gaps = jnp.roll(sorted_values, 1) - jnp.roll(sorted_values, -1)
         extent = extents[sorted_ranks]
-        shares = jnp.where((extent > 0) & jnp.isfinite(extent), gaps / extent, 0.0)
-        return jnp.zeros_like(values).at[order].set(jnp.where(at_end, jnp.inf, shares))
+        relative_gaps = jnp.where((extent > 0) & jnp.isfinite(extent), gaps / extent, 0.0)
+        return jnp.zeros_like(values).at[order].set(jnp.where(at_end, jnp.inf, relative_gaps))
 
     distances = jax.vmap(along, in_axes=1, out_axes=1)(objectives, extents).sum(axis=1)
     return jnp.where((objectives == -jnp.inf).all(axis=1), 0.0, distances)
 
 
 def nsga2_order(objectives: jax.Array) -> jax.Array:
-    """Indices int32 ``[P]``, best first: by front, then the least crowded (Deb et al. 2002, section III-C).
+    """Return the indices, int32 ``[P]``, that sort by front, then by descending crowding distance (section III-C).
 
-    Equals stay in the order they stand in. The first n are the survivors of a population cut to n.
+    The sort is stable. The first n individuals survive a truncation to n.
     """
     ranks = non_dominated_ranks(objectives)
     return jnp.lexsort((-crowding_distances(objectives, ranks), ranks)).astype(jnp.int32)
 
 
 def hypervolume_2d(points: jax.Array, reference: jax.Array) -> jax.Array:
-    """The area that points dominate above a reference, a scalar (Zitzler & Thiele 1998, for two objectives).
+    """Return the area, a scalar, that points dominate above a reference (Zitzler & Thiele 1998, for two objectives).
 
     Args:
-        points: objectives ``[P, 2]``, in any order, dominated ones among them; those that are not above the reference
-            in both objectives add nothing.
-        reference: ``[2]``.
+        points: objectives ``[P, 2]``, in any order, possibly dominated; points that are not above the reference in both
+            objectives are ignored.
+        reference: reference point ``[2]``.
     """
     heights = jnp.maximum(_without_failures(points) - reference, 0.0)
     x, y = heights[jnp.argsort(-heights[:, 0])].T

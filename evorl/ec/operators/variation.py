@@ -1,4 +1,4 @@
-"""From parents to children: the kinds of crossover and mutation, as a config describes them."""
+"""Configurable crossover and mutation operators."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Tree = TypeVar("Tree")
 
 
 class Crossover(PyTreeNode):
-    """How two parents are mixed.
+    """Crossover of two parents.
 
     Attributes:
-        kind: ``uniform`` exchanges single entries, ``units`` all weights into a unit of a layer together, ``one_point``
-            the end of each leaf, ``simulated_binary`` draws children around the parents' mean.
-        probability: with which a pair is crossed; others are copied.
-        share: of the entries (or units) of a pair that are exchanged or mixed; ``one_point`` draws it.
-        eta: of ``simulated_binary``: the greater, the nearer children are to their parents.
+        kind: ``uniform`` exchanges single entries, ``units`` all input weights of a unit together, ``one_point`` the
+            end of each leaf; ``simulated_binary`` samples children around the parents' mean.
+        probability: probability that a pair is crossed; other pairs are copied.
+        share: fraction of a pair's entries (or units) that are exchanged or mixed; ``one_point`` ignores it.
+        eta: distribution index of ``simulated_binary``; larger values give children closer to their parents.
     """
 
     kind: Literal["uniform", "units", "one_point", "simulated_binary"] = "uniform"
@@ -36,7 +36,7 @@ class Crossover(PyTreeNode):
     ranges: ClassVar[Mapping[str, str]] = {"probability": "[0, 1]", "share": "[0, 1]", "eta": "[0, inf)"}
 
     def children(self, key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree]:
-        """Two children of each pair, both ``[N, ...]``, for parents ``[N, ...]``; one key."""
+        """Return two children of each pair of parents, both ``[N, ...]``; ``key`` is a single key."""
         chosen_key, cross_key = jax.random.split(key)
         if self.kind == "simulated_binary":
             crossed = simulated_binary_crossover(cross_key, first, second, self.eta, self.share)
@@ -48,19 +48,19 @@ class Crossover(PyTreeNode):
 
 
 class Mutation(PyTreeNode):
-    """How an individual is changed.
+    """Mutation of an individual.
 
     Attributes:
-        kind: ``gaussian`` noise of one size, ``relative`` to each entry's size, ``erl`` (relative, with super mutations
+        kind: ``gaussian`` noise, noise ``relative`` to each entry's magnitude, ``erl`` (relative, with super mutations
             and resets), or ``polynomial``.
-        probability: with which an individual is changed at all.
-        share: of its entries that are changed.
-        scale: of a change: the standard deviation; of ``polynomial`` the bound.
-        super_scale: of ``erl``'s super mutations, relative.
-        reset_scale: standard deviation of what ``erl`` resets.
-        super_probability: share of the changed entries that undergo a super mutation.
-        reset_probability: share of the changed entries that are reset.
-        eta: of ``polynomial``: the greater, the smaller are the changes.
+        probability: probability that an individual is mutated.
+        share: fraction of its entries that are changed.
+        scale: standard deviation of a change; for ``polynomial`` its bound.
+        super_scale: relative standard deviation of ``erl``'s super mutations.
+        reset_scale: standard deviation of entries that ``erl`` resets.
+        super_probability: fraction of the changed entries that undergo a super mutation.
+        reset_probability: fraction of the changed entries that are reset.
+        eta: distribution index of ``polynomial``; larger values give smaller changes.
     """
 
     kind: Literal["gaussian", "relative", "erl", "polynomial"] = "gaussian"
@@ -79,12 +79,12 @@ class Mutation(PyTreeNode):
     }
 
     def mutants(self, key: Key, population: Tree) -> Tree:
-        """A population ``[P, ...]`` with some individuals changed; one key."""
+        """Return the population ``[P, ...]`` with some individuals mutated; ``key`` is a single key."""
         chosen_key, mutate_key = jax.random.split(key)
         if self.kind == "erl":
-            sizes = (self.scale, self.super_scale, self.reset_scale)
-            shares = (self.super_probability, self.reset_probability)
-            mutants = erl_mutation(mutate_key, population, self.share, *sizes, *shares)
+            scales = (self.scale, self.super_scale, self.reset_scale)
+            probabilities = (self.super_probability, self.reset_probability)
+            mutants = erl_mutation(mutate_key, population, self.share, *scales, *probabilities)
         elif self.kind == "polynomial":
             mutants = polynomial_mutation(mutate_key, population, self.share, self.scale, self.eta)
         else:

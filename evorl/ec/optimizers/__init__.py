@@ -1,4 +1,4 @@
-"""The evolutionary optimizers, and how a config names them."""
+"""Evolutionary optimizers, and their names in configs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
 
-Random directions are tried forwards and backwards; a step is taken along those with the best outcomes, scaled by the
-spread of these. The paper's V2 normalises observations by running statistics: the workflow's ``normalize_obs``.
+Each random direction is evaluated forwards and backwards. The update is a step along the directions with the best
+results, divided by the standard deviation of these results. The paper's V2 normalises observations by running
+statistics, which is the agent's ``normalize_obs``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class ARS(GaussianStrategy):
     """Augmented random search.
 
     Attributes:
-        pop_size: number of individuals P, two for each direction.
-        num_elites: number of best directions b that are used; ``None`` for all.
+        pop_size: number of individuals P, two per direction.
+        num_elites: number of best directions b used for the update; ``None`` for all.
         learning_rate: step size alpha.
         noise_std: standard deviation nu of the samples.
     """
@@ -40,7 +41,7 @@ class ARS(GaussianStrategy):
         super().__post_init__()
         directions = self.pop_size // 2
         if not self.mirror_sampling:
-            raise ValueError("ARS tries each direction forwards and backwards: leave mirror_sampling=true.")
+            raise ValueError("ARS needs mirror_sampling=true, not false: it evaluates directions and their opposites.")
         if not 1 <= self._num_elites <= directions:
             raise ValueError(
                 f"num_elites={self.num_elites} of {directions} directions (pop_size={self.pop_size}): choose from 1 "
@@ -53,21 +54,20 @@ class ARS(GaussianStrategy):
 
     @property
     def num_replaceable(self) -> int:
-        """None: an individual counts together with its opposite."""
+        """0, because an individual is evaluated together with its opposite."""
         return 0
 
     def scale(self, state: PyTreeDict) -> jax.Array:
-        """``noise_std``."""
         return jnp.asarray(self.noise_std, jnp.float32)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """``mean += alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k`` over the b best directions (algorithm 2)."""
+        """Update the mean by ``alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k``, k being the best (algorithm 2)."""
         fitness = scaled_to_square(raw_fitness(fitness)).reshape(-1, 2)  # [P/2, 2]: forwards, backwards
         order = jnp.argsort(-fitness.max(axis=1), stable=True)[: self._num_elites]
         spread = fitness[order].std() + 1e-8
         chosen = jnp.zeros(fitness.shape[0]).at[order].set(1.0)
-        # What a direction and its opposite have in common cancels in the sum; taken out before, it leaves no rounding,
-        # which a vanishing spread would blow up.
+        # The mean of a direction and its opposite cancels in the sum. Subtracting it first avoids rounding errors,
+        # which a vanishing spread would amplify.
         differences = fitness - fitness.mean(axis=1, keepdims=True)
         weights = (chosen[:, None] * differences / (self._num_elites * spread)).reshape(-1)
         (step,) = self.noise_sums(state, (weights, 1))

@@ -1,4 +1,4 @@
-"""What optimizers share that breed: a stored population, crossover and mutation."""
+"""Base class of optimizers that store a population and breed children by crossover and mutation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class BreedingOptimizer(EvoOptimizer):
-    """Children of selected parents make the next generation. The population is part of the state.
+    """Optimizer whose next generation consists of children of selected parents. The state has the population.
 
     Attributes:
         pop_size: number of individuals P.
-        initial_std: standard deviation of the noise around the given solution that makes the first population, whose
-            first individual is the solution itself.
-        crossover: how two parents are mixed.
-        mutation: how children are changed.
+        initial_std: standard deviation of the noise around the initial solution in the first population, whose first
+            individual is the solution itself.
+        crossover: crossover of two parents.
+        mutation: mutation of children.
     """
 
     pop_size: int
@@ -36,7 +36,7 @@ class BreedingOptimizer(EvoOptimizer):
     ranges: ClassVar[Mapping[str, str]] = {"initial_std": "[0, inf)"}
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The first population around ``solution``, to be asked for."""
+        """Return the initial state, with a population around ``solution``."""
         key, noise_key = jax.random.split(as_typed_key(key))
         noise = noise_rows(noise_key, solution, 0, self.pop_size)
         stds = jnp.full(self.pop_size, self.initial_std).at[0].set(0.0)
@@ -48,7 +48,7 @@ class BreedingOptimizer(EvoOptimizer):
         return PyTreeDict(key=key, population=population, generation=jnp.int32(0))
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        """Individuals of the population; past the last one, the last one again."""
+        """Return individuals of the population; indices beyond the last one repeat it."""
         if count is None:
             count = self.pop_size
         rows = first + jnp.arange(count)
@@ -56,22 +56,22 @@ class BreedingOptimizer(EvoOptimizer):
 
     @property
     def num_replaceable(self) -> int:
-        """All."""
+        """Number of replaceable individuals: all."""
         return self.pop_size
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
-        """See ``EvoOptimizer.inject``; who makes room leaves the population."""
         population = jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), state.population, solutions)
         return state.replace(population=population)
 
     def breed(self, key: Key, population: Params, select: Callable[[Key, int], jax.Array], num: int) -> Params:
-        """``num`` children of pairs of parents, leaves ``[num, ...]``.
+        """Return ``num`` children of pairs of parents, leaves ``[num, ...]``.
 
         Args:
-            key: one, for all draws.
-            population: of which parents are taken, leaves ``[P, ...]``.
-            select: ``select(key, count)`` gives the numbers of ``count`` parents, int32 ``[count]``.
-            num: how many children.
+            key: a single random key.
+            population: population of the parents, leaves ``[P, ...]``.
+            select: function such that ``select(key, count)`` returns the indices of ``count`` parents, int32
+                ``[count]``.
+            num: number of children.
         """
         select_key, cross_key, mutate_key = jax.random.split(key, 3)
         parents = select(select_key, num + num % 2).reshape(2, -1)

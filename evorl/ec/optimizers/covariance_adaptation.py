@@ -1,5 +1,5 @@
-"""What covariance matrix adaptation has in common, whether the matrix is full or diagonal (Hansen 2016,
-https://arxiv.org/abs/1604.00772; equation numbers are his).
+"""Base class of covariance matrix adaptation with a full or diagonal matrix (Hansen 2016,
+https://arxiv.org/abs/1604.00772, whose equation numbers are cited).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
 from evorl.types import Key, Params, PyTreeDict
 
-MAX_EXPONENT = 8  # of the covariance's scale, a power of two, before it is moved into sigma
+MAX_EXPONENT = 8  # the scale of the covariance, a power of two, moves into sigma if its exponent exceeds this
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptationConstants:
-    """The default strategy parameters (table 1) for n parameters, by population.
+    """Default strategy parameters (table 1) for n parameters and a population size.
 
-    The learning rate and the damping of the step size are those of the tutorial (eq. 55), with
-    ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` there and another damping: 3.35
-    instead of 1.37 at n = 30 and P = 64, so that its step size shrinks more slowly. On the sphere from 0.7 in every
-    coordinate with an initial deviation of 0.3, until an individual is below 1e-8 and with P evaluations for each
-    generation, this class needs 10,304 to 10,496 evaluations over three seeds, pycma 18,240 to 19,264, and pycma with
-    these two numbers 9,792 to 10,304. With them and the same fitness, step sizes and paths agree to 2e-4.
+    The learning rate and the damping of the step size follow the tutorial (eq. 55), with
+    ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` in the denominator and another
+    damping, 3.35 instead of 1.37 at n = 30 and P = 64, so that its step size shrinks more slowly. Measured on the
+    sphere function (start 0.7 in every coordinate, initial standard deviation 0.3, until an individual is below 1e-8,
+    three seeds), this class needs 10,304 to 10,496 evaluations, pycma 18,240 to 19,264, and pycma with these two
+    parameters 9,792 to 10,304. With these parameters and the same fitness, step sizes and paths agree to 2e-4.
 
     Attributes:
-        weights: of individuals, best first, ``[P]``: the positive ones add up to 1, the others are negative or 0.
-        mu_eff: variance-effective number of the best.
-        c_sigma: learning rate of the path for the step size.
-        damping: of the step size.
-        c_c: learning rate of the path for the covariance.
+        weights: weights of individuals, best first, ``[P]``; positive ones sum to 1, the others are negative or 0.
+        mu_eff: variance-effective number of recombined individuals.
+        c_sigma: learning rate of the evolution path of the step size.
+        damping: damping of the step size.
+        c_c: learning rate of the evolution path of the covariance.
         c_1: learning rate of the rank-one update.
         c_mu: learning rate of the rank-mu update.
         chi_n: expected length of a standard normal vector.
@@ -57,8 +57,10 @@ class AdaptationConstants:
 
     @classmethod
     def default(cls, n: int, pop_size: int, num_elites: int, diagonal: bool) -> AdaptationConstants:
-        """Eq. 49 to 58; a diagonal matrix has fewer numbers to learn and no negative weights, and is learned
-        ``(n + 2) / 3`` times faster (Ros & Hansen 2008, section 3).
+        """Return the parameters of eq. 49 to 58.
+
+        A diagonal matrix has fewer parameters and no negative weights, and learning rates that are larger by a factor
+        of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3).
         """
         raw = math.log((pop_size + 1) / 2) - np.log(np.arange(1, pop_size + 1))
         if num_elites != pop_size // 2:
@@ -89,16 +91,16 @@ class AdaptationConstants:
 
 
 class CovarianceAdaptation(EvoOptimizer):
-    """Samples around a mean whose step size and covariance are learned from the steps that succeeded.
+    """Strategy that samples around a mean and learns step size and covariance from successful steps.
 
-    The strategy is the same if sigma is multiplied by a number and the covariance divided by its square. Only their
-    product is learned, so the two can drift apart without limit. Here the scale of the covariance is moved into sigma
-    whenever it leaves ``[2^-8, 2^8]``, by a power of two, which is exact. Sigma stays in
-    ``[MIN_STD, MAX_STD]``. On flat fitness the distribution stays as it is.
+    Multiplying sigma by a number and dividing the covariance by its square does not change the distribution, so the two
+    scales can drift apart without limit. To prevent this, the scale of the covariance moves into sigma whenever it
+    leaves ``[2^-8, 2^8]``, by a power of two, which is exact. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness
+    leaves the distribution unchanged.
 
     Attributes:
         pop_size: number of individuals P, at least 4.
-        num_elites: number of the best that are recombined; ``None`` for half of them.
+        num_elites: number of individuals that are recombined; ``None`` for half of them.
         initial_std: standard deviation of the first samples.
     """
 
@@ -112,31 +114,34 @@ class CovarianceAdaptation(EvoOptimizer):
 
     def __post_init__(self) -> None:
         if self.pop_size < 4:
-            raise ValueError(f"pop_size={self.pop_size} is too few to learn a covariance from: take at least 4.")
+            raise ValueError(f"pop_size={self.pop_size} is too small to estimate a covariance: use at least 4.")
         elite_count(self.num_elites, self.pop_size)
 
     def constants(self, n: int) -> AdaptationConstants:
-        """The strategy parameters for n parameters."""
+        """Return the strategy parameters for n parameters."""
         num_elites = elite_count(self.num_elites, self.pop_size)
         return AdaptationConstants.default(n, self.pop_size, num_elites, self.diagonal)
 
     @abstractmethod
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """What the state keeps of the covariance: at first it is 1."""
+        """Return the state's entries for the covariance, initially the identity."""
 
     @abstractmethod
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        """Samples ``[count, n]`` of mean 0 and the state's covariance."""
+        """Return samples ``[count, n]`` with mean 0 and the state's covariance."""
 
     @abstractmethod
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Of this generation's samples with weights ``[P]``: the mean step of those with positive weights ``[n]``; the
-        same whitened ``[n]``; and the weighted sum of squares, whitened, diagonal ``[n]`` or full ``[n, n]``.
+        """Recombine this generation's samples with weights ``[P]``.
+
+        Returns:
+            The mean step of samples with positive weights, ``[n]``; the same whitened, ``[n]``; and the weighted sum of
+            whitened squares, diagonal ``[n]`` or full ``[n, n]``.
         """
 
     @abstractmethod
     def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
-        """The state with the covariance ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
+        """Update the covariance to ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
@@ -147,7 +152,7 @@ class CovarianceAdaptation(EvoOptimizer):
         """Return the state whose steps before sigma are ``2^exponent`` times as long; sigma and paths are unchanged."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The search starts at ``solution``."""
+        """Return the initial state of a search that starts at ``solution``."""
         mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
         n = sum(x.size for x in jax.tree.leaves(mean))
         state = PyTreeDict(
@@ -161,15 +166,14 @@ class CovarianceAdaptation(EvoOptimizer):
         return state | self.initial_covariance(n)
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        """See ``EvoOptimizer.ask``."""
         mean, unravel = ravel_pytree(state.mean)
         steps = self.steps(state, first, self.pop_size if count is None else count)
         return jax.vmap(unravel)(mean + state.sigma * steps)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Mean, paths, step size and covariance after this generation (eq. 42 to 47).
+        """Update mean, evolution paths, step size and covariance (eq. 42 to 47).
 
-        On flat fitness they stay, as they do where a number would leave the range of float32.
+        They are unchanged on flat fitness, or if a number would leave the range of float32.
         """
         mean, unravel = ravel_pytree(state.mean)
         n = mean.shape[0]
@@ -178,7 +182,7 @@ class CovarianceAdaptation(EvoOptimizer):
         generation = state.generation + 1
         sigma_path = (1 - c.c_sigma) * state.sigma_path + math.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff) * whitened
         length = jnp.linalg.norm(sigma_path)
-        # The covariance's path stalls while the other one is long: the step size is about to grow (page 29).
+        # The covariance's path is stalled while the step size's path is long, i.e. while the step size grows (page 29).
         expected = jnp.sqrt(1 - (1 - c.c_sigma) ** (2.0 * generation))
         follows = (length / expected < (1.4 + 2 / (n + 1)) * c.chi_n).astype(jnp.float32)
         covariance_path = (1 - c.c_c) * state.covariance_path
@@ -204,9 +208,9 @@ class CovarianceAdaptation(EvoOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The mean."""
+        """Return the mean."""
         return state.mean
 
     def noise_key(self, state: PyTreeDict) -> Key:
-        """The key of this generation's samples."""
+        """Return the random key of this generation's samples."""
         return jax.random.fold_in(state.key, state.generation)

@@ -1,13 +1,13 @@
-"""How many of a population are the best."""
+"""Number of elites of a population."""
 
 from __future__ import annotations
 
 
 def elite_count(num_elites: int | None, pop_size: int) -> int:
-    """``num_elites``, or half of the population for ``None``.
+    """Return ``num_elites``, or half of the population if it is ``None``.
 
     Raises:
-        ValueError: there are not so many, or none.
+        ValueError: the number is less than 1 or exceeds the population.
     """
     num_elites = max(1, pop_size // 2) if num_elites is None else num_elites
     if not 1 <= num_elites <= pop_size:

@@ -1,4 +1,4 @@
-"""A genetic algorithm (Holland 1975): the best stay, the others are replaced by children of good parents."""
+"""Genetic algorithm (Holland 1975) with elitism: children of selected parents replace all but the elites."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ UNKNOWN = jnp.finfo(jnp.float32).min  # fitness of elites before their evaluatio
 
 
 class GeneticAlgorithm(BreedingOptimizer):
-    """Elites are kept to the last bit; parents win tournaments, children are crossed and mutated.
+    """Genetic algorithm with unchanged elites, tournament selection, crossover and mutation.
 
-    Elites are evaluated again in each generation. If that fails, their previous fitness counts.
+    Elites are evaluated again in each generation. If the new fitness is not finite, their previous fitness counts.
 
     Attributes:
-        num_elites: how many of the best are kept; they are the first individuals of the next generation, best first.
-        tournament_size: how many compete to be a parent.
+        num_elites: number of best individuals that survive; they come first in the next generation, best first.
+        tournament_size: number of individuals per tournament that selects a parent.
     """
 
     num_elites: int = 1
@@ -30,21 +30,22 @@ class GeneticAlgorithm(BreedingOptimizer):
     def __post_init__(self) -> None:
         if not 1 <= self.num_elites < self.pop_size:
             raise ValueError(
-                f"num_elites={self.num_elites} of a population of {self.pop_size}: keep from 1 to {self.pop_size - 1}."
+                f"num_elites={self.num_elites} of a population of {self.pop_size}: choose from 1 to "
+                f"{self.pop_size - 1}."
             )
 
     @property
     def num_replaceable(self) -> int:
-        """The children, which come after the elites."""
+        """Number of replaceable individuals: the children, which come after the elites."""
         return self.pop_size - self.num_elites
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The first population around ``solution``, to be asked for; it has no elites yet."""
+        """Return the initial state, with a population around ``solution`` and no elites yet."""
         unknown = jnp.full(self.num_elites, UNKNOWN, jnp.float32)
         return super().init(solution, key) | {"elite_fitness": unknown}
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """The elites and the children of the generation with this fitness ``[P]``; what is not finite is the worst."""
+        """Select elites and breed children by the fitness ``[P]``; non-finite fitness is the worst."""
         chex.assert_shape(fitness, (self.pop_size,))
         first = fitness[: self.num_elites].astype(jnp.float32)
         known = jnp.where(jnp.isfinite(first), first, state.elite_fitness)
@@ -65,5 +66,5 @@ class GeneticAlgorithm(BreedingOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The best individual of the last generation that was evaluated; the given solution before."""
+        """Return the best individual of the last evaluated generation; before that, the initial solution."""
         return jax.tree.map(lambda x: x[0], state.population)

@@ -1,4 +1,4 @@
-"""What optimizers of several objectives have in common: parents, and the objectives that they reached."""
+"""Base class of multi-objective optimizers, which store parents and their objectives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class MultiObjectiveOptimizer(BreedingOptimizer):
-    """Fitness is ``[P, M]``, all of it maximised; parents live on until children take their place.
+    """Optimizer of M objectives, ``[P, M]``, all maximised; parents survive until better children replace them.
 
-    The state holds ``parents`` with their ``objectives`` ``[N, M]``. At first they are copies of the given solution,
-    infinitely bad, so that the individuals of the first generation take their places.
+    The state has ``parents`` with their ``objectives`` ``[N, M]``. Initially parents are copies of the initial solution
+    with objectives of minus infinity, so that the first generation replaces them.
 
     Attributes:
         num_objectives: number of objectives M.
@@ -27,20 +27,20 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
     @property
     @abstractmethod
     def num_parents(self) -> int:
-        """Parents N, the most that survive a generation."""
+        """Number of parents N, the maximum number of survivors of a generation."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The first population around ``solution``, to be asked for."""
+        """Return the initial state, with a population around ``solution``."""
         parents = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_parents, *jnp.shape(x))), solution)
         unknown = jnp.full((self.num_parents, self.num_objectives), -jnp.inf, jnp.float32)
         return super().init(solution, key) | {"parents": parents, "objectives": unknown}
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """The state when this share of the search is over, for optimizers that go by it."""
+        """Set the fraction of the search that is done, for optimizers that depend on it; by default a no-op."""
         return state
 
     def join(self, state: PyTreeDict, fitness: jax.Array) -> tuple[Params, jax.Array]:
-        """Parents and then children, leaves ``[N + P, ...]``, and their objectives ``[N + P, M]``."""
+        """Return parents followed by children, leaves ``[N + P, ...]``, and their objectives ``[N + P, M]``."""
         chex.assert_shape(fitness, (self.pop_size, self.num_objectives))
-        everyone = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.parents, state.population)
-        return everyone, jnp.concatenate([state.objectives, fitness.astype(state.objectives.dtype)])
+        individuals = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), state.parents, state.population)
+        return individuals, jnp.concatenate([state.objectives, fitness.astype(state.objectives.dtype)])

@@ -1,6 +1,4 @@
-"""NSGA-II: a population towards the Pareto front of several objectives (Deb et al. 2002,
-https://doi.org/10.1109/4235.996017).
-"""
+"""NSGA-II, a multi-objective genetic algorithm (Deb et al. 2002, https://doi.org/10.1109/4235.996017)."""
 
 from __future__ import annotations
 
@@ -14,32 +12,33 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class NSGA2(MultiObjectiveOptimizer):
-    """The best of parents and children by front and crowding are the next parents, best first.
+    """NSGA-II: the best of parents and children, by front and crowding distance, are the next parents.
 
     Attributes:
-        tournament_size: how many compete to be a parent, by front and then by crowding.
+        tournament_size: number of individuals per tournament that selects a parent, by front, then by crowding
+            distance.
     """
 
     tournament_size: int = 2
 
     @property
     def num_parents(self) -> int:
-        """As many as individuals."""
+        """Number of parents, equal to the population size."""
         return self.pop_size
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """The next parents and their children, given the objectives ``[P, M]`` of this generation.
+        """Select the next parents and breed their children, given the objectives ``[P, M]`` of this generation.
 
-        An individual with an objective that is not finite is worse than any other.
+        Individuals with a non-finite objective are worse than all others.
         """
         key, breed_key = jax.random.split(state.key)
-        everyone, objectives = self.join(state, fitness)
+        individuals, objectives = self.join(state, fitness)
         survivors = nsga2_order(objectives)[: self.pop_size]
-        parents = jax.tree.map(lambda x: x[survivors], everyone)
-        place = jnp.arange(self.pop_size)
+        parents = jax.tree.map(lambda x: x[survivors], individuals)
+        position = jnp.arange(self.pop_size)
 
         def select(key: Key, count: int) -> jax.Array:
-            return tournament_selection(key, -place, count, self.tournament_size)
+            return tournament_selection(key, -position, count, self.tournament_size)
 
         return state.replace(
             key=key,
@@ -50,5 +49,5 @@ class NSGA2(MultiObjectiveOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The first of the parents: an end of the Pareto front that has been found; the given solution before."""
+        """Return the first parent, an end of the current Pareto front; initially, the initial solution."""
         return jax.tree.map(lambda x: x[0], state.parents)

@@ -1,7 +1,7 @@
-"""Evolution strategies of OpenAI (Salimans et al. 2017, https://arxiv.org/abs/1703.03864).
+"""OpenAI evolution strategies (Salimans et al. 2017, https://arxiv.org/abs/1703.03864).
 
-Shaped fitness times noise, averaged over the population, estimates the gradient of the fitness of the smoothed
-problem; an ordinary gradient optimizer follows it.
+The average of shaped fitness times noise estimates the gradient of the smoothed fitness, which a gradient optimizer
+follows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ class OpenES(GaussianStrategy):
 
     Attributes:
         pop_size: number of individuals P.
-        lr_schedule: step size of the optimizer, by generation.
-        noise_std_schedule: standard deviation of the samples, by generation.
-        mirror_sampling: individuals come in pairs with opposite noise.
-        optimizer_name: any of optax, see ``evorl.ops.optimization``; or package.module:function of your own.
-        weight_decay: decoupled weight decay; ``None`` for none.
-        fitness_shaping_fn: of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
-        optimizer: that of this name, with a step size of 1 and no weight decay: ``tell`` multiplies its updates by the
-            step size of the generation, and adds the decay.
+        lr_schedule: learning rate by generation.
+        noise_std_schedule: standard deviation of the samples by generation.
+        mirror_sampling: sample pairs of individuals with opposite noise.
+        optimizer_name: name of an optax optimizer, see ``evorl.ops.optimization``; or package.module:function for a
+            custom one.
+        weight_decay: decoupled weight decay; ``None`` disables it.
+        fitness_shaping_fn: transform of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
+        optimizer: optimizer with this name, a learning rate of 1 and no weight decay: ``tell`` multiplies its updates
+            by the generation's learning rate and adds the weight decay.
     """
 
     pop_size: int
@@ -54,22 +55,22 @@ class OpenES(GaussianStrategy):
         super().__post_init__()
         if self.optimizer_name in NOT_PROPORTIONAL:
             raise ValueError(
-                f"optimizer_name={self.optimizer_name}: its steps are no multiple of the step size, which lr_schedule "
-                "sets here. Take another one, such as adam."
+                f"optimizer_name={self.optimizer_name} is not supported: its updates are not proportional to the "
+                "learning rate, which lr_schedule sets here. Choose another one, such as adam."
             )
         object.__setattr__(self, "optimizer", _unit_steps(self.optimizer_name, self.weight_decay is not None))
 
     def scale(self, state: PyTreeDict) -> jax.Array:
-        """The noise's standard deviation in this generation."""
+        """Return the standard deviation of the noise in this generation."""
         return self.noise_std_schedule.value_at(state.generation)
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The search starts at ``solution``."""
+        """Return the initial state of a search that starts at ``solution``."""
         state = super().init(solution, key)
         return state | {"opt_state": self.optimizer.init(state.mean)}
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """One step along ``1 / (P std) sum_i shaped_i noise_i`` (algorithm 1), which ascends the fitness."""
+        """Take one ascent step along ``1 / (P std) sum_i shaped_i noise_i`` (algorithm 1)."""
         shaped = self.fitness_shaping_fn(fitness)
         (descent,) = self.noise_sums(state, (jnp.negative(shaped) / (self.pop_size * self.scale(state)), 1))
         updates, opt_state = self.optimizer.update(descent, state.opt_state, state.mean)
@@ -82,8 +83,8 @@ class OpenES(GaussianStrategy):
 
 @functools.cache
 def _unit_steps(name: Any, has_decay: bool) -> optax.GradientTransformation:
-    """optax's optimizer of this name, one object for all that share it, as compiled programs know it by identity.
+    """Return the optax optimizer with this name, cached because compiled programs compare it by identity.
 
-    Where ``has_decay``, the optimizer's own weight decay is 0, as another one takes its place.
+    If ``has_decay``, the optimizer's own weight decay is 0, because ``OpenES`` applies its own.
     """
     return Optimizer(name=name, learning_rate=1.0, weight_decay=0.0 if has_decay else None).transformation(0.0)

@@ -1,4 +1,4 @@
-"""How a config names an evolutionary optimizer: ``name: openes`` and its kin, or ``name: evosax/CMA_ES``."""
+"""Lookup of evolutionary optimizers by their names in configs, such as ``openes`` or ``evosax/CMA_ES``."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ _EVOSAX = "evosax/"
 def named_optimizer(
     cls: type[EvoOptimizer], config: Mapping[str, Any], where: str
 ) -> tuple[type[EvoOptimizer], dict[str, Any]]:
-    """The class of a config's optimizer, ``cls`` or below it, and the settings of its fields.
+    """Return the class of a config's optimizer, ``cls`` or a subclass, and the settings of its fields.
 
-    Where only optimizers of one class will do, the config need not name it. Those of several objectives are known only
-    where several objectives are.
+    The name is optional if ``cls`` is a concrete optimizer. Multi-objective optimizers are valid only if ``cls`` is
+    one.
 
     Raises:
-        ValueError: there is no optimizer of this name, or it is of another kind; with the names that there are.
+        ValueError: the name is unknown, or is that of another kind of optimizer; the message lists the valid names.
     """
     settings = dict(config)
     name = settings.pop("name", None)
-    several = issubclass(cls, MultiObjectiveOptimizer)
-    names = MULTI_OBJECTIVE_OPTIMIZERS if several else OPTIMIZERS
+    is_multi_objective = issubclass(cls, MultiObjectiveOptimizer)
+    names = MULTI_OBJECTIVE_OPTIMIZERS if is_multi_objective else OPTIMIZERS
     if name is None and cls not in (EvoOptimizer, MultiObjectiveOptimizer):
-        chosen = cls
-    elif isinstance(name, str) and name.startswith(_EVOSAX) and not several:
-        chosen, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
+        optimizer = cls
+    elif isinstance(name, str) and name.startswith(_EVOSAX) and not is_multi_objective:
+        optimizer, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
     elif isinstance(name, str) and is_own_name(name):
-        chosen = own_class(name, cls, f"{where}.name")
+        optimizer = own_class(name, cls, f"{where}.name")
     elif isinstance(name, str) and name in names:
-        chosen = names[name]
+        optimizer = names[name]
     else:
-        strategies = () if several else ("evosax/<name of a strategy>",)
+        strategies = () if is_multi_objective else ("evosax/<name of a strategy>",)
         valid = (*names, *strategies, "<package.module:Class of your own>")
         raise ValueError(no_such(f"optimizer for {where}", name, valid))
-    if not issubclass(chosen, cls):
-        fitting = [name for name, kind in names.items() if issubclass(kind, cls)]
-        raise ValueError(f"{where}: {name} is not what is needed here; there are {', '.join(fitting)}.")
-    return chosen, settings
+    if not issubclass(optimizer, cls):
+        alternatives = [name for name, kind in names.items() if issubclass(kind, cls)]
+        raise ValueError(
+            f"{where}: {name} is not a {cls.__name__}, which is required here: choose {', '.join(alternatives)}."
+        )
+    return optimizer, settings
 
 
 def optimizer_name(optimizer: EvoOptimizer) -> str:
-    """Return the name by which a config names an optimizer: of one outside the package its module and class."""
+    """Return the name of an optimizer in configs; for a custom one, its module and class."""
     if isinstance(optimizer, EvosaxStrategy):
         return _EVOSAX + optimizer.strategy
     named = {**OPTIMIZERS, **MULTI_OBJECTIVE_OPTIMIZERS}

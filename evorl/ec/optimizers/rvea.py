@@ -1,4 +1,4 @@
-"""RVEA: a population along directions in the space of many objectives (Cheng, Jin, Olhofer & Sendhoff 2016,
+"""RVEA, a reference vector guided evolutionary algorithm for many objectives (Cheng, Jin, Olhofer & Sendhoff 2016,
 https://doi.org/10.1109/TEVC.2016.2519378).
 """
 
@@ -23,22 +23,22 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class RVEA(MultiObjectiveOptimizer):
-    """Of parents and children the best along each of N reference vectors are the next parents.
+    """RVEA: the best of parents and children along each of N reference vectors are the next parents.
 
-    Vectors are spread evenly, and far from them counts as bad: little at first, where individuals have to come nearer
-    to the front, more towards the end, where they have to spread along it. Parents in the state have a row for each
-    vector, with objectives of minus infinity where a vector has nobody. Beside them it holds the ``vectors`` ``[N, M]``
-    and ``progress``, the share of the search that is over.
+    Reference vectors are evenly spread, and the angle to them is penalised: little at first, to favour convergence to
+    the front, and more towards the end, to favour diversity along it. ``parents`` in the state have a row per vector;
+    its objectives are minus infinity if no individual is assigned to the vector. The state also has the ``vectors``
+    ``[N, M]`` and ``progress``, the fraction of the search that is done.
 
     Attributes:
-        divisions: H, into how many steps an axis is divided between the vectors, of which there are
-            ``(H + M - 1)! / (H! (M - 1)!)``; ``None`` for as many as make at most ``pop_size`` vectors.
-        alpha: how the penalty grows: it is ``progress ** alpha`` of the whole one (eq. 9).
-        adaptation_frequency: f_r, the share of the search after which the vectors are scaled to the objectives again.
-        num_generations: t_max, generations of the whole search; ``None`` where ``at_progress`` tells how much is over.
+        divisions: number of divisions H of each axis, which gives ``(H + M - 1)! / (H! (M - 1)!)`` vectors; ``None``
+            for the largest number with at most ``pop_size`` vectors.
+        alpha: exponent of the penalty's growth, ``progress ** alpha`` (eq. 9).
+        adaptation_frequency: f_r, fraction of the search between two adaptations of the vectors to the objectives.
+        num_generations: t_max, number of generations of the search; ``None`` if ``at_progress`` sets the progress.
 
     Raises:
-        ValueError: there are fewer than two objectives or divisions make no vectors, in words.
+        ValueError: there are fewer than two objectives, or a setting is out of range.
     """
 
     divisions: int | None = None
@@ -56,18 +56,20 @@ class RVEA(MultiObjectiveOptimizer):
         if self.num_objectives < 2:
             raise ValueError(f"num_objectives={self.num_objectives}: reference vectors need at least 2 objectives.")
         if self.divisions is not None and self.divisions < 1:
-            raise ValueError(f"divisions={self.divisions}: divide by at least 1, or null for the population's size.")
+            raise ValueError(
+                f"divisions={self.divisions} must be at least 1, or null to choose it by the population size."
+            )
         if self.divisions is None and self.pop_size < self.num_objectives:
             raise ValueError(
-                f"pop_size={self.pop_size} is less than a reference vector for each of {self.num_objectives} "
-                "objectives: take more individuals, or set divisions."
+                f"pop_size={self.pop_size} is less than the minimum number of reference vectors for "
+                f"{self.num_objectives} objectives, {self.num_objectives}: use more individuals, or set divisions."
             )
         if self.num_generations is not None and self.num_generations < 1:
             raise ValueError(f"num_generations={self.num_generations} must be at least 1, or null.")
 
     @property
     def num_divisions(self) -> int:
-        """H: ``divisions``, or the most that make at most ``pop_size`` vectors."""
+        """Number of divisions H: ``divisions``, or the largest number with at most ``pop_size`` vectors."""
         if self.divisions is not None:
             return self.divisions
         divisions = 1
@@ -77,7 +79,7 @@ class RVEA(MultiObjectiveOptimizer):
 
     @property
     def num_parents(self) -> int:
-        """Reference vectors N, the most parents there are."""
+        """Number of reference vectors N, which is the maximum number of parents."""
         return lattice_size(self.num_objectives, self.num_divisions)
 
     @property
@@ -85,7 +87,7 @@ class RVEA(MultiObjectiveOptimizer):
         return unit_vectors(jnp.asarray(simplex_lattice(self.num_objectives, self.num_divisions)))
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The first population around ``solution``, to be asked for; no parents yet."""
+        """Return the initial state, with a population around ``solution`` and no parents yet."""
         return super().init(solution, key) | {
             "vectors": self._first_vectors,
             "num_adaptations": jnp.int32(0),
@@ -93,23 +95,23 @@ class RVEA(MultiObjectiveOptimizer):
         }
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """With this ``progress``, unless ``num_generations`` tells it."""
+        """Set ``progress``, unless ``num_generations`` determines it."""
         return state if self.num_generations is not None else state.replace(progress=progress)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """The next parents and their children, given the objectives ``[P, M]`` of this generation (algorithm 1).
+        """Select the next parents and breed their children, given the objectives ``[P, M]`` (algorithm 1).
 
-        An individual with an objective that is not finite does not survive.
+        Individuals with a non-finite objective do not survive.
         """
         key, breed_key = jax.random.split(state.key)
-        everyone, objectives = self.join(state, fitness)
+        individuals, objectives = self.join(state, fitness)
         survivors, is_filled = best_by_vector(objectives, state.vectors, state.progress**self.alpha)
         objectives = jnp.where(is_filled[:, None], objectives.at[survivors].get(mode="clip"), -jnp.inf)
-        survivors = jnp.where(is_filled, survivors, jnp.arange(self.num_parents))  # nobody new: who was there stays
-        parents = jax.tree.map(lambda x: x[survivors], everyone)
+        survivors = jnp.where(is_filled, survivors, jnp.arange(self.num_parents))  # vectors without individuals
+        parents = jax.tree.map(lambda x: x[survivors], individuals)
 
         def select(key: Key, count: int) -> jax.Array:
-            # Everybody as likely as any other; where nobody is finite, all rows are the solution given at first.
+            # Uniform over the parents; if no individual is finite, all rows are the initial solution.
             return proportional_selection(key, is_filled | ~is_filled.any(), count)
 
         return self._adapt(state, objectives).replace(
@@ -121,7 +123,7 @@ class RVEA(MultiObjectiveOptimizer):
         )
 
     def _adapt(self, state: PyTreeDict, objectives: jax.Array) -> PyTreeDict:
-        """With the vectors adapted when it is time, at the beginning and after each f_r of the search; and progress."""
+        """Adapt the vectors if due (at the start and after each f_r of the search), and update the progress."""
         num_due = jnp.floor(state.progress / self.adaptation_frequency + 1e-4).astype(jnp.int32) + 1
         adapted = adapt_vectors(state.vectors, self._first_vectors, objectives)
         progress = state.progress
@@ -134,6 +136,6 @@ class RVEA(MultiObjectiveOptimizer):
         )
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The parent along the first vector that has one: an end of the front found; the given solution before."""
+        """Return the parent of the first vector that has one, an end of the front; initially, the initial solution."""
         row = jnp.argmax(state.objectives[:, 0] > -jnp.inf)
         return jax.tree.map(lambda x: x[row], state.parents)

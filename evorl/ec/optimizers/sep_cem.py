@@ -1,4 +1,4 @@
-"""The cross-entropy method with a diagonal covariance, as in CEM-RL (Pourchot & Sigaud 2019,
+"""Cross-entropy method with a diagonal covariance, as in CEM-RL (Pourchot & Sigaud 2019,
 https://arxiv.org/abs/1810.01222, section 2.2).
 """
 
@@ -19,17 +19,19 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class SepCEM(GaussianStrategy):
-    """Mean and variances go to those of the best; a vanishing variance is added so that the search does not stop early.
+    """Cross-entropy method: fits mean and variances to the elites, and adds a decaying extra variance.
+
+    The extra variance prevents premature convergence.
 
     Attributes:
         pop_size: number of individuals P.
-        num_elites: number of the best; ``None`` for half of them.
-        elite_weights: ``log`` (the better count more) or ``equal``.
-        initial_std: standard deviation of the first samples, but for the extra variance.
-        extra_variance: what is added to the variances, by generation; to those of the first samples too.
-        variance_divisor: what the variances of the best are divided by: 1 in the paper's equation, the number of elites
-            in its authors' program.
-        mirror_sampling: individuals come in pairs with opposite noise.
+        num_elites: number of elites; ``None`` for half of the population.
+        elite_weights: weights of the elites: ``log`` (better elites count more) or ``equal``.
+        initial_std: standard deviation of the first samples, without the extra variance.
+        extra_variance: variance that is added to all samples, including the first ones, by generation.
+        variance_divisor: divisor of the elites' variances: 1 in the paper's equation, the number of elites in the
+            authors' code.
+        mirror_sampling: sample pairs of individuals with opposite noise.
     """
 
     pop_size: int
@@ -47,19 +49,19 @@ class SepCEM(GaussianStrategy):
         elite_count(self.num_elites, self.pop_size)
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The search starts at ``solution``."""
+        """Return the initial state of a search that starts at ``solution``."""
         state = super().init(solution, key)
         return state | {"variance": jax.tree.map(lambda x: jnp.full(x.shape, self.initial_std**2, x.dtype), state.mean)}
 
     def scale(self, state: PyTreeDict) -> Params:
-        """Standard deviations by parameter, those that are added included."""
+        """Return the standard deviation of each parameter, including the extra variance."""
         extra = self.extra_variance.value_at(state.generation)
         return jax.tree.map(lambda variance: jnp.sqrt(variance + extra), state.variance)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Move mean and variances to those of the best; the variances are taken around the old mean (their eq. 2).
+        """Fit mean and variances to the elites; variances are relative to the old mean (their eq. 2).
 
-        On flat fitness both stay.
+        Flat fitness leaves both unchanged.
         """
         num_elites = elite_count(self.num_elites, self.pop_size)
         best = log_rank_weights(num_elites) if self.elite_weights == "log" else jnp.full(num_elites, 1.0 / num_elites)

@@ -1,4 +1,4 @@
-"""CMA-ES with a diagonal covariance (Ros & Hansen 2008): time and memory grow with the parameters, not their square."""
+"""CMA-ES with a diagonal covariance (Ros & Hansen 2008), linear in time and memory in the number of parameters."""
 
 from __future__ import annotations
 
@@ -15,32 +15,27 @@ MAX_CONDITION = 1e20  # the largest variance divided by the smallest
 
 
 class SepCMAES(CovarianceAdaptation):
-    """Covariance matrix adaptation of the variances alone; fields as in ``CovarianceAdaptation``."""
+    """CMA-ES that adapts variances only; for the fields see ``CovarianceAdaptation``."""
 
     diagonal: ClassVar[bool] = True
 
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """``variance``, ``[n]``."""
+        """Return ``variance``, ``[n]``."""
         return PyTreeDict(variance=jnp.ones(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        """See ``CovarianceAdaptation``."""
         return jnp.sqrt(state.variance) * noise_rows(self.noise_key(state), state.variance, first, count)
 
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """See ``CovarianceAdaptation``; there are no negative weights."""
         noise, square = weighted_sums(self.noise_key(state), state.variance, (weights, 1), (weights, 2))
         return jnp.sqrt(state.variance) * noise, noise, square
 
     def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
-        """See ``CovarianceAdaptation``."""
         variance = (old_share + new) * state.variance + c_1 * jnp.square(path)
         return state.replace(variance=jnp.maximum(variance, variance.max() / MAX_CONDITION))
 
     def spread(self, state: PyTreeDict) -> jax.Array:
-        """See ``CovarianceAdaptation``."""
         return jnp.sqrt(state.variance.mean())
 
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
-        """See ``CovarianceAdaptation``."""
         return state.replace(variance=jnp.ldexp(state.variance, 2 * exponent))

@@ -1,6 +1,6 @@
-"""The plain evolution strategy with weighted recombination, ``(mu/mu_w, lambda)`` (Beyer & Schwefel 2002; Hansen 2016).
+"""Evolution strategy with weighted recombination, ``(mu/mu_w, lambda)`` (Beyer & Schwefel 2002; Hansen 2016).
 
-The mean moves to the weighted mean of the best; the spread follows a schedule.
+The mean moves to the weighted mean of the elites; the standard deviation follows a schedule.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from evorl.types import PyTreeDict
 
 
 class VanillaES(GaussianStrategy):
-    """The strategy.
+    """Evolution strategy with weighted recombination.
 
     Attributes:
         pop_size: number of individuals P.
-        num_elites: number of the best that are recombined; ``None`` for half of them.
-        noise_std_schedule: standard deviation of the samples, by generation.
-        mirror_sampling: individuals come in pairs with opposite noise.
+        num_elites: number of individuals that are recombined; ``None`` for half of them.
+        noise_std_schedule: standard deviation of the samples by generation.
+        mirror_sampling: sample pairs of individuals with opposite noise.
     """
 
     pop_size: int
@@ -35,11 +35,11 @@ class VanillaES(GaussianStrategy):
         elite_count(self.num_elites, self.pop_size)
 
     def scale(self, state: PyTreeDict) -> jax.Array:
-        """The noise's standard deviation in this generation."""
+        """Return the standard deviation of the noise in this generation."""
         return self.noise_std_schedule.value_at(state.generation)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Move the mean to the weighted mean of the best; on flat fitness it stays."""
+        """Move the mean to the weighted mean of the elites; flat fitness leaves it unchanged."""
         best = log_rank_weights(elite_count(self.num_elites, self.pop_size))
         (step,) = self.noise_sums(state, (weights_by_rank(fitness, best), 1))
         std = self.scale(state)

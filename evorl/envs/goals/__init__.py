@@ -1,1 +1,1 @@
-"""Goals: what reaching one is worth, who chooses them, and small environments of our own with goals."""
+"""Goals: reward functions of goals, goal setters, and small goal environments."""

@@ -1,4 +1,4 @@
-"""Bit flipping: as many bits as actions, each of which flips one; the goal is another row of bits.
+"""Bit flipping: each action flips one of n bits; the goal is a random bit vector.
 
 Source: Andrychowicz et al. 2017, Hindsight experience replay, section 3.1.
 """
@@ -18,7 +18,7 @@ from evorl.types import Action, Key
 
 
 class Bits(Env):
-    """A row of bits, int8, at random at first; action i flips bit i. It pays nothing and never ends."""
+    """A vector of bits, int8, initially random; action i flips bit i. Rewards are 0 and episodes never end."""
 
     def __init__(self, num_bits: int) -> None:
         self.num_bits = positive(num_bits, "num_bits")
@@ -29,26 +29,24 @@ class Bits(Env):
 
     @property
     def obs_space(self) -> Box:
-        """``{0, 1}`` to the number of bits."""
+        """Vectors of bits, ``{0, 1}^n``."""
         return self._obs_space
 
     @property
     def action_space(self) -> Discrete:
-        """One action for each bit."""
+        """One action per bit."""
         return Discrete(self.num_bits)
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return observed(self._obs_space.sample(as_typed_key(key)))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         is_flipped = jnp.arange(self.num_bits) == action
         return observed(jnp.where(is_flipped, 1 - env_state.env_state, env_state.env_state))
 
 
 def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
-    """Bit flipping: -1 for every step that does not come to the goal, and the episode ends with the one that does.
+    """Create bit flipping: reward -1 for every step that does not reach the goal; the step that does ends the episode.
 
     Args:
         num_bits: number of bits, and of steps in an episode.

@@ -1,4 +1,4 @@
-"""Goal environments of our own, by name."""
+"""Registry of evorl's goal environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.goal import GoalWrapper
 
-# Name -> the function that makes it, and its usual time limit; ``None`` for as many steps as there are bits.
+# Name -> creating function and default time limit in steps; ``None`` for the number of bits.
 _MAKERS: dict[str, tuple[str, int | None]] = {
     "bit_flip": ("evorl.envs.goals.bit_flip:make_bit_flip", None),
     "point_maze": ("evorl.envs.goals.point_maze:make_point_maze", 100),
@@ -22,15 +22,15 @@ ENV_NAMES = tuple(_MAKERS)
 
 
 def create_wrapped_goal_env(env_name: str, **options: Any) -> VectorEnv:
-    """A vector env of a goal environment.
+    """Create a vector env of a goal environment.
 
     Args:
         env_name: one of ``ENV_NAMES``.
-        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is 100 by default, and the number of
-            bits for ``bit_flip``; every other one is an argument of the function that makes the environment.
+        **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is 100 by default, and the number of bits
+            for ``bit_flip``; all others are arguments of the function that creates the environment.
 
     Raises:
-        ValueError: unknown environment or option, or a value that cannot be.
+        ValueError: unknown environment or option, or an invalid value.
     """
     if env_name not in _MAKERS:
         raise ValueError(no_such("goal environment", env_name, ENV_NAMES))
@@ -39,8 +39,8 @@ def create_wrapped_goal_env(env_name: str, **options: Any) -> VectorEnv:
     function = load(path)
     check_options(f"goal/{env_name}", arguments, parameter_names(function))
     env = _make(function, as_hashable(arguments))
-    usual = env.obs_space.spaces["observation"].shape[0] if limit is None else limit
-    return wrap_env(env, **{"max_episode_steps": usual, **shared})
+    default_limit = env.obs_space.spaces["observation"].shape[0] if limit is None else limit
+    return wrap_env(env, **{"max_episode_steps": default_limit, **shared})
 
 
 @functools.lru_cache(maxsize=16)

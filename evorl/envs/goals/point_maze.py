@@ -1,7 +1,7 @@
-"""A point in a maze, in the plane: it moves by velocities, walls stop it, the goal is another place.
+"""A point in a planar maze: it moves by velocities, walls stop it, and the goal is a position.
 
-Every maze is drawn with a character for each cell, of side 1: ``#`` is wall, all others are free, ``S`` is where
-episodes may be told to start, and ``F`` the free cell that is farthest from it.
+A maze is drawn with one character per cell of side 1: ``#`` is a wall, all others are free. ``S`` marks the optional
+fixed start, and ``F`` the free cell farthest from it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ MAZES = {
     "rooms": ("#######", "#S #  #", "#     #", "#  #  #", "# ### #", "#  #  #", "#    F#", "#######"),
     "spiral": ("#######", "#S    #", "##### #", "#F  # #", "# ### #", "#     #", "#######"),
 }
-STEP = 0.25  # the greatest way of one step, in each direction, in sides of a cell
-REACH = 0.35  # how near the goal is reached
+STEP = 0.25  # maximum distance per step and axis, in cell sides
+REACH = 0.35  # distance at which the goal counts as reached
 _MARGIN = 0.05  # between the point and a wall
 _IS_NEAR = Within(REACH)
 
 
 class MazePlaces(Box):
-    """Places in the free cells of a maze, relative to its middle, ``[2]``: ``x`` to the right, ``y`` down.
+    """Positions in the free cells of a maze, relative to its centre, ``[2]``: ``x`` to the right, ``y`` down.
 
     Args:
-        maze: a row of characters for each row of cells.
-        only: draw from cells with this character only; from all free ones by default.
+        maze: one string per row of cells.
+        only: sample only from cells with this character; ``None`` for all free cells.
     """
 
     def __init__(self, maze: Sequence[str], only: str | None = None) -> None:
@@ -52,15 +52,15 @@ class MazePlaces(Box):
         self._key = (*self._key, self.maze, only)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """A place in a free cell, uniformly; with ``only``, in the middle of such a cell."""
-        cell_key, place_key = jax.random.split(as_typed_key(key))
+        """Sample a position in a free cell uniformly; with ``only``, return the centre of such a cell."""
+        cell_key, offset_key = jax.random.split(as_typed_key(key))
         corner = jnp.asarray(self._corners)[jax.random.randint(cell_key, (), 0, len(self._corners))]
         if self.only is not None:
             return corner + 0.5
-        return corner + jax.random.uniform(place_key, (2,), minval=_MARGIN, maxval=1.0 - _MARGIN)
+        return corner + jax.random.uniform(offset_key, (2,), minval=_MARGIN, maxval=1.0 - _MARGIN)
 
     def contains(self, x: Any) -> jax.Array:
-        """Whether places, ``[..., 2]``, are in free cells."""
+        """Return true where positions, ``[..., 2]``, are in free cells."""
         inside = super().contains(x)
         if jnp.shape(x)[-1:] != self.shape:
             return inside
@@ -69,12 +69,12 @@ class MazePlaces(Box):
 
 
 class PointInMaze(Env):
-    """A point that is moved by actions in ``[-1, 1]``, ``[2]``, at most ``STEP`` a step; observed is where it is.
+    """A point moved by actions in ``[-1, 1]``, ``[2]``, at most ``STEP`` per step; the observation is its position.
 
-    It pays nothing and never ends.
+    Rewards are 0 and episodes never end.
 
     Args:
-        places: where it starts, and the maze.
+        places: start positions, and the maze.
     """
 
     def __init__(self, places: MazePlaces) -> None:
@@ -85,7 +85,7 @@ class PointInMaze(Env):
 
     @property
     def obs_space(self) -> Box:
-        """The maze from end to end."""
+        """The extent of the maze."""
         return Box(self.places.low, self.places.high)
 
     @property
@@ -94,56 +94,54 @@ class PointInMaze(Env):
         return Box(-1.0, 1.0, (2,))
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return observed(self.places.sample(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``: first to the side, then up or down, each as far as there is no wall."""
-        place = env_state.env_state + self.places.middle
+        """Move along x, then along y, each until a wall stops the point."""
+        position = env_state.env_state + self.places.middle
         move = STEP * jnp.clip(action, -1.0, 1.0)
-        x = self._moved(place[0], move[0], lambda x: (place[1], x))
-        y = self._moved(place[1], move[1], lambda y: (y, x))
+        x = self._moved(position[0], move[0], lambda x: (position[1], x))
+        y = self._moved(position[1], move[1], lambda y: (y, x))
         return observed(jnp.stack([x, y]) - self.places.middle)
 
     def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
-        """See ``Env.draw_background``: the walls, of the goals' and the observations' plane alike."""
+        """Draw the walls, for goals and observations, which share one plane."""
         if sorted(dimensions) != [0, 1]:
             return
         walls = np.ma.masked_equal(self.places.is_wall.astype(np.float32), 0)
         columns, rows = (np.arange(n + 1) - m for n, m in zip(walls.shape[::-1], self.places.middle, strict=True))
         if tuple(dimensions) == (0, 1):
             axes.pcolormesh(columns, rows, walls, cmap="Greys", vmin=0, vmax=3, zorder=0)
-            axes.invert_yaxis()  # as the maze is written
+            axes.invert_yaxis()  # as in the drawing of the maze
         else:
             axes.pcolormesh(rows, columns, walls.T, cmap="Greys", vmin=0, vmax=3, zorder=0)
 
     def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
-        """Along one axis from ``start``; ``cell_of`` gives row and column of where that comes to."""
+        """Return the position along one axis after a move from ``start``; ``cell_of`` returns its cell."""
         end = start + move
         row, column = (jnp.floor(x).astype(jnp.int32) for x in cell_of(end + jnp.sign(move) * _MARGIN))
-        in_front = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)
-        return jnp.where(jnp.asarray(self.places.is_wall)[row, column], in_front, end)
+        at_wall = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)
+        return jnp.where(jnp.asarray(self.places.is_wall)[row, column], at_wall, end)
 
 
 def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", goal: str = "anywhere") -> GoalWrapper:
-    """A point in a maze: -1 for every step that does not come within ``REACH`` of the goal, 0 for the others.
+    """Create a point in a maze: reward 0 for a step that ends within ``REACH`` of the goal, -1 otherwise.
 
     Args:
-        maze: one of ``MAZES``, or a row of characters for each row of cells, with wall all around.
-        start: where episodes start, ``"anywhere"`` or ``"S"``.
-        goal: where the goals of episodes lie, ``"anywhere"`` or ``"F"``, the far end.
+        maze: one of ``MAZES``, or one string per row of cells, surrounded by walls.
+        start: start of episodes, ``"anywhere"`` or ``"S"``.
+        goal: goals of episodes, ``"anywhere"`` or ``"F"``, the far end.
 
     Raises:
-        ValueError: there is no such maze, or it is open to the outside; or the start or the goal is another, or the
-            maze has none.
+        ValueError: the maze is unknown or not closed; or the start or the goal is unknown, or not marked in the maze.
     """
     if isinstance(maze, str) and maze not in MAZES:
         raise ValueError(no_such("maze", maze, MAZES))
-    drawn = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
-    starts = MazePlaces(drawn, _only("start", start, "S", drawn))
-    own_goals = MazePlaces(drawn, _only("goal", goal, "F", drawn))
+    rows = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
+    starts = MazePlaces(rows, _only("start", start, "S", rows))
+    own_goals = MazePlaces(rows, _only("goal", goal, "F", rows))
     return GoalWrapper(
-        PointInMaze(starts), MazePlaces(drawn), all_of_it, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
+        PointInMaze(starts), MazePlaces(rows), all_of_it, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
     )
 
 
@@ -153,7 +151,7 @@ def _only(name: str, where: str, mark: str, maze: Sequence[str]) -> str | None:
     if where != mark:
         raise ValueError(no_such(name, where, ("anywhere", mark)))
     if not any(mark in row for row in maze):
-        raise ValueError(f"{name}={mark}, but no cell of the maze is marked {mark}: take anywhere, or mark one.")
+        raise ValueError(f"{name}={mark}, but no cell of the maze is marked {mark}: use {name}=anywhere, or mark one.")
     return mark
 
 
@@ -161,8 +159,8 @@ def _checked_maze(maze: Sequence[str]) -> tuple[str, ...]:
     rows = tuple(maze)
     widths = {len(row) for row in rows}
     if len(widths) != 1 or any(not set(row) <= set("# SF") for row in rows):
-        raise ValueError(f"a maze is drawn by rows of equal length with the characters '# SF'; got {list(rows)}.")
+        raise ValueError(f"a maze needs rows of equal length with the characters '# SF'; got {list(rows)}.")
     border = [*rows[0], *rows[-1], *(row[0] for row in rows), *(row[-1] for row in rows)]
     if set(border) != {"#"} or all(set(row) == {"#"} for row in rows):
-        raise ValueError(f"a maze has wall ('#') all around and some cell that is free; got {list(rows)}.")
+        raise ValueError(f"a maze needs walls ('#') on its whole border and a free cell; got {list(rows)}.")
     return rows

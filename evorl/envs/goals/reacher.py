@@ -1,4 +1,4 @@
-"""Brax's reacher, an arm of two joints in the plane, with a place for its fingertip as the goal."""
+"""Brax's reacher, an arm of two joints in the plane, whose fingertip must reach a goal position."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.envs.wrappers.observation import ObsSelectWrapper
 from evorl.ops.random import as_typed_key
 
-RADIUS = 0.2  # around the shoulder, in which goals lie, in metres, as brax's targets
-REACH = 0.02  # how near the goal is reached
-LINKS = (0.1, 0.11)  # lengths of the upper and of the lower arm
-# Of brax's observation: cosines and sines of both joints, and the fingertip's velocity. The rest is of brax's target.
-_OF_THE_ARM = (0, 1, 2, 3, 6, 7)
+RADIUS = 0.2  # of the disc of goals around the shoulder, in metres, as for brax's targets
+REACH = 0.02  # distance at which the goal counts as reached, in metres
+LINKS = (0.1, 0.11)  # lengths of the upper and the lower arm, in metres
+# Components of brax's observation: cosines and sines of both joints, and the fingertip's velocity, without the target.
+_ARM_COMPONENTS = (0, 1, 2, 3, 6, 7)
 
 
 class Disc(Box):
-    """Places within ``radius`` of the origin, ``[2]``; drawn uniformly by area."""
+    """Positions within ``radius`` of the origin, ``[2]``; sampled uniformly by area."""
 
     def __init__(self, radius: float) -> None:
         super().__init__(-radius, radius, (2,))
@@ -31,14 +31,14 @@ class Disc(Box):
         self._key = (*self._key, "disc")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """A place in the disc."""
+        """Sample a position in the disc."""
         angle_key, radius_key = jax.random.split(as_typed_key(key))
         angle = jax.random.uniform(angle_key, maxval=2.0 * jnp.pi)
         distance = self.radius * jnp.sqrt(jax.random.uniform(radius_key))
         return distance * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
     def contains(self, x: Any) -> jax.Array:
-        """Whether places, ``[..., 2]``, are in the disc."""
+        """Return true where positions, ``[..., 2]``, are in the disc."""
         inside = super().contains(x)
         if jnp.shape(x)[-1:] != self.shape:
             return inside
@@ -46,13 +46,13 @@ class Disc(Box):
 
 
 def make_reacher(backend: str | None = None) -> GoalWrapper:
-    """The arm: -1 for every step that leaves the fingertip farther than ``REACH`` from the goal, 0 for the others.
+    """Create the arm: reward 0 for a step that ends with the fingertip within ``REACH`` of the goal, -1 otherwise.
 
     Args:
-        backend: of brax, see ``create_wrapped_brax_env``.
+        backend: physics backend of brax, see ``create_wrapped_brax_env``.
     """
     is_near = Within(REACH)
-    arm = ObsSelectWrapper(make_brax_adapter("reacher", backend), _OF_THE_ARM)
+    arm = ObsSelectWrapper(make_brax_adapter("reacher", backend), _ARM_COMPONENTS)
     return GoalWrapper(arm, Disc(RADIUS), _fingertip, MinusOneUntil(is_near), is_near)
 
 

@@ -1,4 +1,4 @@
-"""The setters that there are, by name, and a user's own."""
+"""Goal setters, and their creation from a config, including user-defined ones."""
 
 from __future__ import annotations
 
@@ -18,29 +18,27 @@ from evorl.types import Key, Observation, PyTreeData
 
 @dataclasses.dataclass(frozen=True)
 class OwnGoals(GoalSetter):
-    """The environment's own."""
+    """Keeps the environment's own goals."""
 
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """See ``GoalSetter.start``."""
         return obs.desired_goal, memory
 
 
 @dataclasses.dataclass(frozen=True)
 class UniformGoals(GoalSetter):
-    """Drawn from the goal space."""
+    """Draws goals uniformly from the goal space."""
 
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """See ``GoalSetter.start``."""
         return task.goal_space.sample(key), memory
 
 
 class _GoalMemory(PyTreeData):
-    """The latest goals and whether they were reached.
+    """Ring buffer of recent goals and their success.
 
     Attributes:
         goals: ``[K, G]``.
         is_reached: bool ``[K]``.
-        count: how many were ever added, int32.
+        count: number of goals ever added, int32.
     """
 
     goals: jax.Array
@@ -49,15 +47,15 @@ class _GoalMemory(PyTreeData):
 
     @property
     def is_filled(self) -> jax.Array:
-        """Which rows hold a goal, bool ``[K]``."""
+        """True for the slots that hold a goal, bool ``[K]``."""
         return jnp.arange(self.goals.shape[0]) < self.count
 
     def with_goal(self, goal: jax.Array, is_reached: jax.Array | bool, mask: jax.Array) -> _GoalMemory:
-        """With one goal more if ``mask``, a bool, holds; the oldest makes room."""
-        row = jnp.where(mask, self.count % self.goals.shape[0], self.goals.shape[0])
+        """Add a goal, evicting the oldest if full, if ``mask``, a bool, is true."""
+        slot = jnp.where(mask, self.count % self.goals.shape[0], self.goals.shape[0])
         return _GoalMemory(
-            goals=self.goals.at[row].set(goal.astype(self.goals.dtype), mode="drop"),
-            is_reached=self.is_reached.at[row].set(is_reached, mode="drop"),
+            goals=self.goals.at[slot].set(goal.astype(self.goals.dtype), mode="drop"),
+            is_reached=self.is_reached.at[slot].set(is_reached, mode="drop"),
             count=self.count + mask,
         )
 
@@ -72,47 +70,46 @@ def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
 
 @dataclasses.dataclass(frozen=True)
 class AchievedGoals(GoalSetter):
-    """Some episodes get a goal at which an earlier one of the same environment ended, the others the environment's own.
+    """Gives a share of episodes a goal that an earlier episode of the same environment achieved at its end.
+
+    The other episodes keep the environment's own goal.
 
     Attributes:
-        share: of episodes that get such a goal, once there is one.
-        capacity: of the goal buffer; the oldest goal makes room.
+        share: probability of such a goal, once there is one.
+        capacity: size of the goal buffer; the oldest goal is evicted.
     """
 
     share: float = 0.5
     capacity: int = 256
 
     def init(self, task: GoalTask) -> _GoalMemory:
-        """See ``GoalSetter.init``."""
         return _no_goals(task, self.capacity)
 
     def start(self, memory: _GoalMemory, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """See ``GoalSetter.start``."""
-        share_key, row_key = jax.random.split(key)
+        share_key, slot_key = jax.random.split(key)
         num = jnp.minimum(memory.count, self.capacity)
-        earlier = memory.goals[jax.random.randint(row_key, (), 0, jnp.maximum(num, 1))]
+        earlier = memory.goals[jax.random.randint(slot_key, (), 0, jnp.maximum(num, 1))]
         is_earlier = (jax.random.uniform(share_key) < self.share) & (num > 0)
         return jnp.where(is_earlier, earlier, obs.desired_goal), memory
 
     def after(self, memory: _GoalMemory, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
-        """See ``GoalSetter.after``."""
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
 
 @dataclasses.dataclass(frozen=True)
 class CurriculumGoals(GoalSetter):
-    """Goals of intermediate difficulty: reached by about every other episode (Florensa et al. 2018, section 4).
+    """Goals of intermediate difficulty: reached in about half of the episodes (Florensa et al. 2018, section 4).
 
-    Of candidates drawn at random, half from the goal space and half beside stored goals, the one of the most
-    intermediate success rate is taken. A candidate's rate is estimated by a Gaussian kernel over the goals in the goal
-    buffer, 0 far from all of them. Stored are the desired goals of past episodes with their success, and the goals that
-    were achieved at their ends, as reached.
+    Half of the random candidates come from the goal space, half are perturbed stored goals; the candidate with the most
+    intermediate success rate is used. Its success rate is estimated with a Gaussian kernel over the goals in the goal
+    buffer, and is 0 far from all of them. The buffer stores the desired goals of past episodes with their success, and
+    the goals achieved at the ends of episodes, as successes.
 
     Attributes:
-        own_share: of episodes that keep the environment's own goal.
-        num_candidates: goals that are drawn for each episode.
-        width: of the kernel, in sides of the goal space.
-        capacity: of the goal buffer; the oldest goal makes room.
+        own_share: fraction of episodes that keep the environment's own goal.
+        num_candidates: candidates drawn per episode.
+        width: kernel width, relative to the side lengths of the goal space.
+        capacity: size of the goal buffer; the oldest goal is evicted.
     """
 
     own_share: float = 0.2
@@ -121,33 +118,32 @@ class CurriculumGoals(GoalSetter):
     capacity: int = 256
 
     def init(self, task: GoalTask) -> _GoalMemory:
-        """See ``GoalSetter.init``."""
         return _no_goals(task, self.capacity)
 
     def start(self, memory: _GoalMemory, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """See ``GoalSetter.start``."""
-        share_key, anywhere_key, row_key, noise_key, choice_key = jax.random.split(key, 5)
+        share_key, anywhere_key, slot_key, noise_key, choice_key = jax.random.split(key, 5)
         half = self.num_candidates // 2
         anywhere = jax.vmap(task.goal_space.sample)(jax.random.split(anywhere_key, self.num_candidates - half))
-        rows = jax.random.randint(row_key, (half,), 0, jnp.clip(memory.count, 1, self.capacity))
+        rows = jax.random.randint(slot_key, (half,), 0, jnp.clip(memory.count, 1, self.capacity))
         sides = jnp.asarray(task.goal_space.high - task.goal_space.low)
         noise = self.width * sides * jax.random.normal(noise_key, (half, *sides.shape))
-        beside = jnp.clip(memory.goals[rows] + noise, task.goal_space.low, task.goal_space.high)
-        candidates = jnp.concatenate([anywhere.astype(jnp.float32), beside])  # [C, G]
+        perturbed = jnp.clip(memory.goals[rows] + noise, task.goal_space.low, task.goal_space.high)
+        candidates = jnp.concatenate([anywhere.astype(jnp.float32), perturbed])  # [C, G]
         rate = self._rate_of_success(memory, candidates, sides)
         difficulty = rate * (1.0 - rate) + 1e-3 * jax.random.uniform(choice_key, rate.shape)
-        difficulty = jnp.where(jax.vmap(task.goal_space.contains)(candidates), difficulty, -1.0)  # not in a wall, say
+        difficulty = jnp.where(
+            jax.vmap(task.goal_space.contains)(candidates), difficulty, -1.0
+        )  # excludes walls, for example
         chosen = candidates[jnp.argmax(difficulty)].astype(obs.desired_goal.dtype)
         is_own = (jax.random.uniform(share_key) < self.own_share) | (memory.count == 0)
         return jnp.where(is_own, obs.desired_goal, chosen), memory
 
     def after(self, memory: _GoalMemory, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
-        """See ``GoalSetter.after``."""
         memory = memory.with_goal(step.obs.desired_goal, step.is_success, step.ends_goal)
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
-        """``[C]``, by a Gaussian kernel around each candidate; half a failed attempt counts everywhere."""
+        """Return success rates ``[C]`` from a Gaussian kernel around each candidate, with half a failure as prior."""
         distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)
@@ -155,26 +151,23 @@ class CurriculumGoals(GoalSetter):
 
 @dataclasses.dataclass(frozen=True)
 class SeveralGoals(GoalSetter):
-    """Several goals in a row within one episode.
+    """Several goals in sequence within one episode.
 
     Attributes:
-        of: who chooses each of them.
-        every: steps after which the next one is asked for; ``None`` as soon as one is reached.
+        of: setter of each goal.
+        every: number of steps between goals; ``None`` switches as soon as a goal is reached.
     """
 
     of: GoalSetter = UniformGoals()
     every: int | None = None
 
     def init(self, task: GoalTask) -> Any:
-        """See ``GoalSetter.init``."""
         return self.of.init(task)
 
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """See ``GoalSetter.start``."""
         return self.of.start(memory, task, obs, key)
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
-        """See ``GoalSetter.after``."""
         after_key, start_key = jax.random.split(key)
         is_next = step.is_success if self.every is None else step.steps % self.every == 0
         step, memory = self.of.after(memory, task, step.replace(is_followed=is_next), after_key)
@@ -184,29 +177,26 @@ class SeveralGoals(GoalSetter):
 
 @dataclasses.dataclass(frozen=True)
 class ChainedSetters(GoalSetter):
-    """One setter after another: the second sees what the first has made of it.
+    """Applies two setters in sequence: the second receives the result of the first.
 
     Attributes:
-        first: asked first.
-        second: has the last word.
+        first: setter applied first.
+        second: setter applied to the result of the first.
     """
 
     first: GoalSetter
     second: GoalSetter
 
     def init(self, task: GoalTask) -> Any:
-        """See ``GoalSetter.init``."""
         return self.first.init(task), self.second.init(task)
 
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """See ``GoalSetter.start``."""
         keys = jax.random.split(key)
         goal, first = self.first.start(memory[0], task, obs, keys[0])
         goal, second = self.second.start(memory[1], task, obs.replace(desired_goal=goal), keys[1])
         return goal, (first, second)
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
-        """See ``GoalSetter.after``."""
         keys = jax.random.split(key)
         step, first = self.first.after(memory[0], task, step, keys[0])
         step, second = self.second.after(memory[1], task, step, keys[1])
@@ -224,14 +214,14 @@ SETTERS: dict[str, type[GoalSetter]] = {
 
 
 def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> GoalSetter | None:
-    """A setter from a config.
+    """Create a setter from a config.
 
     Args:
-        settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of your own; or a mapping with ``name``
-            and the settings of the class, of which those that are setters are described likewise.
+        settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of a user's class; or a mapping with
+            ``name`` and the settings of the class. Settings that are setters have the same form.
 
     Raises:
-        ValueError: there is no such setter, or it has no such setting, with the nearest one that is there.
+        ValueError: the setter or setting does not exist; the message suggests the closest name.
     """
     if settings is None or isinstance(settings, GoalSetter):
         return settings

@@ -1,4 +1,4 @@
-"""What our goal environments have in common: nothing is paid but for the goal, and that is 0 instead of -1."""
+"""Sparse rewards of evorl's goal environments: 0 at the goal, -1 elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evorl.types import Action, Observation, PyTreeDict
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """Whether the achieved goal is at most ``distance`` from the desired one, bool."""
+    """Success function: true if the achieved goal is at most ``distance`` from the desired one, bool."""
 
     distance: float
 
@@ -24,7 +24,7 @@ class Within:
 
 @dataclasses.dataclass(frozen=True)
 class MinusOneUntil:
-    """-1 for a step that is not at the goal, 0 for one that is."""
+    """Reward function: 0 for a step that reaches the goal, else -1."""
 
     success_fn: SuccessFn
 
@@ -33,12 +33,12 @@ class MinusOneUntil:
 
 
 def observed(obs: jax.Array) -> EnvState:
-    """A state that is all observed, pays nothing and ends nothing."""
+    """Return a fully observed state with reward 0 that does not end the episode."""
     never = jnp.zeros((), jnp.bool_)
     info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
     return EnvState(env_state=obs, obs=obs, reward=jnp.zeros(()), done=never, info=info)
 
 
 def all_of_it(env_state: EnvState) -> jax.Array:
-    """The goal that is achieved where it is all that is observed."""
+    """Return the whole observation as the achieved goal."""
     return env_state.obs

@@ -1,8 +1,8 @@
-"""Goals: how they stand in an observation, and the pure functions that say what it is worth to reach one.
+"""Goals in observations, and the pure functions that compute their reward and success.
 
-A goal environment observes a dict of ``observation``, ``achieved_goal`` and ``desired_goal``. What a step pays, and
-whether it succeeds, is a function of the goal that was achieved by it and of the one that was desired. So it can be
-told for any other goal too, which is what hindsight lives on (Andrychowicz et al. 2017).
+A goal environment observes a dict of ``observation``, ``achieved_goal`` and ``desired_goal``. Reward and success of a
+step are functions of the goal it achieved and the goal that was desired. They can therefore be recomputed for any other
+goal, which hindsight replay relies on (Andrychowicz et al. 2017).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SuccessFn = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 class GoalOutcome(PyTreeData):
-    """What a step comes to under a goal.
+    """Outcome of a step under a goal.
 
     Attributes:
         reward: float32.
-        is_success: whether the achieved goal is the desired one, bool.
-        termination: whether the episode ends by that, bool.
+        is_success: true if the achieved goal is close enough to the desired one, bool.
+        termination: true if this ends the episode, bool.
     """
 
     reward: jax.Array
@@ -36,13 +36,13 @@ class GoalOutcome(PyTreeData):
 
 @dataclasses.dataclass(frozen=True)
 class GoalTask:
-    """What an environment asks of its goals. Functions are of one step, without leading axes, and pure.
+    """Reward and success functions of goals. They take one step, without leading axes, and are pure.
 
     Attributes:
-        goal_space: where goals lie.
+        goal_space: space of the goals.
         reward_fn: (achieved goal after the step, desired goal, action, observation after the step) -> reward.
-        success_fn: (achieved goal, desired goal) -> whether that is near enough, bool.
-        terminate_on_success: whether an episode ends when its goal is reached.
+        success_fn: (achieved goal, desired goal) -> true if they are close enough, bool.
+        terminate_on_success: true if an episode ends when its goal is reached.
     """
 
     goal_space: Box
@@ -51,13 +51,13 @@ class GoalTask:
     terminate_on_success: bool = False
 
     def with_reward(self, reward_fn: RewardFn) -> GoalTask:
-        """The same goals, paid otherwise."""
+        """Return the same goals with another reward function."""
         return dataclasses.replace(self, reward_fn=reward_fn)
 
     def outcome(
         self, achieved_goal: jax.Array, desired_goal: jax.Array, action: Action, observation: Observation
     ) -> GoalOutcome:
-        """What a step that achieved ``achieved_goal`` is worth where ``desired_goal`` is asked for."""
+        """Return the outcome of a step that achieved ``achieved_goal`` if ``desired_goal`` is desired."""
         is_success = jnp.asarray(self.success_fn(achieved_goal, desired_goal), jnp.bool_)
         reward = self.reward_fn(achieved_goal, desired_goal, action, observation)
         return GoalOutcome(
@@ -68,10 +68,10 @@ class GoalTask:
 
 
 def is_goal_space(space: Space) -> bool:
-    """Whether observations of this space have goals: a dict of exactly the three entries."""
+    """Return True if observations of this space have goals: a dict of exactly the three entries."""
     return isinstance(space, DictSpace) and set(space.spaces) == GOAL_KEYS
 
 
 def with_desired_goal(obs: PyTreeDict, goal: jax.Array) -> PyTreeDict:
-    """The observation under another goal."""
+    """Return the observation with another desired goal."""
     return obs.replace(desired_goal=goal)

@@ -1,1 +1,1 @@
-"""Environments that are no JAX programs: simulators on the host, and the bridge by which workflows step them."""
+"""Simulators on the host, and the bridge through which workflows step them."""

@@ -1,6 +1,6 @@
-"""Checks the answers of environments that users write: anything but numbers, flags and observations is refused.
+"""Checks the results of user-defined environments: only numbers, flags and observations are accepted.
 
-Each value is copied at once: an environment may write its next answer into the same arrays.
+Each value is copied immediately, since an environment may reuse its arrays for the next result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "o
     """Copy the observation of environment ``row`` into a batch of ``blank_observations``.
 
     Raises:
-        HostEnvError: its structure, shape or kind of numbers is not that of the space.
+        HostEnvError: its structure, shape or dtype does not match the space.
     """
     if isinstance(space, DictSpace):
         missing = set(space.spaces) if not isinstance(obs, Mapping) else set(space.spaces) - set(obs)
@@ -52,7 +52,7 @@ def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "o
 
 
 def as_reward(reward: Any) -> float:
-    """Return a reward as a number; raise ``HostEnvError`` for anything but a single real number."""
+    """Return a reward as a float; raise ``HostEnvError`` for anything except a single real number."""
     if type(reward) in _NUMBERS:
         return float(reward)
     number = _as_array(reward)
@@ -66,7 +66,7 @@ def as_flag(flag: Any, name: str) -> bool:
     """Return ``terminated`` or ``truncated`` as a bool.
 
     Raises:
-        HostEnvError: it is neither a bool nor 0 or 1.
+        HostEnvError: the flag is neither a bool nor 0 or 1.
     """
     if type(flag) in _FLAGS:
         return bool(flag)
@@ -76,8 +76,21 @@ def as_flag(flag: Any, name: str) -> bool:
     return bool(truth)
 
 
+def as_metric(info: Mapping[str, Any], name: str) -> float:
+    """Return a number that ``info`` must have at every step; raise ``HostEnvError`` if it is missing or invalid."""
+    if name not in info:
+        raise HostEnvError(
+            f"info has no {name!r}, which env.metrics names, and has {sorted(map(str, info))}: give it at every step, "
+            "or leave it out of env.metrics."
+        )
+    value = _as_array(info[name])
+    if value is None or value.shape or value.dtype.kind not in "biuf":
+        raise HostEnvError(f"{name!r} of info must be a single number, got {_described(info[name])}.")
+    return float(value)
+
+
 def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
-    """Return the five parts of the answer of ``step``; raise ``HostEnvError`` for anything else."""
+    """Return the five parts of the result of ``step``; raise ``HostEnvError`` for anything else."""
     if not isinstance(answer, tuple | list) or len(answer) != 5:
         raise HostEnvError(
             f"step must return (observation, reward, terminated, truncated, info), got {_described(answer)}."
@@ -88,7 +101,7 @@ def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
 
 
 def as_start(answer: Any) -> Any:
-    """Return the observation in the answer of ``reset``; raise ``HostEnvError`` unless a dict of info follows it."""
+    """Return the observation in the result of ``reset``; raise ``HostEnvError`` unless it is (obs, info dict)."""
     if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise HostEnvError(f"reset must return (observation, info), got {_described(answer)}.")
     return answer[0]
@@ -110,7 +123,7 @@ def _converted(space: Space, obs: Any, name: str) -> np.ndarray:
 def _as_array(value: Any) -> np.ndarray | None:
     try:
         return np.asarray(value)
-    except (ValueError, TypeError):  # nested lists of several lengths
+    except (ValueError, TypeError):  # nested lists of unequal lengths
         return None
 
 
@@ -124,7 +137,7 @@ def _described(value: Any) -> str:
 
 
 def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
-    """Return whether a conversion to integers or flags changes numbers: fractions, or those beyond the range."""
+    """Return True if a conversion to integers or flags changes values: fractions, or numbers out of range."""
     if array.dtype == dtype or np.dtype(dtype).kind not in "biu":
         return False
     with np.errstate(invalid="ignore"):
@@ -132,7 +145,7 @@ def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
-    """Return the error that names the environment and the method that failed; ``error`` may be a ``SystemExit``."""
+    """Build the error that names the environment and the method that failed; ``error`` may be a ``SystemExit``."""
     if isinstance(error, HostEnvError):
         return HostEnvError(f"{who} gave a wrong answer in {method}: {error}")
     text = str(error)
@@ -142,7 +155,7 @@ def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
 def refuse_exit(error: BaseException, where: str) -> None:
     """Raise ``HostEnvError`` for an error that would end the process without a message, such as ``SystemExit``.
 
-    Users' code may call ``sys.exit``, which must not end a run. Ordinary errors and Ctrl-C are left to the caller.
+    Users' code may call ``sys.exit``, which must not end a run. The caller handles ordinary errors and Ctrl-C.
     """
     if not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
         raise HostEnvError(

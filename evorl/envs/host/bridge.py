@@ -1,8 +1,8 @@
-"""The bridge: simulators on the host as a vector environment, stepped from inside of compiled programs or between them.
+"""The bridge: simulators on the host as a vector environment, stepped from inside compiled programs or between them.
 
-An iteration of a workflow may be one compiled program, out of which each step calls the host. Or a loop on the host
-steps the simulators, and calls a compiled program to act (``evorl.actors.host_loop``). Both go through ``request``
-and ``complete``, so the numbers are the same.
+An iteration of a workflow may be one compiled program that calls the host at each step. Or a loop on the host steps the
+simulators and calls a compiled program to act (``evorl.actors.host_loop``). Both use ``request`` and ``complete``, so
+that they give the same numbers.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _MODES = (AutoresetMode.NORMAL, AutoresetMode.DISABLED)
 
 
 class HostBackedEnv(VectorEnv):
-    """Simulators as a ``VectorEnv``: the same states, keys and wrappers, so that no workflow knows the difference.
+    """Simulators as a ``VectorEnv`` with the same states, keys and wrappers, so that workflows need no special case.
 
-    Episode n of environment i starts by the seed ``fold_in(key_i, n)``, the two words of that key as one number, as its
-    counterpart among JAX environments starts by that key. A state belongs to the moment of the simulators that it was
-    returned at: where they cannot be saved, an older one is refused.
+    Episode n of environment i is seeded with ``fold_in(key_i, n)``, the two words of that key as one number, as the
+    same episode of a JAX environment starts from that key. A state is only valid for the moment at which the simulators
+    returned it: if the simulators cannot be saved, stepping an older state raises an error.
 
     Args:
-        make: gives so many simulators of one kind.
-        options: the number of rows, and what wrappers change. An action cannot be repeated here, and an ended episode
-            is followed by a fresh one (``NORMAL``), or the row freezes (``DISABLED``).
-        host: whether the simulators are stepped by a ``"loop"`` on the host where a workflow can, or always by a
-            ``"callback"`` out of its program; ``"auto"`` takes the loop.
+        make: creates a given number of simulators of one kind.
+        options: number of rows, and settings of the wrappers. Action repeat is not supported, and the autoreset mode is
+            ``NORMAL`` or ``DISABLED``.
+        host: ``"loop"`` steps the simulators in a loop on the host if the workflow supports it, ``"callback"`` always
+            calls them from the compiled program; ``"auto"`` means ``"loop"``.
 
     Raises:
-        ValueError: an option that simulators cannot have.
-        HostEnvError: the simulators could not be made.
+        ValueError: an option that simulators do not support.
+        HostEnvError: the simulators could not be created.
     """
 
     steps_on_host = True
@@ -89,7 +89,7 @@ class HostBackedEnv(VectorEnv):
 
     @property
     def can_be_saved(self) -> bool:
-        """Whether simulators go back to a state that was stored."""
+        """True if the simulators can restore a saved state."""
         return self._saved is not None
 
     def close(self) -> None:
@@ -97,11 +97,11 @@ class HostBackedEnv(VectorEnv):
         self.simulators.close()
 
     def show_physics(self) -> None:
-        """Let states hold what ``physics`` tells, if there is anything; to be called before the first reset."""
+        """Include the output of ``physics`` in states, if there is any; must be called before the first reset."""
         self.simulators.shows_physics = bool(self.simulators.usual.physics())
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """What the simulators tell, as bytes, once ``show_physics`` was called."""
+        """Return the simulators' physics, as bytes, after a call of ``show_physics``."""
         told, end, parts = env_state._internal.get("physics"), 0, PyTreeDict()
         if told is not None:
             for name, values in self.simulators.usual.physics().items():
@@ -111,22 +111,22 @@ class HostBackedEnv(VectorEnv):
 
     @property
     def mujoco_model(self) -> Any:
-        """That of the simulators."""
+        """The MuJoCo model of the simulators."""
         return self.simulators.usual.mujoco_model
 
     def render(self) -> Any:
-        """A picture of the first simulator, uint8 ``[height, width, 3]``; ``None`` where there is none."""
+        """Return an image of the first simulator, uint8 ``[height, width, 3]``; ``None`` if it cannot be rendered."""
         return self.simulators.usual.render()
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
+        """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes."""
         told = self.request(env_state, action)
         return self.complete(env_state, action, self._call("step", told, told.token.shape[0]))
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay."""
+        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
         told = PyTreeDict(
@@ -143,25 +143,25 @@ class HostBackedEnv(VectorEnv):
         return state.replace(_internal=internal)
 
     def is_live(self, env_state: EnvState) -> bool:
-        """Whether the simulators are where this state was returned, or can be put there."""
+        """Return True if the simulators are at the moment of this state, or can be restored to it."""
         return self.can_be_saved or self.simulators.is_live(np.asarray(env_state._internal.token).reshape(-1))
 
     @compiled
     def next_episodes(self, env_state: EnvState) -> EnvState:
-        """The starts of the episodes that follow those of ``env_state``, wherever the simulators are.
+        """Return the starts of the next episodes, regardless of the current state of the simulators.
 
-        An episode of which no step was made is started once more.
+        An episode without any step is started once more.
         """
         internal = env_state._internal
         episode = internal.episode + (internal.inner.episode_steps > 0)
         answer = self._call("reset", self._seeds(internal.key, episode), episode.shape[0])
         fresh = self.started(answer, internal.key, internal.env_id, episode)
-        # What else a state carries through its episodes, as an agent's recurrent state, begins at zeros.
+        # Other entries carried through episodes, such as an agent's recurrent state, start at zero.
         others = {name: value for name, value in internal.items() if name not in fresh._internal}
         return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
 
     def request(self, env_state: EnvState, action: Action) -> PyTreeDict:
-        """What the simulators are told for a step, see ``Simulators.step``; pure."""
+        """Return the input of ``Simulators.step`` for a step; pure."""
         self._check_action(env_state, action)
         internal = env_state._internal
         answer = jax.vmap(lambda _: self._row.blank_answer())(internal.env_id)
@@ -175,7 +175,7 @@ class HostBackedEnv(VectorEnv):
         )
 
     def complete(self, env_state: EnvState, action: Action, answer: Mapping[str, Any]) -> EnvState:
-        """The state after a step from ``env_state``, of which ``answer`` is what the simulators said; pure."""
+        """Return the state after a step from ``env_state``, given the simulators' result ``answer``; pure."""
         answer = PyTreeDict(answer)
         internal = env_state._internal
         before = env_state.replace(_internal=internal.inner)
@@ -185,7 +185,7 @@ class HostBackedEnv(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         answer, internal = stepped.env_state, env_state._internal
-        # Also where a row is frozen: the simulators went on.
+        # Also for frozen rows, since their simulators advance.
         internal = internal.replace(episode=internal.episode + stepped.done, **_position(answer))
         stepped = stepped.replace(env_state=None)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -203,21 +203,21 @@ class HostBackedEnv(VectorEnv):
         return self.started(answer, keys, env_id, episode)
 
     def started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
-        """The states of episodes, by key, environment and number ``[B]``, that start with ``answer.start``; pure."""
+        """Return the first states of episodes ``[B]``, given the simulators' result ``answer``; pure."""
         inner = jax.vmap(self.env.reset)(answer.start)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal, **_position(answer))
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)
 
     @staticmethod
     def _seeds(keys: jax.Array, episode: jax.Array) -> jax.Array:
-        """The seeds of these episodes, uint32 ``[B, 2]``."""
+        """Return the seeds of these episodes, uint32 ``[B, 2]``."""
         return jax.random.key_data(jax.vmap(jax.random.fold_in)(keys, episode))
 
     def _call(self, method: str, told: Any, num_rows: int) -> PyTreeDict:
-        """What the simulators answer, by a callback out of the program.
+        """Return the simulators' result, by a callback from the program.
 
-        Seeds side by side (``vmap``) are more rows. Each call takes the token that the one before it returned, so that
-        none can overtake another.
+        Seeds of a ``vmap`` become additional rows. Each call takes the token returned by the previous one, which keeps
+        the calls in order.
         """
 
         def call(told: Any) -> PyTreeDict:
@@ -227,7 +227,7 @@ class HostBackedEnv(VectorEnv):
         return joined_under_vmap(call)(told)
 
     def answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
-        """Shapes and dtypes of what the simulators answer to a method of ``Simulators``."""
+        """Return shapes and dtypes of the simulators' result for a method of ``Simulators``."""
         blank = self._row.blank_answer()
         answer = blank if method == "step" else PyTreeDict()
         answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
@@ -238,5 +238,5 @@ class HostBackedEnv(VectorEnv):
 
 
 def _position(answer: PyTreeDict) -> dict[str, Any]:
-    """Where the simulators stand: what of an answer every state remembers."""
+    """Return the entries of a result that every state stores to identify the simulators' position."""
     return {name: answer[name] for name in ("token", "saved", "physics") if name in answer}

@@ -1,4 +1,4 @@
-"""Vector environments of simulators, by the function that makes the simulators."""
+"""Creates vector environments of simulators from the function that creates the simulators."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from evorl.envs.options import EnvOptions, check_options, parameter_names, split
 
 
 def create_host_env(make: Callable[..., HostVectorEnv], what: str, *names: str, **options: Any) -> HostBackedEnv:
-    """A vector env of simulators on the host.
+    """Create a vector env of simulators on the host.
 
     Args:
-        make: called with ``names``, ``num_envs`` and those options that are its own. It is given ``max_episode_steps``
-            too if that is one of its parameters.
-        what: for messages.
-        *names: its first arguments.
+        make: called with ``names``, ``num_envs`` and its own options, and with ``max_episode_steps`` if it has that
+            parameter.
+        what: name of the environment for messages.
+        *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
 
     Raises:
-        ValueError: there is no such option, or no such environment; in words.
-        HostEnvError: the simulators could not be made.
+        ValueError: the option or environment does not exist.
+        HostEnvError: the simulators could not be created.
     """
     shared, arguments = split_options(options)
     host = arguments.pop("host", "auto")

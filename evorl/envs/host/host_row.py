@@ -1,4 +1,4 @@
-"""One row of the simulators as an environment, so that wrappers can be put around it."""
+"""Presents one row of the simulators as an ``Env``, so that wrappers can be applied to it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from evorl.types import Action, PyTreeDict
 
 
 class HostRow(Env):
-    """What wrappers see of a simulator, which has answered before they are asked.
+    """A stand-in for a simulator in the wrapper stack, which replays results that the simulator has already returned.
 
-    ``reset`` takes the observation that the episode started with where others take a key. ``step`` takes the
-    simulator's answer as ``env_state.env_state``, and leaves there the action that reached it. So the wrappers are run
-    twice in a step: once for the action that the simulator is to be given, once for what its answer means. What is not
-    needed of either run is no part of the compiled program.
+    ``reset`` takes the first observation of the episode in place of a key. ``step`` takes the simulator's result as
+    ``env_state.env_state``, and stores there the action that passed through the wrappers. The wrappers therefore run
+    twice per step: once to convert the action for the simulator, once to process its result. The compiler removes the
+    unused parts of both runs.
 
     Args:
-        obs_space: of the simulator.
-        action_space: of the simulator.
-        info_spec: of the simulator, see ``HostVectorEnv``.
+        obs_space: observation space of the simulator.
+        action_space: action space of the simulator.
+        info_spec: see ``HostVectorEnv``.
         max_episode_steps: the simulator's time limit.
     """
 
@@ -41,12 +41,12 @@ class HostRow(Env):
 
     @property
     def obs_space(self) -> Space:
-        """That of the simulator."""
+        """Observation space of the simulator."""
         return self._obs_space
 
     @property
     def action_space(self) -> Space:
-        """That of the simulator."""
+        """Action space of the simulator."""
         return self._action_space
 
     @property
@@ -55,15 +55,15 @@ class HostRow(Env):
         return self._max_episode_steps
 
     def reset(self, key: Any) -> EnvState:
-        """The start of an episode, whose observation stands in for ``key``."""
+        """Return the first state of an episode; ``key`` is the simulator's first observation."""
         return self._env_state(None, self.blank_answer().replace(obs=key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """What the answer ``env_state.env_state`` means; ``action`` takes its place."""
+        """Return the state for the result ``env_state.env_state``, which is replaced by ``action``."""
         return self._env_state(action, env_state.env_state)
 
     def blank_answer(self) -> PyTreeDict:
-        """Of the structure of an answer; means nothing."""
+        """Return a placeholder with the structure of a result."""
         return PyTreeDict(
             obs=self._obs_space.zeros(),
             reward=jnp.zeros((), jnp.float32),

@@ -1,4 +1,4 @@
-"""The interface of simulators on the host: B of them, stepped together, with numpy arrays in and out."""
+"""The interface of simulators on the host: B of them, stepped together, with NumPy arrays as inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from evorl.envs.space import Space
 
 
 class HostEnvError(OSError):
-    """A simulator on the host failed, or answered what it may not answer; the message says which one, and when."""
+    """Raised if a simulator on the host failed or returned an invalid result; the message names it and the step."""
 
 
 class HostVectorEnv(abc.ABC):
-    """B simulators of one kind; spaces are those of one. An adapter for each library, or a class of the user.
+    """B simulators of one kind; spaces describe a single one. Subclassed by the adapter of each library, and by users.
 
-    Observations and actions are arrays, or dicts and tuples of arrays as the spaces say, leading with axis B. The next
-    answer may be written into the arrays of the last one, so callers copy what they store. Only ``reset`` and
-    ``partial_reset`` start a new episode, so a step always gives the true successor. After a step
-    that ended the episode of a row, that row is restarted before the next one.
+    Observations and actions are arrays, or dicts and tuples of arrays as declared by the spaces, with a leading axis B.
+    Results may share memory with the previous ones, so callers must copy stored values. Only ``reset`` and
+    ``partial_reset`` start a new episode, so that a step always returns the true successor. A row whose episode has
+    ended is restarted before the next step.
 
     Attributes:
         num_envs: B.
-        obs_space: of one environment.
-        action_space: of one environment.
-        max_episode_steps: after so many steps ``step`` says truncation; ``None`` where episodes have no limit.
-        info_spec: shape and dtype, by name, of what every ``info`` has of one environment.
-        goal_task: what reaching a goal is worth, a ``GoalTask``, where observations have goals and that is known. Goals
-            are then asked for, and paid, on our side: of a simulator only the goals it starts with count.
+        obs_space: observation space of one environment.
+        action_space: action space of one environment.
+        max_episode_steps: number of steps after which ``step`` reports truncation; ``None`` without a limit.
+        info_spec: shape and dtype, by name, of the entries of every ``info``, for one environment.
+        goal_task: reward function of goals, a ``GoalTask``, if observations have goals and it is known. evorl then
+            chooses and rewards the goals; only the initial goals of the simulator are used.
         seed_bits: number of bits of its seeds: 31, which suits any library, or 64.
     """
 
@@ -45,7 +45,7 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, seeds: np.ndarray) -> Any:
-        """Start an episode in every row; observations ``[B, ...]``.
+        """Start an episode in every row; return observations ``[B, ...]``.
 
         Args:
             seeds: uint64 ``[B]``, below ``2**seed_bits``. The same seed gives the same episode for the same actions.
@@ -53,11 +53,11 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """One step of every row with ``actions`` ``[B, ...]``.
+        """Step every row with ``actions`` ``[B, ...]``.
 
         Returns:
-            ``next_obs``, ``reward``, ``termination``, ``truncation`` and ``info``, each ``[B, ...]``. A row may say
-            both that the task ended and that time did: then it counts as ended by the task.
+            ``next_obs``, ``reward``, ``termination``, ``truncation`` and ``info``, each ``[B, ...]``. If a row reports
+            both termination and truncation, it counts as terminated.
 
         Raises:
             HostEnvError: a simulator failed.
@@ -65,17 +65,17 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Start an episode in the rows where ``mask``, bool ``[B]``, holds; never called without any.
+        """Start an episode in the rows where ``mask``, bool ``[B]``, is true; never called without any.
 
         Returns:
-            Observations ``[B, ...]``; those of other rows are not looked at.
+            Observations ``[B, ...]``; those in other rows are ignored.
         """
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
-        """What the episodes that start from now on are like: arrays ``[B, ...]`` by name; none is as usual.
+        """Set arguments of the episodes that start from now on: arrays ``[B, ...]`` by name; empty for the defaults.
 
         Raises:
-            ValueError: these simulators take no arguments, or not these.
+            ValueError: these simulators do not support arguments, or not these.
         """
         if arguments:
             raise ValueError(
@@ -84,25 +84,25 @@ class HostVectorEnv(abc.ABC):
             )
 
     def get_state(self) -> np.ndarray | None:
-        """All that the next steps depend on, as bytes: uint8 ``[B, N]``; ``None`` where it cannot be taken."""
+        """Return the complete simulation state as bytes, uint8 ``[B, N]``; ``None`` if it cannot be saved."""
         return None
 
     def set_state(self, state: np.ndarray) -> None:
-        """Go on from what ``get_state`` gave."""
+        """Restore a result of ``get_state``."""
         raise NotImplementedError(f"{type(self).__name__} cannot go back to a state.")
 
     def physics(self) -> dict[str, np.ndarray]:
-        """Positions and velocities of simulated bodies, float64 ``[B, k]`` by name; empty where there are none."""
+        """Return positions and velocities of simulated bodies, float64 ``[B, k]`` by name; empty without bodies."""
         return {}
 
     @property
     def mujoco_model(self) -> Any:
-        """The ``mujoco.MjModel`` whose ``qpos`` and ``qvel`` ``physics`` tells; ``None`` where there is none."""
+        """The ``mujoco.MjModel`` whose ``qpos`` and ``qvel`` ``physics`` returns; ``None`` for other engines."""
         return None
 
     def render(self) -> np.ndarray | None:
-        """A picture of the first environment, uint8 ``[height, width, 3]``; ``None`` where there is none."""
+        """Return an image of the first environment, uint8 ``[height, width, 3]``; ``None`` if it cannot be rendered."""
         return None
 
-    def close(self) -> None:  # noqa: B027  # few hold anything
-        """Give back processes and memory. Called once."""
+    def close(self) -> None:  # noqa: B027  # few hold resources
+        """Release processes and memory. Called once."""

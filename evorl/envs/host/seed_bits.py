@@ -12,11 +12,11 @@ WIDE_SEED_BITS = 64
 def fold_seeds(seeds: Any, bits: int = 31) -> np.ndarray:
     """Fold seeds to a number of bits, uint64 ``[...]``; smaller seeds are unchanged.
 
-    Seeds here are the 64 bits of a key. Most environments take fewer: ``np.random.RandomState`` takes 32, and a seed
-    that becomes a signed integer of C takes 31.
+    Seeds are the 64 bits of a key. Most environments accept fewer: ``np.random.RandomState`` takes 32, and a seed that
+    becomes a signed C integer takes 31.
 
     Args:
-        seeds: whole numbers from 0 to ``2**64 - 1``, any shape.
+        seeds: integers from 0 to ``2**64 - 1``, any shape.
         bits: 31, or 64 for environments that accept all seeds.
     """
     seeds = np.asarray(seeds, np.uint64)

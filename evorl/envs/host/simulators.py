@@ -1,4 +1,4 @@
-"""The host's side of the bridge: simulators that are stepped, checked and restarted, in numpy."""
+"""The host's side of the bridge: steps, checks and restarts simulators, in NumPy."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
-Arrays = Any  # a pytree of numpy arrays with leading axis B
-failures: deque[HostEnvError] = deque(maxlen=1)  # the last one of this process, until somebody tells it
+Arrays = Any  # a pytree of NumPy arrays with leading axis B
+failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process, until it is reported
 
 
 class Simulators:
-    """Simulators by how many are stepped together, made when they are first reset.
+    """Simulators by the number that is stepped together, created at their first reset.
 
-    Simulators have a state of their own, which a pure function cannot have. So each answer has a ``token``, a checksum
-    of all that the simulators were told since their reset, which must be shown at the next step: it tells whether they
-    are where the caller believes.
+    Simulators have internal state, which a pure function cannot have. Each result therefore has a ``token``, a checksum
+    of all inputs since their reset. The next step must present it, which verifies that the simulators are in the state
+    that the caller assumes.
 
     Args:
-        make: gives so many simulators of one kind.
-        num_rows: the usual number of them; these are made at once, and say what all are like.
-        max_episode_steps: an episode of that many steps is cut; ``None`` leaves this to the simulators.
+        make: creates a given number of simulators of one kind.
+        num_rows: default number of simulators; these are created immediately and define the spaces.
+        max_episode_steps: time limit, after which episodes are truncated; ``None`` leaves it to the simulators.
     """
 
     def __init__(self, make: Callable[[int], HostVectorEnv], num_rows: int, max_episode_steps: int | None) -> None:
@@ -37,7 +37,7 @@ class Simulators:
         self._max_episode_steps = max_episode_steps
         self.usual = self._checked_maker(num_rows)
         self._live = {num_rows: self.usual}
-        self.shows_physics = False  # whether answers have ``physics`` too, as bytes
+        self.shows_physics = False  # true if results include ``physics``, as bytes
         self._tokens: dict[int, int] = {}
         self._num_steps: dict[int, int] = {}
         self._obs_dtypes = jax.tree.map(lambda spec: spec.dtype, self.usual.obs_space.spec)
@@ -54,29 +54,28 @@ class Simulators:
         return simulators
 
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
-        """Start episodes by the seeds, uint32 ``[B, 2]``: observations, ``token`` ``[B]``, and ``saved`` states."""
+        """Start episodes with the seeds, uint32 ``[B, 2]``; return observations, ``token`` ``[B]``, and ``saved``."""
         return self._noting_failures(self._reset, seeds)
 
     def step(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        """One step, and new episodes where it ended one.
+        """Step all rows, and start new episodes where the step ended one.
 
-        Args:
-            told: ``actions``; ``seeds``, uint32 ``[B, 2]``, of the episodes that may start; ``episode_steps`` before
-                this step; ``token`` and ``saved`` of the answer before.
+        ``told`` has ``actions``; ``seeds``, uint32 ``[B, 2]``, of the episodes that may start; ``episode_steps`` before
+        this step; ``token`` and ``saved`` of the previous result.
 
         Returns:
-            ``obs``, the true successor; ``start``, what is seen next, which differs where an episode started;
-            ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``. Where it
-            ``shows_physics``, every answer has that of ``obs`` too.
+            ``obs``, the true successor; ``start``, the observation for the next action, which differs where an episode
+            started; ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``. With
+            ``shows_physics``, every result also has the ``physics`` of ``obs``.
         """
         return self._noting_failures(self._step, told)
 
     def restart(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``told["mask"]`` holds: ``start`` of these rows, ``token``, ``saved``."""
+        """Start episodes where ``told["mask"]`` is true; return ``start`` of these rows, ``token`` and ``saved``."""
         return self._noting_failures(self._restart, told)
 
     def is_live(self, token: np.ndarray) -> bool:
-        """Whether the simulators stand where the answer with this token left them."""
+        """Return True if the simulators are in the state after the result with this token."""
         return len(token) in self._tokens and self._tokens[len(token)] == int(token.flat[0])
 
     def close(self) -> None:
@@ -86,7 +85,7 @@ class Simulators:
         self._live, self._tokens = {}, {}
 
     def _noting_failures(self, fn: Callable[[Any], dict], told: Any) -> dict[str, Arrays]:
-        # Out of a compiled program an exception comes back as text of another one: see ``evorl.execution.host_errors``.
+        # A compiled program reports an exception only as the text of another one: see ``evorl.execution.host_errors``.
         try:
             return fn(jax.tree.map(np.asarray, told))
         except HostEnvError as error:
@@ -106,7 +105,7 @@ class Simulators:
         num_rows = len(told["token"])
         self._go_to(told)
         self._num_steps[num_rows] += 1
-        sent = jax.tree.map(np.array, told["actions"])  # a simulator may write into its arguments
+        sent = jax.tree.map(np.array, told["actions"])  # a simulator may modify its arguments
         obs, reward, termination, truncation, info = as_step(self._called(num_rows, "step", sent))
         answer = {
             "obs": self._checked_obs(obs, num_rows),
@@ -127,7 +126,7 @@ class Simulators:
             answer["truncation"] = answer["truncation"] | (told["episode_steps"] + 1 >= self._max_episode_steps)
         answer["truncation"] = answer["truncation"] & ~answer["termination"]
         ended = answer["termination"] | answer["truncation"]
-        answer |= self._physics(num_rows)  # before others start
+        answer |= self._physics(num_rows)  # before new episodes start
         answer["start"] = self._started(answer["obs"], ended, told["seeds"])
         actions = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(told["actions"]))
         return answer | self._position(num_rows, zlib.crc32(actions, int(told["token"].flat[0])))
@@ -149,10 +148,10 @@ class Simulators:
         return jax.tree.map(lambda new, old: np.where(_as_rows(mask, new), new, old), fresh, obs)
 
     def _go_to(self, told: dict[str, Arrays]) -> None:
-        """Put the simulators where the caller believes them to be.
+        """Bring the simulators to the state that the caller assumes.
 
         Raises:
-            HostEnvError: they are elsewhere, and cannot be moved.
+            HostEnvError: they are in another state, and cannot be restored.
         """
         token, saved = told["token"], told["saved"]
         if self.is_live(token):
@@ -166,7 +165,7 @@ class Simulators:
         if num_rows not in self._live:
             self._live[num_rows] = self._checked_maker(num_rows)
         self._num_steps.setdefault(num_rows, 0)
-        if num_rows not in self._tokens:  # never reset yet, as some must be before they take a state
+        if num_rows not in self._tokens:  # some simulators must be reset before a state can be restored
             self._called(num_rows, "reset", np.zeros(num_rows, np.uint64))
         self._called(num_rows, "set_state", saved)
         self._tokens[num_rows] = int(token.flat[0])
@@ -186,18 +185,18 @@ class Simulators:
             raise HostEnvError(f"{error} (at step {self._num_steps[num_rows]} of the simulators)") from error
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # SystemExit of a simulator, too
+        except BaseException as error:  # also SystemExit of a simulator
             raise HostEnvError(
                 f"the simulators' {method} failed at step {self._num_steps[num_rows]}: {type(error).__name__}: {error}"
             ) from error
 
     def _joined(self, seeds: np.ndarray) -> np.ndarray:
-        """Return seeds uint64 ``[B]``, as the simulators accept them, from the halves of keys, uint32 ``[B, 2]``."""
+        """Return folded seeds, uint64 ``[B]``, from the two words of each key, uint32 ``[B, 2]``."""
         halves = seeds.astype(np.uint64)
         return fold_seeds((halves[:, 0] << np.uint64(32)) | halves[:, 1], self.usual.seed_bits)
 
     def _checked_obs(self, obs: Arrays, num_rows: int, mask: np.ndarray | None = None) -> Arrays:
-        obs = PyTreeDict(obs=obs).obs  # libraries give plain dicts
+        obs = PyTreeDict(obs=obs).obs  # libraries return plain dicts
         try:
             return jax.tree.map(
                 lambda dtype, shape, x: self._checked("observation", x, (num_rows, *shape), dtype, mask),
@@ -214,10 +213,10 @@ class Simulators:
     def _checked(
         self, name: str, value: Any, shape: tuple[int, ...], dtype: Any, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return a copy of ``value`` as an array of this shape and dtype: simulators may write into theirs again.
+        """Return a copy of ``value`` as an array of this shape and dtype, since simulators may reuse their arrays.
 
         Raises:
-            HostEnvError: it has another shape or no numbers, or in the rows of ``mask`` one that is not finite.
+            HostEnvError: wrong shape, values that are not numbers, or non-finite values in the rows of ``mask``.
         """
         array = np.array(value)
         step = self._num_steps[shape[0]]
@@ -244,7 +243,7 @@ class Simulators:
 
 
 def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Arrays ``[B, k]`` as float64 beside one another, as bytes: uint8 ``[B, N]``."""
+    """Concatenate arrays ``[B, k]`` as float64, and return the bytes: uint8 ``[B, N]``."""
     rows = [np.asarray(values, np.float64) for values in numbers.values()]
     return np.ascontiguousarray(np.concatenate(rows, axis=1)).view(np.uint8)
 

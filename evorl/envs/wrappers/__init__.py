@@ -1,4 +1,4 @@
-"""Wrappers: one environment changed (``Wrapper``), or many of them stepped together (``VectorEnv``)."""
+"""Wrappers: modify one environment (``Wrapper``), or step many of them together (``VectorEnv``)."""
 
 from evorl.envs.vector import (
     VECTOR_ENVS,

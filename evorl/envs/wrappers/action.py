@@ -1,4 +1,4 @@
-"""Wrappers that change what an action does."""
+"""Wrappers that change actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evorl.types import Action, Key, PyTreeDict
 
 
 class ActionConversionWrapper(Wrapper):
-    """Takes actions of agents and hands the environment its own, see ``ActionConversion``.
+    """Converts agents' actions to the environment's action space, see ``ActionConversion``.
 
     Raises:
         NoActionConversion: no agent can act in the environment's action space.
@@ -29,35 +29,34 @@ class ActionConversionWrapper(Wrapper):
 
     @property
     def action_space(self) -> Space:
-        """The space in which agents act."""
+        """Action space of the agents."""
         return self.conversion.agent_space
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: its rewards are of agents' actions."""
+        """The goal task, whose reward function takes agents' actions."""
         task, to_env = self.env.goal_task, self.conversion.to_env
         return task and task.with_reward(
             lambda achieved, desired, action, obs: task.reward_fn(achieved, desired, to_env(action), obs)
         )
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self.env.step(env_state, self.conversion.to_env(action))
 
 
 class ActionRepeatWrapper(Wrapper):
-    """Each action is applied ``num_repeats`` times, or until the episode ends; the rewards are summed.
+    """Applies each action ``num_repeats`` times, or until the episode ends; the rewards are summed.
 
-    Put inside an ``EpisodeWrapper``, so that ``steps`` counts decisions.
+    Apply it inside an ``EpisodeWrapper``, so that ``steps`` counts actions of the agent.
 
     Args:
         env: a single environment.
-        num_repeats: steps of the environment in a decision.
-        max_episode_steps: the time limit in steps of the environment. The last decision of an episode that reaches it
-            has fewer steps where the limit is no multiple of ``num_repeats``.
+        num_repeats: environment steps per action.
+        max_episode_steps: time limit in environment steps. If it is not a multiple of ``num_repeats``, the last action
+            of an episode that reaches it is applied fewer times.
     """
 
-    hides_goals = "env.action_repeat pays for several steps at once"
+    hides_goals = "env.action_repeat sums the rewards of several steps"
 
     def __init__(self, env: Env, num_repeats: int, max_episode_steps: int | None = None) -> None:
         super().__init__(env)
@@ -67,16 +66,14 @@ class ActionRepeatWrapper(Wrapper):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The limit in decisions; ``None`` if the inner environment is unlimited."""
+        """The limit in actions of the agent; ``None`` if the inner environment is unlimited."""
         inner = self.env.max_episode_steps
         return None if inner is None else -(-inner // self.num_repeats)
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return self._counted(self.env.reset(key), jnp.zeros((), jnp.int32))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         count = None if self._limit is None else env_state._internal.repeated_steps
 
         def repeat(state: EnvState, number: jax.Array) -> tuple[EnvState, None]:
@@ -85,7 +82,7 @@ class ActionRepeatWrapper(Wrapper):
             is_over = state.done if count is None else state.done | (count + number >= self._limit)
             return tree_where(is_over, state, stepped), None
 
-        # Outer wrappers may have put more into the state: keep what the inner step returns, and reads.
+        # Outer wrappers may have added entries to the state: keep only the entries of the inner step.
         shapes = jax.eval_shape(self.env.step, env_state, action)
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.replace(env_state=None, _internal=None))
         internal = PyTreeDict({name: env_state._internal[name] for name in shapes._internal})
@@ -95,7 +92,7 @@ class ActionRepeatWrapper(Wrapper):
         return state if count is None else self._counted(state, count + self.num_repeats)
 
     def _counted(self, state: EnvState, count: jax.Array) -> EnvState:
-        """Return the state with the number of steps of the environment, if the limit needs it."""
+        """Return the state with the number of environment steps, if the limit needs it."""
         if self._limit is None:
             return state
         return state.replace(_internal=state._internal | {"repeated_steps": count})

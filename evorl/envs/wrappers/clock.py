@@ -1,4 +1,4 @@
-"""Wrappers that know what an episode is: its clock, its return, its end."""
+"""Wrappers for episodes: step counter, return, time limit and end."""
 
 from __future__ import annotations
 
@@ -11,37 +11,35 @@ from evorl.types import Action, Key
 
 
 class EpisodeWrapper(Wrapper):
-    """Counts steps, sums rewards, and ends the episode when the clock runs out.
+    """Counts steps, sums rewards, and ends the episode at the time limit.
 
     Adds ``steps`` and ``episode_length`` (int32, equal) and ``episode_return`` (float32) to ``info``. An episode that
-    the environment ends in the very step in which the clock runs out counts as terminated, not truncated.
+    the environment ends in the same step in which it reaches the time limit counts as terminated, not truncated.
 
     Args:
         env: a single environment.
-        max_episode_steps: the time limit; ``None`` leaves ending to the environment.
+        max_episode_steps: the time limit; ``None`` for no limit.
 
     Raises:
-        ValueError: there is an ``EpisodeWrapper`` inside already.
+        ValueError: ``env`` already contains an ``EpisodeWrapper``.
     """
 
     def __init__(self, env: Env, max_episode_steps: int | None = None) -> None:
         super().__init__(env)
         if has_layer(env, EpisodeWrapper):
-            raise ValueError("There is an EpisodeWrapper inside already: give it the time limit instead.")
+            raise ValueError("The environment already contains an EpisodeWrapper: set its time limit instead.")
         self._limit = None if max_episode_steps is None else positive(max_episode_steps, "max_episode_steps")
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The smaller of this limit and the inner one."""
+        """The smaller of this limit and the inner one; ``None`` without limits."""
         limits = [limit for limit in (self._limit, self.env.max_episode_steps) if limit is not None]
         return min(limits, default=None)
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return _with_counts(self.env.reset(key), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
         steps = env_state._internal.episode_steps + 1
         total = env_state._internal.episode_return + state.reward
@@ -53,12 +51,11 @@ class EpisodeWrapper(Wrapper):
 
 
 class OneEpisodeWrapper(Wrapper):
-    """One episode only: once it has ended the state stays as it is, and the reward is 0. The outermost wrapper."""
+    """Runs a single episode: after its end the state is frozen, and the reward is 0. The outermost wrapper."""
 
     is_outermost = True
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return freeze_ended(env_state, self.env.step(env_state, action))
 
 

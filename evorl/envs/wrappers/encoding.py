@@ -1,10 +1,10 @@
-"""Encodes observations as numbers that networks can read: one rule for each kind of space, wherever it occurs.
+"""Encodes observations as numbers that networks can read, with one rule per kind of space, at any depth.
 
 =================  ==================================================================================================
 ``Discrete``       one-hot, ``[n]``
-``MultiDiscrete``  every entry one-hot, one after another, ``[sum(sizes)]``
-``Box`` of uint8   pixels: stored as they are; a network, or a vector joined with other numbers, reads them over 255
-other ``Box``      the numbers as they are; a network reads float32
+``MultiDiscrete``  every entry one-hot, concatenated, ``[sum(sizes)]``
+``Box`` of uint8   pixels: stored unchanged; a network, or a vector joined with other numbers, divides them by 255
+other ``Box``      the numbers unchanged; a network reads float32
 =================  ==================================================================================================
 
 Goals (``achieved_goal`` and ``desired_goal``) are compared with one another, and the entry ``action_mask`` is read by
@@ -31,7 +31,7 @@ _IMAGE_AXES = 3
 
 
 class ObsOneHotWrapper(Wrapper):
-    """Encodes choices (``Discrete``, ``MultiDiscrete``) in observations one-hot; everything else stays as it is."""
+    """One-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``) of observations; all others stay unchanged."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -39,27 +39,25 @@ class ObsOneHotWrapper(Wrapper):
 
     @property
     def obs_space(self) -> Space:
-        """The inner space with a ``Box(0, 1)`` of float32 for each choice."""
+        """The inner space with a ``Box(0, 1)`` of float32 for each discrete entry."""
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         state = self.env.reset(key)
         return state.replace(obs=encoded(self.env.obs_space, state.obs))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
         return state.replace(obs=encoded(self.env.obs_space, state.obs))
 
 
 class ChannelsLastWrapper(Wrapper):
-    """Moves the channels of images behind height and width, where convolutions read them: ``[C, H, W] -> [H, W, C]``.
+    """Moves the channels of images to the last axis, where convolutions expect them: ``[C, H, W] -> [H, W, C]``.
 
-    Images are the arrays of three axes, wherever in an observation they occur.
+    Images are all arrays with three axes, at any depth of an observation.
 
     Raises:
-        ValueError: observations have no such array.
+        ValueError: observations contain no such array.
     """
 
     def __init__(self, env: Env) -> None:
@@ -79,11 +77,9 @@ class ChannelsLastWrapper(Wrapper):
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return self._turned(self.env.reset(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self._turned(self.env.step(env_state, action))
 
     def _turned(self, state: EnvState) -> EnvState:
@@ -107,7 +103,7 @@ def _with_channels_last(space: Space) -> Space:
 
 
 def has_choices(space: Space) -> bool:
-    """Return whether some entry of observations is a choice, which networks are to read one-hot encoded."""
+    """Return True if observations have a discrete entry that must be one-hot encoded for networks."""
     if isinstance(space, DictSpace | TupleSpace):
         return any(has_choices(member) for _, member in _encoded_entries(space))
     return isinstance(space, Discrete | MultiDiscrete)
@@ -125,7 +121,7 @@ def encoded_space(space: Space) -> Space:
 
 
 def encoded(space: Space, obs: Any) -> Observation:
-    """Return an observation of ``space`` with its choices one-hot encoded, float32.
+    """Return an observation of ``space`` with its discrete entries one-hot encoded, float32.
 
     A number that is not one of the choices becomes zeros.
     """
@@ -144,7 +140,7 @@ def encoded(space: Space, obs: Any) -> Observation:
 
 
 def _encoded_entries(space: DictSpace | TupleSpace) -> Iterator[tuple[Any, Space]]:
-    """Yield the members to be encoded, by name or number."""
+    """Yield the members to be encoded, by name or index."""
     if isinstance(space, TupleSpace):
         yield from enumerate(space.spaces)
         return

@@ -1,4 +1,4 @@
-"""Goals for an environment that has none, and the order of things for one that has."""
+"""Wrapper that adds goals to an environment, or takes over the goals that it has."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from evorl.types import Action, Key, PyTreeDict
 
 
 class GoalWrapper(Wrapper):
-    """Makes an environment one with goals, or keeps the goals of one that has them.
+    """Adds goals to an environment, or takes over the goals of an environment that observes them.
 
-    An episode's goal is drawn at its start, from a key of its own; one that the environment
-    observes already is taken as it is. It stands in the state as ``_internal.desired_goal``, where a setter may replace
-    it. The reward is that of the goal, ``info.is_success`` says whether it is reached, whether or not that ends the
-    episode. Put inside an ``EpisodeWrapper``.
+    The goal of an episode is drawn at its start with a separate key, or is the goal that the environment already
+    observes. It is stored in the state as ``_internal.desired_goal``, where a setter may replace it. The reward is the
+    reward function of the goal; ``info.is_success`` is true if the goal is reached, whether or not that ends the
+    episode. Apply it inside an ``EpisodeWrapper``.
 
     Args:
         env: a single environment.
-        goal_space: where goals lie, a ``Box`` of vectors; bounded, if goals are drawn from it.
-        achieved_goal_fn: the state of ``env`` after a reset or a step (``obs``, ``env_state``) -> the goal it is at;
-            ``None`` where observations have ``achieved_goal``.
+        goal_space: space of the goals, a ``Box`` of vectors; must be bounded if goals are drawn from it.
+        achieved_goal_fn: (state of ``env`` after a reset or a step, with ``obs`` and ``env_state``) -> achieved goal;
+            ``None`` if observations have ``achieved_goal``.
         reward_fn: see ``GoalTask``.
         success_fn: see ``GoalTask``.
-        terminate_on_success: whether an episode ends when its goal is reached.
-        own_goals: from which the environment's own goals are drawn, all of ``goal_space`` by default; setters, and
-            hindsight, may ask for others.
+        terminate_on_success: true if an episode ends when its goal is reached.
+        own_goals: space from which the environment's own goals are drawn, by default ``goal_space``; setters and
+            hindsight may choose other goals.
 
     Raises:
-        ValueError: goals are no vectors, cannot be drawn, or the achieved goal has another shape; or the environment is
-            wrapped already.
+        ValueError: goals are not vectors, cannot be drawn, or the achieved goal has another shape; or ``env`` already
+            contains a ``GoalWrapper``.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class GoalWrapper(Wrapper):
     ) -> None:
         super().__init__(env)
         if has_layer(env, GoalWrapper):
-            raise ValueError("There is a GoalWrapper inside already: an environment has one goal at a time.")
+            raise ValueError("The environment already contains a GoalWrapper: it can have only one goal at a time.")
         self._observes_goals = is_goal_space(env.obs_space)
         if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
             raise ValueError(f"goal_space must be a Box of vectors, as in Box(-1.0, 1.0, (2,)); got {goal_space!r}.")
         if not self._observes_goals and not goal_space.is_bounded:
-            raise ValueError(f"goals are drawn from goal_space, so it must have bounds; got {goal_space!r}.")
+            raise ValueError(f"goals are drawn from goal_space, so it must be bounded; got {goal_space!r}.")
         if achieved_goal_fn is None and not self._observes_goals:
             raise ValueError(
-                f"observations of {type(env.unwrapped).__name__} have no achieved_goal: give achieved_goal_fn, which "
-                "finds it in the state."
+                f"observations of {type(env.unwrapped).__name__} have no achieved_goal: pass achieved_goal_fn, which "
+                "computes it from the state."
             )
         self.achieved_goal_fn = achieved_goal_fn
         self.own_goals = goal_space if own_goals is None else own_goals
@@ -80,11 +80,10 @@ class GoalWrapper(Wrapper):
 
     @property
     def goal_task(self) -> GoalTask:
-        """What reaching a goal is worth."""
+        """Reward and success functions of the goals."""
         return self.task
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         if self._observes_goals:
             state = self.env.reset(key)
             return self._observed(state, state.obs.desired_goal, jnp.zeros((), jnp.bool_))
@@ -92,7 +91,6 @@ class GoalWrapper(Wrapper):
         return self._observed(self.env.reset(env_key), self.own_goals.sample(goal_key), jnp.zeros((), jnp.bool_))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         goal = env_state._internal.desired_goal
         state = self.env.step(env_state, action)
         outcome = self.task.outcome(self._achieved(state), goal, action, self._observation(state))
@@ -125,22 +123,22 @@ class GoalWrapper(Wrapper):
             achieved = jax.eval_shape(lambda key: self._achieved(self.env.reset(key)), jax.random.key(0))
         if achieved.shape != self.task.goal_space.shape:
             raise ValueError(
-                f"goals have the shape {self.task.goal_space.shape}, and achieved_goal_fn gives {achieved.shape}: they "
-                "must be compared."
+                f"goals have the shape {self.task.goal_space.shape}, but achieved_goal_fn returns {achieved.shape}: "
+                "the shapes must be equal."
             )
 
 
 def around_goals(env: Env, task: GoalTask) -> GoalWrapper:
-    """``env``, which observes goals, as one of which they are asked and paid as ``task`` says."""
+    """Wrap ``env``, which observes goals, with the reward and success functions of ``task``."""
     return GoalWrapper(env, task.goal_space, None, task.reward_fn, task.success_fn, task.terminate_on_success)
 
 
 def with_goal(state: EnvState, goal: jax.Array) -> EnvState:
-    """The state of an environment in a ``GoalWrapper``, of which from now on ``goal`` is asked."""
+    """Return the state of an environment in a ``GoalWrapper`` with ``goal`` as its desired goal."""
     internal = state._internal.replace(desired_goal=goal)
     return state.replace(obs=with_desired_goal(state.obs, goal), _internal=internal)
 
 
 def _unbounded(space: Box) -> Box:
-    """Where achieved goals lie: an environment may leave the space that goals are drawn from."""
+    """Return the space of achieved goals: an environment may leave the space from which goals are drawn."""
     return Box(-jnp.inf, jnp.inf, space.shape, space.dtype)

@@ -1,4 +1,4 @@
-"""Wrappers that change what is observed."""
+"""Wrappers that change observations."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from evorl.types import Action, Key, Observation, PyTreeDict
 
 
 class ObsFlattenWrapper(Wrapper):
-    """Joins an observation to one vector: choices one-hot encoded, arrays raveled, containers joined in order.
+    """Flattens an observation to one vector: discrete entries one-hot, arrays raveled, containers in order.
 
-    Where all parts have one dtype the vector has it. Else it is float32, and pixels among the parts (uint8) are divided
-    by 255, as networks read them. An ``action_mask`` stays what it is: then the vector is the entry ``observation``
-    beside it. See ``evorl.envs.wrappers.encoding``.
+    If all components have one dtype, the vector has it. Otherwise it is float32, and pixels among the components
+    (uint8) are divided by 255, as networks expect. An ``action_mask`` stays unchanged: the vector is then the entry
+    ``observation`` next to it. See ``evorl.envs.wrappers.encoding``.
 
     Raises:
-        TypeError: a part of the observation is no array.
+        TypeError: a component of the observation is not an array.
     """
 
-    hides_goals = "env.flatten_obs makes one vector of observation and goals"
+    hides_goals = "env.flatten_obs joins observation and goals to one vector"
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -54,17 +54,15 @@ class ObsFlattenWrapper(Wrapper):
         return DictSpace({"observation": self._vector_space, ACTION_MASK: self._mask_space})
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         state = self.env.reset(key)
         return state.replace(obs=self._flatten(state.obs))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
         return state.replace(obs=self._flatten(state.obs))
 
     def _raveled(self, space: Space, x: Any, numpy: Any = jnp) -> Any:
-        """One part of the vector: an array, or a bound, of ``space``."""
+        """Return one segment of the vector: an array, or a bound, of ``space``."""
         if space.dtype == self._dtype:
             return numpy.ravel(x)
         x = numpy.ravel(x).astype(self._dtype)
@@ -81,44 +79,44 @@ class ObsFlattenWrapper(Wrapper):
 
 
 class ObsSelectWrapper(Wrapper):
-    """Only some components of a flat observation are seen: to leave out what would make it too easy.
+    """Selects components of a flat observation, to hide the others from the agent.
 
     Args:
         env: an environment whose observations are vectors.
-        components: the numbers of those that are seen, in that order.
+        components: indices of the selected components, in this order.
 
     Raises:
-        ValueError: observations are no vectors; or a number is out of range, stands twice, or there is none.
+        ValueError: observations are not vectors; or the indices are empty, repeated or out of range.
     """
 
     def __init__(self, env: Env, components: Sequence[int]) -> None:
         super().__init__(env)
         space = env.obs_space
         if not isinstance(space, Box) or len(space.shape) != 1:
-            raise ValueError(f"observed chooses components of a vector, observations are {space}: flatten them first.")
+            raise ValueError(
+                f"env.observed selects components of a vector, but observations are {space}: flatten them first."
+            )
         (size,) = space.shape
         is_list = isinstance(components, Sequence) and not isinstance(components, str) and len(components) > 0
         if not is_list or not all(_is_index(number, size) for number in components):
             raise ValueError(
-                f"observed must be a list of whole numbers from 0 to {size - 1}, as in [0]; got {components!r}."
+                f"env.observed must be a list of integers from 0 to {size - 1}, as in [0]; got {components!r}."
             )
         if len(set(components)) < len(components):
-            raise ValueError(f"observed names a component twice: {list(components)}.")
+            raise ValueError(f"env.observed contains a component twice: {list(components)}.")
         self.components = tuple(int(number) for number in components)
         chosen = list(self.components)
         self._space = Box(space.low[chosen], space.high[chosen], dtype=space.dtype)
 
     @property
     def obs_space(self) -> Box:
-        """The space of what is seen."""
+        """Space of the selected components."""
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return self._select(self.env.reset(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self._select(self.env.step(env_state, action))
 
     def _select(self, state: EnvState) -> EnvState:
@@ -126,14 +124,15 @@ class ObsSelectWrapper(Wrapper):
 
 
 class FrameStackWrapper(Wrapper):
-    """The observation is the last ``num_frames`` ones, joined along the last axis, the newest last.
+    """Stacks the last ``num_frames`` observations along the last axis, newest last.
 
-    ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``, and an image without channels gets some:
-    ``[H, W] -> [H, W, num_frames]``. The dtype stays. After a reset every frame is the first observation. Of an
-    ``action_mask`` only the newest is seen.
+    ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``; an image without channels gets a channel axis:
+    ``[H, W] -> [H, W, num_frames]``. The dtype is unchanged. After a reset every frame is the first observation. An
+    ``action_mask`` is not stacked: only the newest is kept.
 
     Raises:
-        ValueError: some observation is a scalar: flatten it first; or there is a ``FrameStackWrapper`` inside.
+        ValueError: an observation is a scalar and must be flattened first; or ``env`` already contains a
+            ``FrameStackWrapper``.
     """
 
     hides_goals = "env.history joins goals of several steps"
@@ -141,7 +140,7 @@ class FrameStackWrapper(Wrapper):
     def __init__(self, env: Env, num_frames: int) -> None:
         super().__init__(env)
         if has_layer(env, FrameStackWrapper):
-            raise ValueError("There is a FrameStackWrapper inside already: give it the number of frames instead.")
+            raise ValueError("The environment already contains a FrameStackWrapper: set its number of frames instead.")
         self.num_frames = positive(num_frames, "num_frames")
         self._space = self._stacked_space(env.obs_space)
         _, self._mask_space = _without_mask(env.obs_space)
@@ -150,17 +149,15 @@ class FrameStackWrapper(Wrapper):
 
     @property
     def obs_space(self) -> Space:
-        """The space of stacked observations."""
+        """Space of stacked observations."""
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         state = self.env.reset(key)
         stack = jax.tree.map(lambda x: jnp.concatenate([_with_channels(x)] * self.num_frames, axis=-1), state.obs)
         return self._with_stack(state, stack)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
 
         def push(earlier: jax.Array, frame: jax.Array) -> jax.Array:
@@ -169,7 +166,7 @@ class FrameStackWrapper(Wrapper):
         return self._with_stack(state, jax.tree.map(push, env_state._internal.earlier_frames, state.obs))
 
     def _with_stack(self, state: EnvState, stack: Observation) -> EnvState:
-        # What the next stack starts with: all frames but the oldest.
+        # The beginning of the next stack: all frames except the oldest.
         earlier = jax.tree.map(lambda x: x[..., x.shape[-1] // self.num_frames :], stack)
         obs: Any = stack
         if self._mask_space is not None:
@@ -182,7 +179,7 @@ class FrameStackWrapper(Wrapper):
         if isinstance(space, TupleSpace):
             return TupleSpace([self._stacked_space(member) for member in space.spaces])
         if not isinstance(space, Box) or not space.shape:
-            raise ValueError(f"FrameStackWrapper joins arrays, got scalar observations {space}: flatten them first.")
+            raise ValueError(f"FrameStackWrapper stacks arrays, got scalar observations {space}: flatten them first.")
         bounds = (_with_channels(bound) for bound in (space.low, space.high))
         low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in bounds)
         return Box(low, high, dtype=space.dtype)
@@ -197,7 +194,7 @@ def _is_index(number: Any, size: int) -> bool:
 
 
 def _without_mask(space: Space) -> tuple[Space, Space | None]:
-    """The space of what is observed beside an action mask, and that of the mask, ``None`` where there is none."""
+    """Split a space into the space without the action mask, and that of the mask, ``None`` without one."""
     if not isinstance(space, DictSpace) or ACTION_MASK not in space.spaces:
         return space, None
     entries = {name: member for name, member in space.spaces.items() if name != ACTION_MASK}

@@ -1,4 +1,4 @@
-"""Wrappers that change the reward. Put outside an ``EpisodeWrapper``, which then reports unchanged returns."""
+"""Wrappers that change the reward. Outside of an ``EpisodeWrapper`` they do not affect the reported returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.envs.env import Env, EnvState
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
 
-# What ``reward_transform`` names, of each reward by itself; all of them keep its sign.
+# Elementwise functions for ``reward_transform``; all of them keep the sign.
 TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
     "arctan": jnp.arctan,
@@ -25,16 +25,16 @@ TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _paying(task: Any, paid: Callable[[jax.Array], jax.Array]) -> Any:
-    """A goal task, if there is one, with other rewards."""
-    return task and task.with_reward(lambda *step: paid(task.reward_fn(*step)))
+def _with_reward_transform(task: Any, transform: Callable[[jax.Array], jax.Array]) -> Any:
+    """Return a goal task with transformed rewards; ``None`` without a task."""
+    return task and task.with_reward(lambda *step: transform(task.reward_fn(*step)))
 
 
 class RewardScaleWrapper(Wrapper):
-    """The reward times ``scale``.
+    """Multiplies the reward by ``scale``.
 
     Raises:
-        ValueError: ``scale`` is no finite number.
+        ValueError: ``scale`` is not a finite number.
     """
 
     def __init__(self, env: Env, scale: float) -> None:
@@ -45,23 +45,22 @@ class RewardScaleWrapper(Wrapper):
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: with such rewards."""
-        return _paying(self.env.goal_task, self._paid)
+        """The goal task with scaled rewards."""
+        return _with_reward_transform(self.env.goal_task, self._transform)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
-        return state.replace(reward=self._paid(state.reward))
+        return state.replace(reward=self._transform(state.reward))
 
-    def _paid(self, reward: jax.Array) -> jax.Array:
+    def _transform(self, reward: jax.Array) -> jax.Array:
         return reward * self.scale
 
 
 class RewardClipWrapper(Wrapper):
-    """The reward, but at most ``limit`` and at least ``-limit``.
+    """Clips the reward to ``[-limit, limit]``.
 
     Raises:
-        ValueError: ``limit`` is no positive finite number.
+        ValueError: ``limit`` is not a positive finite number.
     """
 
     def __init__(self, env: Env, limit: float) -> None:
@@ -72,25 +71,24 @@ class RewardClipWrapper(Wrapper):
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: with such rewards."""
-        return _paying(self.env.goal_task, self._paid)
+        """The goal task with clipped rewards."""
+        return _with_reward_transform(self.env.goal_task, self._transform)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
-        return state.replace(reward=self._paid(state.reward))
+        return state.replace(reward=self._transform(state.reward))
 
-    def _paid(self, reward: jax.Array) -> jax.Array:
+    def _transform(self, reward: jax.Array) -> jax.Array:
         return jnp.clip(reward, -self.limit, self.limit)
 
 
 class RewardTransformWrapper(Wrapper):
-    """The reward through a function that squeezes large ones.
+    """Applies a compressing function to the reward.
 
     ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
 
     Raises:
-        ValueError: there is no such function.
+        ValueError: the function is unknown.
     """
 
     def __init__(self, env: Env, name: str) -> None:
@@ -101,41 +99,38 @@ class RewardTransformWrapper(Wrapper):
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: with such rewards."""
-        return _paying(self.env.goal_task, self._paid)
+        """The goal task with transformed rewards."""
+        return _with_reward_transform(self.env.goal_task, self._transform)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
-        return state.replace(reward=self._paid(state.reward))
+        return state.replace(reward=self._transform(state.reward))
 
-    def _paid(self, reward: jax.Array) -> jax.Array:
+    def _transform(self, reward: jax.Array) -> jax.Array:
         return TRANSFORMS[self.name](reward)
 
 
 class SparseRewardWrapper(Wrapper):
-    """The reward is saved up and paid every ``interval`` steps and at the end of the episode, 0 in between."""
+    """Accumulates the reward and pays it every ``interval`` steps and at the end of the episode; it is 0 in between."""
 
-    hides_goals = "env.sparse_reward_interval pays for several steps at once"
+    hides_goals = "env.sparse_reward_interval accumulates the rewards of several steps"
 
     def __init__(self, env: Env, interval: int) -> None:
         super().__init__(env)
         self.interval = positive(interval, "interval")
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         state = self.env.reset(key)
         unpaid = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
         return state.replace(_internal=state._internal | {"unpaid_reward": unpaid[0], "unpaid_steps": unpaid[1]})
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         state = self.env.step(env_state, action)
-        saved = env_state._internal.unpaid_reward + state.reward
+        accumulated = env_state._internal.unpaid_reward + state.reward
         steps = env_state._internal.unpaid_steps + 1
         pays = (steps == self.interval) | state.done
         internal = state._internal | {
-            "unpaid_reward": jnp.where(pays, 0.0, saved),
+            "unpaid_reward": jnp.where(pays, 0.0, accumulated),
             "unpaid_steps": jnp.where(pays, 0, steps),
         }
-        return state.replace(reward=jnp.where(pays, saved, 0.0), _internal=internal)
+        return state.replace(reward=jnp.where(pays, accumulated, 0.0), _internal=internal)

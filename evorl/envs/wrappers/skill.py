@@ -1,4 +1,4 @@
-"""Skills: labels that are drawn for each episode and shown to the policy."""
+"""Wrapper that draws a skill for each episode and appends it to the observations."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from evorl.envs.space import Box
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
 
-_STREAM = 0x5C111  # folded into the key of a reset, so that the environment's own draws stay as they are
+_STREAM = 0x5C111  # folded into the key of a reset, so that the environment's own random numbers do not change
 
 
 class SkillWrapper(Wrapper):
     """Appends a skill to the observation, as a one-hot vector: ``[O] -> [O + num_skills]``.
 
-    The skill is drawn uniformly at the start of an episode and stays until its end, as in DIAYN (Eysenbach et al. 2018,
+    The skill is drawn uniformly at the start of an episode and fixed until its end, as in DIAYN (Eysenbach et al. 2018,
     https://arxiv.org/abs/1802.06070, algorithm 1).
 
     Args:
         env: an environment whose observations are vectors of floats.
         num_skills: number of skills, at least 2.
-        skill: the skill of every episode, ``0 .. num_skills - 1``; ``None`` draws one for each.
+        skill: fixed skill of every episode, ``0 .. num_skills - 1``; ``None`` draws one per episode.
 
     Raises:
-        ValueError: observations are not vectors of floats, there are fewer than two skills, or ``skill`` is not one of
-            them.
+        ValueError: observations are not vectors of floats, there are fewer than two skills, or ``skill`` is out of
+            range.
     """
 
     def __init__(self, env: Env, num_skills: int, skill: int | None = None) -> None:
@@ -36,11 +36,13 @@ class SkillWrapper(Wrapper):
         space = env.obs_space
         if not isinstance(space, Box) or len(space.shape) != 1 or not jnp.issubdtype(space.dtype, jnp.floating):
             raise ValueError(
-                f"env.skills appends the skill to a vector of floats, and the environment's observations are {space}: "
-                "take another environment."
+                f"env.skills appends the skill to a vector of floats, but the environment's observations are {space}: "
+                "use another environment."
             )
         if positive(num_skills, "env.skills") < 2:
-            raise ValueError(f"env.skills must be at least 2, got {num_skills}: one skill has nothing to differ from.")
+            raise ValueError(
+                f"env.skills must be at least 2, got {num_skills}: a single skill cannot be distinguished from others."
+            )
         if skill is not None and not 0 <= skill < num_skills:
             raise ValueError(f"env.skill must be one of 0 .. {num_skills - 1}, got {skill}.")
         self._num_skills = num_skills
@@ -59,14 +61,14 @@ class SkillWrapper(Wrapper):
         return self._space
 
     def reset(self, key: Key) -> EnvState:
-        """Start an episode with a skill of its own."""
+        """Start an episode with a new skill."""
         skill = jax.random.randint(jax.random.fold_in(key, _STREAM), (), 0, self._num_skills, jnp.int32)
         if self._skill is not None:
             skill = jnp.asarray(self._skill, jnp.int32)
         return self._shown(self.env.reset(key), skill)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Step the environment; the skill stays."""
+        """Step the environment, keeping the skill."""
         return self._shown(self.env.step(env_state, action), env_state._internal.skill)
 
     def _shown(self, state: EnvState, skill: jax.Array) -> EnvState:

@@ -1,4 +1,4 @@
-"""The base of everything that changes one environment."""
+"""Base class of the wrappers of a single environment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from evorl.types import Action, Key
 
 
 class Wrapper(EnvAround):
-    """An environment around another one; on its own it changes nothing.
+    """A wrapper of a single environment; the base class changes nothing.
 
-    A wrapper keeps its parameters as hashable attributes: two wrappers are equal when type, parameters and inner
-    environments are. What it must remember between steps it puts into ``_internal`` under names that no other has.
+    A wrapper stores its parameters as hashable attributes: two wrappers are equal if type, parameters and inner
+    environments are equal. Its state between steps is stored in ``_internal`` under unique names.
 
     Raises:
-        TypeError: ``env`` is no ``Env``, is already a vector env, or is a wrapper that must be outermost.
+        TypeError: ``env`` is not an ``Env``, is already a vector env, or is a wrapper that must be outermost.
     """
 
     is_outermost: ClassVar[bool] = False
@@ -23,8 +23,8 @@ class Wrapper(EnvAround):
     def __init__(self, env: Env) -> None:
         if not isinstance(env, Env):
             raise TypeError(
-                f"{type(self).__name__} wraps an evorl Env, got {type(env).__name__}: put it into an adapter such as "
-                "evorl.envs.brax.BraxAdapter first."
+                f"{type(self).__name__} wraps an evorl Env, got {type(env).__name__}: convert it with an adapter such "
+                "as evorl.envs.brax.BraxAdapter first."
             )
         if hasattr(env, "num_envs"):
             raise TypeError(
@@ -36,11 +36,9 @@ class Wrapper(EnvAround):
         self.env = env
 
     def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
         return self.env.reset(key)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
         return self.env.step(env_state, action)
 
     def _identity(self) -> Any:
@@ -48,7 +46,7 @@ class Wrapper(EnvAround):
 
 
 def has_layer(env: Env, layer: type) -> bool:
-    """Whether ``env`` or an environment inside it is a ``layer``."""
+    """Return True if ``env`` or an environment inside it is a ``layer``."""
     while True:
         if isinstance(env, layer):
             return True

@@ -13,14 +13,14 @@ export function node(name, attributes = {}, text = null) {
   return made;
 }
 
-/** A line in the colour and kind of a run. */
+/** Legend swatch: a line in the colour and dash pattern of a run. */
 export function swatch(slot) {
   const made = node("svg", { class: "swatch", viewBox: "0 0 24 10", "aria-hidden": "true" });
   made.append(line("mean", slot, [[1, 5], [23, 5]]));
   return made;
 }
 
-/** 1500 as 1.5k. */
+/** Format a number briefly: 1500 as 1.5k. */
 export function short(number) {
   const size = Math.abs(number);
   for (const [least, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
@@ -35,7 +35,7 @@ export function exact(number) {
   return number.toLocaleString("en", { maximumSignificantDigits: Math.max(5, Math.ceil(Math.log10(size + 1))) });
 }
 
-/** What a metric is measured in, as far as its name tells. */
+/** Unit of a metric, inferred from its name; empty if unknown. */
 export function unit(metric) {
   const known = [
     [/steps_per_second$/, "steps/s"], [/per_second$/, "1/s"], [/(^|[_/])(milliseconds|ms)$/, "ms"],
@@ -45,7 +45,7 @@ export function unit(metric) {
   return found ? found[1] : "";
 }
 
-/** The mean of what came before with falling weights, free of the bias of its first value. */
+/** Exponential moving average with bias correction. */
 export function smoothed(points, weight) {
   let sum = 0;
   let total = 0;
@@ -126,7 +126,7 @@ function drawSeries(svg, each, { toX, toY }, weight) {
   }
 }
 
-/** The points nearest to a step, one of each series. */
+/** The point nearest to a step, of each series. */
 function nearest(series, x) {
   return series.filter((each) => each.points.length).map((each) => {
     let [low, high] = [0, each.points.length - 1];
@@ -170,7 +170,7 @@ function tell(box, svg, series, scale, label, event) {
 /**
  * Draw curves.
  * series: [{label, slot, points: [[x, y]], seeds: [points], spread: [[x, low, high]]}]
- * label: {x, y, unit}; weight: of smoothing, 0 for none; box: an element for what is under the pointer.
+ * label: {x, y, unit}; weight: smoothing weight, 0 for no smoothing; box: element for the values under the pointer.
  */
 export function drawCurves(svg, series, label, weight, box) {
   const width = Math.max(240, Math.floor(svg.getBoundingClientRect().width));
@@ -199,7 +199,7 @@ export function drawCurves(svg, series, label, weight, box) {
   box.hidden = true;
 }
 
-/** Draw how many values fall where. */
+/** Draw a histogram. */
 export function drawBars(svg, { edges, counts }) {
   const width = Math.max(240, Math.floor(svg.getBoundingClientRect().width));
   const [low, high] = edges[0] < edges.at(-1) ? [edges[0], edges.at(-1)] : [edges[0] - 0.5, edges[0] + 0.5];

@@ -1,21 +1,21 @@
-// The live page: what the server tells by events, drawn. Text is set by textContent only.
+// Live page: displays the data of the server's events. Text is set by textContent only.
 
 import { drawBars, drawCurves, exact, short, swatch, unit } from "./chart.js";
 
-const SENT = "sent"; // stands for what clients send, beside the numbers of runs
+const SENT = "sent"; // key of the metrics of clients, among the keys of runs
 const MOST_DRAWN = 1200; // points of a curve
-const MOST_CHOSEN = 4; // runs that are drawn unless somebody chooses
+const MOST_CHOSEN = 4; // runs that are drawn by default
 const byId = (id) => document.getElementById(id);
 const runs = new Map();
-const curves = new Map(); // of "run metric": {version, told}
-const slots = new Map(); // of a run: its colour
+const curves = new Map(); // by "run metric": {version, told}
+const slots = new Map(); // by run: index of its colour
 const chosen = readChoice();
 let store = { version: 0, metrics: [], histograms: [] };
 let charts = [];
 let busy = false;
 let again = false;
-let barsOf = 0; // the version of the store whose histograms are drawn
-let width = 0; // of the charts
+let barsOf = 0; // version of the store at the last drawing of its histograms
+let width = 0; // width of the charts
 
 function made(name, properties = {}, ...children) {
   const element = Object.assign(document.createElement(name), properties);
@@ -23,7 +23,7 @@ function made(name, properties = {}, ...children) {
   return element;
 }
 
-// What the reader chose is in the address behind the #, so that a reload or a bookmark keeps it.
+// The selection is stored in the fragment of the URL, so a reload or a bookmark keeps it.
 function readChoice() {
   const told = new URLSearchParams(location.hash.slice(1));
   const list = (name) => {
@@ -89,7 +89,7 @@ function rowOf(key, shown) {
   const run = key === SENT ? null : runs.get(key);
   const box = made("input", { type: "checkbox", checked: shown.includes(key) });
   box.addEventListener("change", () => {
-    const others = shownRuns().filter((each) => each !== key); // of now: the row may be older than the last choice
+    const others = shownRuns().filter((each) => each !== key); // read now: the row may be older than the last selection
     choose({ runs: box.checked ? [...others, key] : others });
   });
   const about = run ? [run.algorithm, run.env, run.seeds > 1 ? `${run.seeds} seeds` : ""] : [`${store.metrics.length} metric${store.metrics.length === 1 ? "" : "s"}`];
@@ -227,7 +227,7 @@ async function asked(address) {
   return answer.ok ? answer.json() : null;
 }
 
-/** Ask for the curves that are shown and have changed. */
+/** Request the displayed curves that have changed. */
 async function refreshCurves(keys) {
   const wanted = keys.flatMap((key) => charts.map((chart) => [key, chart.metric]));
   await Promise.all(wanted.map(async ([key, metric]) => {
@@ -236,14 +236,14 @@ async function refreshCurves(keys) {
     if (!metricsOf(key).includes(metric) || curves.get(place)?.version === version) return;
     const query = new URLSearchParams({ name: metric, ...(key === SENT ? {} : { run: key }), most: MOST_DRAWN });
     const told = await asked(`/api/scalars?${query}`);
-    told?.points.sort((a, b) => a[0] - b[0]); // clients tell steps in any order
+    told?.points.sort((a, b) => a[0] - b[0]); // clients may send steps in any order
     if (told) curves.set(place, { version, told });
   }));
 }
 
 async function render() {
   if (busy) {
-    again = true; // once more with what has come meanwhile
+    again = true; // render again with the data received meanwhile
     return;
   }
   busy = true;
@@ -284,7 +284,7 @@ function take(told) {
 function connect() {
   const source = new EventSource("/events");
   source.onopen = () => {
-    runs.clear(); // the server may be another one now; it tells all at first
+    runs.clear(); // the server may have been restarted; its first event contains everything
     curves.clear();
     barsOf = -1;
   };

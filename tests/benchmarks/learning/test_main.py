@@ -11,9 +11,9 @@ from tests.benchmarks.learning.test_page import RESULT, TASK
 def test_screen_tells_what_counts_and_the_end():
     text = show(TASK, {**RESULT, "timesteps": 1000, "seconds": 300.0})
     assert text.splitlines() == [
-        "    asked >= -160.0 at 500 steps: met",
+        "    required >= -160.0 at 500 steps: met",
         "    counts: -150.0 (-160.0 .. -140.0) at 500 steps",
-        "    first there: -150.0 (-160.0 .. -140.0) at 500 steps",
+        "    reached at: -150.0 (-160.0 .. -140.0) at 500 steps",
         "    last: -100.0 (-110.0 .. -90.0) at 1,000 steps",
         "    1,000 steps in 300 s",
     ]

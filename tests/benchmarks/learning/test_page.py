@@ -62,7 +62,7 @@ def test_what_was_not_recorded_is_told(tasks):
 def test_what_was_not_reached_is_told(tasks):
     low = {**RESULT, "curve": [{**POINT, "timesteps": 100, "mean": -170.0, "by_seed": [-170.0] * 3}]}
     section = learning_section(["sac"], {"theirs": low, "ours": low})
-    assert "| -170.0 (-170.0 .. -170.0) at 100 | **not met**, by a shorter training | never |" in section
+    assert "| -170.0 (-170.0 .. -170.0) at 100 | **not met**, with a shorter training | never |" in section
     assert "| never | -170.0 (-170.0 .. -170.0) at 100 | **not met** |" in section
 
 

@@ -16,7 +16,7 @@ from benchmarks.speed.comparison import (
     readings_by_side,
     show_quantity,
 )
-from evorl.cli.stored_run import build_workflow
+from evorl.workflows.assembly import workflow_from_config
 
 
 def rounds(*speeds: float) -> list[dict[str, float]]:
@@ -119,7 +119,7 @@ def test_trainings_that_are_measured_can_be_built():
                 and config not in built
                 and config["env"].get("backend") != "mjx"
             ):
-                build_workflow(OmegaConf.create({**config, "eval_interval": 0}))
+                workflow_from_config(OmegaConf.create({**config, "eval_interval": 0}))
                 built.append(config)
     assert len(built) > 10
 

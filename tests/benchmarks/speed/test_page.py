@@ -53,4 +53,4 @@ def test_versions_that_differ_are_told_with_their_sides():
 
 
 def test_screen_tells_the_same():
-    assert "asked >= 0.8: NOT MET" in show_comparison(COMPARISONS["replay_add"], RESULT)
+    assert "required >= 0.8: NOT MET" in show_comparison(COMPARISONS["replay_add"], RESULT)

@@ -49,5 +49,5 @@ def test_the_same_points_in_every_run() -> None:
 
 
 def test_points_of_another_number_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_centroids=4 has centroids \[4, 2\]; got \[3, 2\]"):
+    with pytest.raises(ValueError, match=r"num_centroids=4 must have shape \[4, 2\], got \[3, 2\]"):
         CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=4, centroids=POINTS)

@@ -40,7 +40,7 @@ def test_truncation_takes_the_best() -> None:
     assert truncation_selection(fitness, 0).shape == (0,)
     two = jax.vmap(lambda f: truncation_selection(f, 2))(jnp.stack([fitness, -fitness]))
     np.testing.assert_array_equal(two, [[2, 3], [0, 4]])
-    with pytest.raises(ValueError, match="best 6 of 5"):
+    with pytest.raises(ValueError, match="num_selected=6 must be from 0 to 5"):
         truncation_selection(fitness, 6)
 
 

@@ -48,5 +48,5 @@ def test_equal_outcomes_move_nothing(outcome: float) -> None:
 def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(ValueError, match=r"num_elites=4 of 3 directions \(pop_size=6\): choose from 1 to 3"):
         ARS(pop_size=POP_SIZE, num_elites=4)
-    with pytest.raises(ValueError, match="leave mirror_sampling=true"):
+    with pytest.raises(ValueError, match="ARS needs mirror_sampling=true"):
         ARS(pop_size=POP_SIZE, mirror_sampling=False)

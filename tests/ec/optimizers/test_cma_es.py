@@ -41,6 +41,34 @@ def stepped() -> tuple[CMAES, PyTreeDict, np.ndarray, PyTreeDict]:
     return optimizer, state, fitness, tell(state, jnp.asarray(fitness))
 
 
+@pytest.mark.parametrize("n", [2, 10, 64, 257])
+@pytest.mark.parametrize("pop_size", [4, 9, 16, 33, 100])
+def test_an_individual_asked_for_alone_is_the_one_of_the_population(pop_size: int, n: int) -> None:
+    """To the last bit, for any seed side by side: what is evaluated is what is remembered as the best."""
+    optimizer = CMAES(pop_size=pop_size)
+    mixing = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)), jnp.float32)
+
+    def searched(key: jax.Array) -> PyTreeDict:
+        def generation(state: PyTreeDict, _: None) -> tuple[PyTreeDict, None]:
+            return optimizer.tell(state, -jnp.square(optimizer.ask(state)["x"] @ mixing).sum(axis=1)), None
+
+        return jax.lax.scan(generation, optimizer.init({"x": jnp.ones(n)}, key), length=5)[0]
+
+    states = jax.jit(jax.vmap(searched))(jax.random.split(jax.random.key(0), 2))
+    populations = jax.jit(jax.vmap(lambda state: optimizer.ask(state)["x"]))(states)
+    state = jax.tree.map(lambda x: x[1], states)
+    ask = jax.jit(lambda state, first, count: optimizer.ask(state, first, count)["x"], static_argnums=2)
+    side_by_side = jax.jit(jax.vmap(lambda state, first: optimizer.ask(state, first, 1)["x"]))
+    population = ask(state, 0, pop_size)
+    for first in (0, pop_size // 2, pop_size - 1):
+        for count in (1, 3):
+            alone = ask(state, first, count)[: pop_size - first]
+            np.testing.assert_array_equal(alone, population[first : first + count])
+        np.testing.assert_array_equal(
+            side_by_side(states, jnp.full(2, first))[:, 0], populations[:, first], err_msg=str(first)
+        )
+
+
 def test_a_step_is_the_published_one(stepped: tuple) -> None:
     optimizer, state, fitness, after = stepped
     n, c = 10, optimizer.constants(10)

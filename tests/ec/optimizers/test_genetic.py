@@ -76,5 +76,5 @@ def test_sphere_is_solved_to_a_stated_bound(settings: dict) -> None:
 
 @pytest.mark.parametrize("num", [0, 8])
 def test_a_number_of_elites_that_cannot_be_is_refused(num: int) -> None:
-    with pytest.raises(ValueError, match="keep from 1 to 7"):
+    with pytest.raises(ValueError, match="choose from 1 to 7"):
         GeneticAlgorithm(pop_size=8, num_elites=num)

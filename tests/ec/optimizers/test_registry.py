@@ -26,7 +26,7 @@ def test_every_name_is_built(name: str) -> None:
 
 def test_a_name_by_itself() -> None:
     """It is refused like a mapping of this name alone: these optimizers need to know how many individuals there are."""
-    with pytest.raises(ValueError, match=r"optimizer.pop_size is missing: give it a value"):
+    with pytest.raises(ValueError, match=r"optimizer.pop_size is missing"):
         fields_from_config(EvolutionWorkflow, {"optimizer": "evosax/CMA_ES"}, "")
     with pytest.raises(ValueError, match=r"there is no optimizer for optimizer 'cmaess'\. Did you mean 'cmaes'"):
         fields_from_config(EvolutionWorkflow, {"optimizer": "cmaess"}, "")
@@ -70,5 +70,5 @@ def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], message: 
 
 
 def test_an_optimizer_of_another_kind() -> None:
-    with pytest.raises(ValueError, match="member: cmaes is not what is needed here; there are ars, openes, sepcem"):
+    with pytest.raises(ValueError, match=r"member: cmaes is not a GaussianStrategy.* choose ars, openes, sepcem"):
         GaussianStrategy.variant({"name": "cmaes", "pop_size": 8}, "member")

@@ -158,8 +158,11 @@ def test_there_are_as_many_vectors_as_fit_the_population(num: int, pop_size: int
     ("fields", "message"),
     [
         ({"num_objectives": 1}, "num_objectives=1: reference vectors need at least 2"),
-        ({"divisions": 0}, "divisions=0: divide by at least 1"),
-        ({"pop_size": 4, "num_objectives": 5}, "pop_size=4 is less than a reference vector for each of 5 objectives"),
+        ({"divisions": 0}, "divisions=0 must be at least 1"),
+        (
+            {"pop_size": 4, "num_objectives": 5},
+            "pop_size=4 is less than the minimum number of reference vectors for 5 objectives",
+        ),
         ({"num_generations": 0}, "num_generations=0 must be at least 1"),
     ],
 )

@@ -91,8 +91,8 @@ def test_places_are_drawn_from_all_free_cells_alike(name: str) -> None:
     [
         ({"maze": "spirl"}, "Did you mean 'spiral'"),
         ({"maze": ["####", "#  ", "####"]}, "rows of equal length"),
-        ({"maze": ["###", "#  ", "###"]}, "wall ('#') all around"),
-        ({"maze": ["###", "###"]}, "some cell that is free"),
+        ({"maze": ["###", "#  ", "###"]}, "walls ('#') on its whole border"),
+        ({"maze": ["###", "###"]}, "a free cell"),
         ({"maze": ["###", "# #", "###"], "start": "S"}, "no cell of the maze is marked S"),
         ({"goal": "S"}, "no goal 'S'"),
     ],

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import RandomAgent
+from evorl.agents.random_actions import RandomAgent
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.goals.setters import UniformGoals
 from evorl.envs.goals.setting import GoalSetter, GoalStep
@@ -147,7 +147,7 @@ def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
         ({"name": "goal/bit_flip", "goal_setter": "unform"}, "Did you mean 'uniform'"),
         ({"name": "goal/bit_flip", "goal_setter": {"name": "achieved", "shar": 1}}, "Did you mean 'share'"),
         ({"name": "goal/bit_flip", "goal_setter": "builtins:dict"}, "must be a class that inherits"),
-        ({"name": "goal/bit_flip", "goal_setter": "uniform", "flatten_obs": True}, "env.flatten_obs makes one vector"),
+        ({"name": "goal/bit_flip", "goal_setter": "uniform", "flatten_obs": True}, "env.flatten_obs joins observation"),
         ({"name": "goal/bit_flip", "goal_setter": "uniform", "autoreset_mode": "envpool"}, "another autoreset_mode"),
         ({"name": "gymnasium/CartPole-v1", "goal_setter": "uniform"}, "for JAX environments"),
     ],

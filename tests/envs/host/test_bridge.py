@@ -68,7 +68,7 @@ def test_the_numbers_are_those_of_the_same_environment_in_jax(
 ) -> None:
     algorithm, expected = on_device
     workflow, state = on_host(algorithm, host)
-    assert workflow.is_one_program == (host == "callback")
+    assert workflow.collector.is_one_program == (host == "callback")
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
     assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
     np.testing.assert_array_equal(state.env_state._internal.episode, expected.env_state._internal.episode)
@@ -216,5 +216,5 @@ def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: st
 def test_simulators_serve_one_device() -> None:
     cls, _, function, settings = CASES["ppo"]
     config = {"workflow": f"evorl.algorithms.ppo.{cls}", "env": {"factory": f"{SUPPORT}:{function}"}, **settings}
-    with pytest.raises(ValueError, match="simulators on the host serve one device"):
+    with pytest.raises(ValueError, match="devices=2 is not supported by simulators on the host"):
         workflow_from_config({**config, "devices": 2})

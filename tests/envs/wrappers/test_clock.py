@@ -36,7 +36,7 @@ def test_both_at_once_is_termination(limit: int | None) -> None:
 def test_limits() -> None:
     assert EpisodeWrapper(ProbeEnv("time_limit"), 5).max_episode_steps == 5
     assert EpisodeWrapper(ProbeEnv("time_limit")).max_episode_steps is None
-    with pytest.raises(ValueError, match="EpisodeWrapper inside already"):
+    with pytest.raises(ValueError, match="already contains an EpisodeWrapper"):
         EpisodeWrapper(EpisodeWrapper(ProbeEnv("time_limit"), 5), 3)
     with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
         EpisodeWrapper(ProbeEnv("time_limit"), 0)
@@ -59,7 +59,7 @@ def test_one_episode_each_in_a_vector_env(inside: bool) -> None:
 
 def test_a_frozen_episode_is_followed_by_no_other() -> None:
     for mode in set(AutoresetMode) - {AutoresetMode.DISABLED}:
-        with pytest.raises(TypeError, match="starts new episodes, and OneEpisodeWrapper would freeze them all"):
+        with pytest.raises(TypeError, match="starts new episodes, but OneEpisodeWrapper would freeze them all"):
             VECTOR_ENVS[mode](OneEpisodeWrapper(EpisodeWrapper(ProbeEnv("termination"), 3)), 2)
 
 

@@ -140,9 +140,9 @@ def test_what_a_goal_is_worth_goes_through_the_wrappers(wrapped: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"action_repeat": 2}, "env.action_repeat pays for several steps at once"),
-        ({"sparse_reward_interval": 5}, "env.sparse_reward_interval pays"),
-        ({"flatten_obs": True}, "env.flatten_obs makes one vector"),
+        ({"action_repeat": 2}, "env.action_repeat sums the rewards of several steps"),
+        ({"sparse_reward_interval": 5}, "env.sparse_reward_interval accumulates"),
+        ({"flatten_obs": True}, "env.flatten_obs joins observation and goals"),
         ({"history": 2}, "env.history joins"),
     ],
 )
@@ -150,25 +150,25 @@ def test_a_wrapper_that_hides_the_goals_is_named(options: dict, words: str) -> N
     env = create_env("goal/bit_flip", **options)
     with pytest.raises(
         ValueError,
-        match=re.escape(f"replay.hindsight needs to know what a step is worth under another goal, and {words}"),
+        match=re.escape(f"replay.hindsight needs the reward of a step under another goal, but {words}"),
     ):
         required_goal_task(env, "replay.hindsight")
 
 
 def test_an_environment_without_goals_is_told() -> None:
-    with pytest.raises(ValueError, match="needs an environment with goals, and this one does not observe a dict"):
+    with pytest.raises(ValueError, match="needs an environment with goals, but this one does not observe a dict"):
         required_goal_task(create_env("gymnax/CartPole-v1"), "replay.hindsight")
-    with pytest.raises(ValueError, match="does not say what reaching one is worth"):
+    with pytest.raises(ValueError, match="does not define their reward"):
         required_goal_task(Finding(), "replay.hindsight")
 
 
 @pytest.mark.parametrize(
     ("space", "achieved_goal_fn", "words"),
     [
-        (Box(-1.0, 1.0, (2,)), _position, r"goals have the shape (2,), and achieved_goal_fn gives (1,)"),
+        (Box(-1.0, 1.0, (2,)), _position, r"goals have the shape (2,), but achieved_goal_fn returns (1,)"),
         (Box(-1.0, 1.0), _position, "a Box of vectors"),
-        (Box(-np.inf, 1.0, (1,)), _position, "it must have bounds"),
-        (POSITIONS, None, "give achieved_goal_fn"),
+        (Box(-np.inf, 1.0, (1,)), _position, "it must be bounded"),
+        (POSITIONS, None, "pass achieved_goal_fn"),
     ],
 )
 def test_goals_that_cannot_be_are_told(space: Box, achieved_goal_fn: Any, words: str) -> None:
@@ -177,5 +177,5 @@ def test_goals_that_cannot_be_are_told(space: Box, achieved_goal_fn: Any, words:
 
 
 def test_goals_are_given_once() -> None:
-    with pytest.raises(ValueError, match="There is a GoalWrapper inside already"):
+    with pytest.raises(ValueError, match="already contains a GoalWrapper"):
         GoalWrapper(make_bit_flip(3), POSITIONS, _position, _all_it_gets, _is_near)

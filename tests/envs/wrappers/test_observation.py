@@ -128,12 +128,12 @@ def test_only_the_chosen_components_are_seen() -> None:
     [
         (Box(0, 255, (2, 2)), [0], "flatten them first"),
         (Discrete(3), [0], "flatten them first"),
-        (Box(0, 1, (3,)), [], r"list of whole numbers from 0 to 2, as in \[0\]; got \[\]"),
+        (Box(0, 1, (3,)), [], r"list of integers from 0 to 2, as in \[0\]; got \[\]"),
         (Box(0, 1, (3,)), [-1], "from 0 to 2"),
         (Box(0, 1, (3,)), [True], "from 0 to 2"),
         (Box(0, 1, (3,)), "01", "got '01'"),
         (Box(0, 1, (3,)), 2, "got 2"),
-        (Box(0, 1, (3,)), [1, 1], "names a component twice"),
+        (Box(0, 1, (3,)), [1, 1], "contains a component twice"),
     ],
 )
 def test_impossible_choices_are_refused(space: Space, components: object, said: str) -> None:
@@ -196,7 +196,7 @@ def test_flattened_stack_and_stacked_flat() -> None:
     first = float(states[0].env_state)
     np.testing.assert_array_equal(states[0].obs, [first - 1, first, first - 1, first])
     np.testing.assert_array_equal(states[1].obs, [first - 1, first - 1, first, first])
-    with pytest.raises(ValueError, match="FrameStackWrapper inside already"):
+    with pytest.raises(ValueError, match="already contains a FrameStackWrapper"):
         FrameStackWrapper(FrameStackWrapper(image, 2), 2)
 
 

@@ -170,9 +170,9 @@ def test_fields_are_named_dotted_or_nested_and_equal_settings_are_equal() -> Non
         ({"gravity": 3}, "env.randomization.gravity must be a mapping"),
         ({"gravity": {"shift": [1, -1]}}, r"gravity.shift must be two numbers, the lower one first, got \[1, -1\]"),
         ({"gravity": {"shift": [0, float("inf")]}}, "two numbers"),
-        ({"gravity": {"shift": [0, 1], "entries": [2]}}, r"entries must be different whole numbers from 0 to 1"),
+        ({"gravity": {"shift": [0, 1], "entries": [2]}}, r"entries must be distinct integers from 0 to 1"),
         ({"gravity": {"shift": [0, 1], "each": 2}}, "each must be true or false"),
-        ({"body.mass": {"scale": [-1, 1]}}, "body.mass could become -2, where the model has 2: it is positive"),
+        ({"body.mass": {"scale": [-1, 1]}}, "body.mass could become -2, where the model has 2: it must be positive"),
         ({"body.mass": {"shift": [-1.5, 0]}}, "body.mass could become -0.5, where the model has 1"),
         ({"colour": {"scale": [0, 1]}}, "colour: the physics of .* does not read this field"),
         ({"gravity": {"shift": [0, 1]}, "in_evaluation": 3}, "in_evaluation must be true or false"),
@@ -191,9 +191,9 @@ def test_the_field_of_another_backend_is_refused() -> None:
 
 def test_environments_without_a_model_refuse() -> None:
     for env in (ProbeEnv("best_action"), make_brax_adapter("fast")):
-        with pytest.raises(ValueError, match="has no model of any"):
+        with pytest.raises(ValueError, match="needs a physics model"):
             randomized(env, HALF_TO_TWICE)
-    with pytest.raises(ValueError, match="GymnaxAdapter has no model"):
+    with pytest.raises(ValueError, match="needs a physics model, but GymnaxAdapter"):
         create_env("gymnax/CartPole-v1", randomization=HALF_TO_TWICE)
     with pytest.raises(ValueError, match=r"env\.randomization is for JAX environments"):
         create_env("host/hopper", randomization=HALF_TO_TWICE)

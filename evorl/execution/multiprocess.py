@@ -1,4 +1,4 @@
-"""A process among several of one program: how it is told of them, joins them and leaves. See ``evorl.launch``."""
+"""One process of a multi-process program: its place, how it joins the others and leaves. See ``evorl.launch``."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PLACE_VARIABLE = "EVORL_PROCESS"
-HEARTBEAT_SECONDS = 15  # a process that is silent for so long is given up, and with it the program
-LOST_STATUS = 75  # of a process that ended because another one had: by convention, try again
+HEARTBEAT_SECONDS = 15  # a process that is silent for longer is considered lost, which ends the program
+LOST_STATUS = 75  # exit status of a process that ended because another one did; EX_TEMPFAIL, "try again"
 
 
 class ProcessLost(ConnectionError):
-    """Another process of the program has ended."""
+    """Raised if another process of the program has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a process stands among those of its program.
+    """Place of a process in its program.
 
     Attributes:
-        index: of the process; the first one, 0, writes.
-        count: of processes.
-        coordinator: host and port at which the first process brings them together; ``None`` where the cluster (SLURM)
-            tells.
-        local_index: of the process among those on its machine.
-        local_count: of those, which share the cores of the machine.
-        devices: of the process; ``None`` for its share of the cores, or one accelerator.
-        command: how the program was started, without the settings of the run.
+        index: index of the process; process 0 writes the files.
+        count: number of processes.
+        coordinator: host and port at which the first process coordinates the others; ``None`` if the cluster (SLURM)
+            provides it.
+        local_index: index of the process on its machine.
+        local_count: number of processes on its machine, which share its cores.
+        devices: number of devices of the process; ``None`` for its share of the cores, or one accelerator.
+        command: the command that started the program, without the settings of the run.
     """
 
     index: int
@@ -47,18 +47,18 @@ class Place:
     command: str
 
     def as_variable(self) -> dict[str, str]:
-        """The environment variable by which a process is told."""
+        """Return the environment variable that gives a process its place."""
         return {PLACE_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 
 def own_place() -> Place | None:
-    """The place of this process; ``None`` if it is a program by itself."""
+    """Return the place of this process; ``None`` if it is the only one of its program."""
     described = os.environ.get(PLACE_VARIABLE)
     return Place(**json.loads(described)) if described else None
 
 
 def train_command() -> str:
-    """How a training like this one is started, without its settings."""
+    """Return the command that starts a training like this one, without its settings."""
     place = own_place()
     if place:
         return place.command
@@ -67,10 +67,10 @@ def train_command() -> str:
 
 
 def join_processes(place: Place) -> None:
-    """Meet the other processes of the program; returns when all are there. The backend starts with it.
+    """Connect to the other processes of the program and wait until all have joined; this starts JAX's backend.
 
     Raises:
-        RuntimeError: something was computed before.
+        RuntimeError: JAX has already computed something.
     """
     import jax
 
@@ -78,7 +78,7 @@ def join_processes(place: Place) -> None:
 
     if jax.distributed.is_initialized():  # as in the second job of a sweep
         return
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which asks a training to stop
+    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which asks a training to stop
     told = {}
     if place.coordinator is not None:
         first = place.local_index * (place.devices or 1)
@@ -97,7 +97,7 @@ def join_processes(place: Place) -> None:
 
 @contextmanager
 def _libraries_silent() -> Iterator[None]:
-    """Keep from the screen what Gloo prints on its connections."""
+    """Suppress Gloo's output about its connections."""
     sys.stdout.flush()
     screen, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -110,17 +110,17 @@ def _libraries_silent() -> Iterator[None]:
 
 
 def _stop_with_launcher() -> None:
-    """Ask this process to stop when its standard input ends: the launcher, which holds the other end, is gone."""
+    """Ask this process to stop when its standard input ends, which means that the launcher is gone."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def refuse_different_settings(settings: str) -> None:
-    """Make sure that all processes were told the same.
+    """Check that all processes have the same settings.
 
     Raises:
-        ValueError: they were not.
+        ValueError: the settings differ.
     """
     from evorl.ops import processes
 
@@ -133,7 +133,7 @@ def refuse_different_settings(settings: str) -> None:
 
 
 def loss_in_words(error: BaseException, way_on: str = "") -> str | None:
-    """What to say of an error that came because another process has ended; ``None`` if it is another error."""
+    """Return the message for an error caused by the end of another process; ``None`` for any other error."""
     if not _has_joined():
         return None
     from evorl.ops import processes
@@ -152,9 +152,9 @@ def _has_joined() -> bool:
 
 @contextmanager
 def leaving_together() -> Iterator[None]:
-    """Within a program runs; at its end the processes part.
+    """Run the program within the context, and disconnect from the other processes at its end.
 
-    One that fails ends at once: JAX would have it wait for the others, which wait for its part of a computation.
+    A process that fails exits at once: JAX would have it wait for the others, which wait for its part of a computation.
     """
     try:
         yield

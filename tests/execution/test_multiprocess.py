@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from evorl.cli import joining
-from evorl.cli.joining import PLACE_VARIABLE, Place, ProcessLost
+from evorl.execution.multiprocess import PLACE_VARIABLE, Place, ProcessLost
 
 PLACE = Place(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
 LOSS = ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
@@ -52,8 +52,8 @@ def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> No
 ENDING = """
 import os, sys
 from evorl.cli import joining
-from evorl.cli.joining import Place
-from evorl.cli.runtime import prepare_runtime
+from evorl.execution.multiprocess import Place
+from evorl.execution.runtime import prepare_runtime
 with joining.leaving_together():
     prepare_runtime(compilation_cache=False)
     import jax

@@ -1,4 +1,4 @@
-"""What concerns the whole process: devices on a CPU, the cache of compiled programs, when Python looks for garbage."""
+"""Process-wide setup: CPU devices, compilation cache, XLA flags and garbage collection."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import functools
 import gc
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from evorl.cli.joining import join_processes, own_place
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
+from evorl.execution.multiprocess import join_processes, own_place
+from evorl.runs.spec import RunSpec
 
-MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall
+MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client, and hundreds of them stall
 
 
 def prepare_runtime(
@@ -22,28 +24,29 @@ def prepare_runtime(
     long_programs: bool = False,
     deterministic: bool = False,
 ) -> None:
-    """Set JAX up for a run; call it before anything is computed. Of several processes it returns when all are there.
+    """Set up JAX for a run; call it before any computation. With several processes it returns when all have joined.
 
     On a CPU one device is made for each core the process may use (``devices`` of them if a number is given), so that
-    environments or seeds can be spread over the cores. Once JAX's backend has started, the devices stay as they are.
+    environments or seeds can be spread over the cores. Once JAX's backend has started, the devices are fixed.
 
     Args:
         devices: ``"auto"`` or a number.
-        compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little;
-            ``True`` for the user's cache folder, or the one that ``JAX_COMPILATION_CACHE_DIR`` names; a path for
-            another; ``False`` leaves JAX as it is. It is closed to other users, since programs in it are executed.
-        long_programs: whether a physics engine will be compiled: then loops are neither unrolled nor tiled on a CPU,
-            which leaves its speed as it is and takes a third off the time to compile it, and 0.1 GB off the memory.
-            Small programs do lose speed by it.
-        deterministic: whether a GPU computes the same bits again: the same seed, machine and versions then give the
-            same run. XLA leaves out operations whose order is not fixed and does not try which kernels are fastest, and
-            products of matrices are of full float32 precision: training is slower, by how much depends on the GPU and
-            the networks. A CPU gives the same bits anyway.
+        compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little.
+            ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
+            folder; ``False`` does not configure a cache. The folder is closed to other users, since programs in it are
+            executed.
+        long_programs: whether a physics engine will be compiled. Loops are then neither unrolled nor tiled on a CPU,
+            which reduces its compile time by a third and memory by 0.1 GB at the same speed. Small programs become
+            slower.
+        deterministic: whether a GPU computes bit-identical results for the same seed, machine and versions. XLA then
+            avoids operations of undefined order and does not search for the fastest kernels, and matrix products use
+            full float32 precision. Training is slower; the factor depends on the GPU and the networks. A CPU is always
+            deterministic.
 
     Raises:
-        ValueError: more devices than a CPU is divided into.
-        ForeignCodeError: the folder comes from a source that is not trusted.
-        RuntimeError: something was computed before, and there are several processes.
+        ValueError: more devices are requested than a CPU can be divided into.
+        ForeignCodeError: the folder comes from an untrusted source.
+        RuntimeError: JAX has already computed something, and there are several processes.
     """
     import jax
 
@@ -59,7 +62,7 @@ def prepare_runtime(
             f"{max(cores, MAX_CPU_DEVICES)} devices."
         )
     _set_xla_flags(long_programs, deterministic, several=place is not None)
-    # The backend may run already, as in the second job of a sweep.
+    # The backend may already run, as in the second job of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices)
     release_programs()
@@ -73,8 +76,19 @@ def prepare_runtime(
         jax.config.update("jax_default_matmul_precision", "highest")
 
 
+def prepare_for(spec: RunSpec) -> None:
+    """Set up JAX for a run, see ``prepare_runtime``; physics engines have long programs."""
+    env = spec.workflow.get("env")
+    prepare_runtime(
+        spec.devices,
+        spec.compilation_cache,
+        long_programs=isinstance(env, Mapping) and env.get("library") == "brax",
+        deterministic=spec.deterministic,
+    )
+
+
 def _keep_programs(folder: Path | None) -> None:
-    """Keep compiled programs in this folder, the environment's, or that of the user; without one if it is no use."""
+    """Cache compiled programs in this folder, the environment variable's, or the user's; warn if it is not usable."""
     import jax
 
     from evorl.runs.files import RunFolderError, make_private_folder
@@ -88,7 +102,7 @@ def _keep_programs(folder: Path | None) -> None:
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        # By default only programs that took more than a second to compile are kept.
+        # By default JAX caches only programs that took more than a second to compile.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
@@ -98,23 +112,23 @@ def _warn_once(text: str) -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """Let Python look for garbage a hundred times less often; for processes that are ours alone.
+    """Make Python collect garbage a hundred times less often; for processes that run only evorl.
 
-    Tracing makes hundreds of thousands of objects that stay, and each look goes through many of them: of 4.7 s to trace
-    PPO for hopper 3.8 are left.
+    Tracing creates hundreds of thousands of long-lived objects, and each collection visits many of them: tracing PPO
+    for hopper takes 3.8 s instead of 4.7.
     """
     gc.set_threshold(100_000, 10, 10)
 
 
 def release_programs(share: float = 0.5) -> bool:
-    """Forget all compiled programs if they take more than this share of the memory maps Linux allows a process.
+    """Discard all compiled programs if they use more than this share of the memory maps that Linux allows a process.
 
-    On a CPU each of a program's kernels is mapped for itself, a thousand maps for a training; at the limit
-    (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs come
-    there; what is needed again is compiled again, or read from the cache.
+    On a CPU each kernel of a program has its own memory map, about a thousand for a training. At the limit
+    (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs reach
+    it. Programs that are needed again are compiled again, or read from the cache.
 
     Returns:
-        Whether they were forgotten; always ``False`` where maps are not counted so.
+        True if they were discarded; always False on systems without ``/proc``.
     """
     try:
         limit = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
@@ -132,10 +146,10 @@ def release_programs(share: float = 0.5) -> bool:
 
 
 def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bool = False) -> None:
-    """Set what can only be set for the whole process, by the environment; flags that the user has set stay.
+    """Set XLA flags for the whole process through the environment; flags that the user has set are kept.
 
-    Devices of a CPU wait for one another as long as it takes: XLA would end the process when one waits for 40 seconds,
-    which a suspended terminal or a sleeping laptop would bring about. So do ``several`` processes.
+    Devices of a CPU wait for one another without a timeout: by default XLA ends the process when one waits for 40
+    seconds, which happens with a suspended terminal or a sleeping laptop. The same applies to ``several`` processes.
     """
     present = os.environ.get("XLA_FLAGS", "")
     flags = {
@@ -153,6 +167,6 @@ def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bo
 
 
 def cache_folder() -> Path:
-    """The folder of compiled programs below the user's cache folder."""
+    """Return the folder of compiled programs below the user's cache folder."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "evorl" / "compiled"

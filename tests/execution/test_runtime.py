@@ -13,8 +13,8 @@ import jax
 import pytest
 
 from evorl.cli import runtime
-from evorl.cli.joining import PLACE_VARIABLE, Place
-from evorl.cli.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
+from evorl.execution.multiprocess import PLACE_VARIABLE, Place
+from evorl.execution.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
@@ -134,7 +134,7 @@ def test_garbage_is_looked_for_seldom() -> None:
 @pytest.mark.parametrize(("devices", "expected"), [(3, 3), ("auto", CORES)])
 def test_a_fresh_process_gets_its_devices_and_knows_every_flag(devices: int | str, expected: int) -> None:
     code = (  # XLA ends a process that is given a flag it does not know
-        f"from evorl.cli.runtime import prepare_runtime; prepare_runtime({devices!r}, False, True, True); "
+        f"from evorl.execution.runtime import prepare_runtime; prepare_runtime({devices!r}, False, True, True); "
         "import jax; print(len(jax.devices()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -156,7 +156,7 @@ def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: 
 
 FORGETTING = """
 import jax
-from evorl.cli.runtime import release_programs
+from evorl.execution.runtime import release_programs
 
 traces = []
 

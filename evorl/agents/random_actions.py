@@ -1,0 +1,62 @@
+"""Uniformly random actions, and the agent that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import allowed_only
+from evorl.distributions import Categorical
+from evorl.envs.action_spaces import ActionSpaces, num_outputs
+from evorl.envs.space import ACTION_MASK, Space
+from evorl.ops.random import as_typed_key
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, pytree_field
+
+
+class RandomAgent(Agent):
+    """Samples actions uniformly and learns nothing: a baseline, and the policy during warm-up."""
+
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
+        """Return an empty dict."""
+        return PyTreeDict()
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Return a state that holds the action space."""
+        return AgentState(params=PyTreeDict(), extra_state=_ActionSpace(action_space))
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        num_rows = jax.tree.leaves(sample_batch.obs)[0].shape[0]
+        return random_actions(
+            agent_state.extra_state.space, as_typed_key(key), num_rows, sample_batch.obs
+        ), PyTreeDict()
+
+    def evaluate_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        return self.compute_actions(agent_state, sample_batch, key)
+
+
+class _ActionSpace(PyTreeData):
+    """Action space inside an agent state: static, so that the state remains a pytree of arrays."""
+
+    space: Space = pytree_field(static=True)
+
+
+def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
+    """Sample allowed actions ``[num_rows, ...]`` uniformly; ``key`` is one key or one per row, ``[num_rows]``."""
+    keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
+    has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
+    return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)
+
+
+def _random_allowed(num_actions: int, keys: Key, obs: Observation) -> jax.Array:
+    return Categorical(allowed_only(jnp.zeros((*keys.shape, num_actions)), obs)).sample(keys)

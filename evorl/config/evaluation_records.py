@@ -1,0 +1,58 @@
+"""Settings of the data that evaluations keep: the part ``evaluation`` of a run's config."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from evorl.config.names import no_such
+from evorl.config.values import checked_value, field_types
+
+PLOTS_OF = ("goal", "observation")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRecords:
+    """Data that evaluations keep besides metrics.
+
+    Attributes:
+        goals: for environments with goals, write a table of all episodes, eval_goals.csv, and of the reached
+            goals
+        goal_cells: cells per goal dimension in the table of reached goals
+        save_episodes: number of episodes of each evaluation to record step by step in the folder episodes
+        plot_episodes: number of episodes of each evaluation to plot in the folder plots
+        plot_of: plotted quantity: goal or observation; null for goals if there are any
+        plot_dimensions: plotted components, as in [0, 1], or a single one; null for the first two
+
+    Raises:
+        ValueError: a value is of another type or out of range.
+    """
+
+    goals: bool = False
+    goal_cells: int = 3
+    save_episodes: int | None = None
+    plot_episodes: int | None = None
+    plot_of: str | None = None
+    plot_dimensions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        hints = field_types(EvaluationRecords)
+        for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
+            object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
+        if self.plot_of is not None and self.plot_of not in PLOTS_OF:
+            raise ValueError(no_such("value of evaluation.plot_of", self.plot_of, PLOTS_OF))
+        chosen = self.plot_dimensions
+        is_list = chosen is None or (isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2)
+        if not is_list or not all(type(i) is int and i >= 0 for i in chosen or ()):
+            raise ValueError(
+                f"evaluation.plot_dimensions must be one or two numbers from 0, as in [0, 1]; got {chosen!r}."
+            )
+
+    @property
+    def num_steps(self) -> int:
+        """Number of episodes whose steps are all kept."""
+        return max(self.save_episodes or 0, self.plot_episodes or 0)
+
+    def for_evaluator(self) -> dict[str, Any]:
+        """Return the corresponding fields of an ``Evaluator``."""
+        return {"keep_goals": self.goals, "keep_steps": self.num_steps}

@@ -1,0 +1,335 @@
+"""Bookkeeping of a run: metric rows, due evaluations, best score, checkpoints, divergence and stop requests.
+
+Each loop that trains (``LearningRun``, ``ParameterRun``, ``Runner``) reports its iterations to a ``RunSession`` and
+leaves the rest to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, Self
+
+import jax
+import numpy as np
+
+from evorl.agent import AgentState
+from evorl.execution.compile_clock import CompileClock
+from evorl.execution.intervals import Interval
+from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
+from evorl.ops import processes
+from evorl.runs.recording import Recorder, RunPlan
+from evorl.types import PyTreeDict, State
+
+
+class TrainingDiverged(ArithmeticError):
+    """A loss, a parameter or an environment's output became NaN or infinite."""
+
+
+class Checkpointer(Protocol):
+    """Saves states. It may ask for further checkpoints, see ``RunCheckpointer.wants``."""
+
+    def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
+        """Save a state.
+
+        Args:
+            state: of the training.
+            progress: JSON data from which a resumed run continues.
+            score: evaluation of exactly this state; ``None`` if it was not evaluated.
+        """
+
+
+class Intervals(NamedTuple):
+    """Intervals of a run; ``None`` for never.
+
+    Attributes:
+        rows: between two metric rows.
+        evaluations: between two evaluations.
+        checkpoints: between two checkpoints.
+    """
+
+    rows: Interval | None = None
+    evaluations: Interval | None = None
+    checkpoints: Interval | None = None
+
+
+class Pace:
+    """Environment steps per second between two readings; evaluations can be excluded."""
+
+    def __init__(self, timesteps: int) -> None:
+        self._timesteps, self._since = timesteps, time.perf_counter()
+
+    def exclude(self, seconds: float) -> None:
+        """Exclude seconds, such as an evaluation's, from the next reading."""
+        self._since += seconds
+
+    def read(self, timesteps: int) -> float:
+        """Return the steps per second since the last reading, and start the next interval."""
+        now = time.perf_counter()
+        steps, seconds = timesteps - self._timesteps, max(now - self._since, 1e-6)
+        self._timesteps, self._since = timesteps, now
+        return steps / seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionRules:
+    """Rules of a run's bookkeeping.
+
+    Attributes:
+        intervals: of rows, evaluations and checkpoints.
+        eval_episodes: episodes in one evaluation, its weight in a score over several.
+        steps_per_iteration: environment steps of an iteration, for each seed; 0 if they differ.
+        pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second``.
+        columns: returns further columns of a row.
+        progress: returns further entries of a checkpoint's progress.
+        optional_metrics: metrics that are NaN while they have no value.
+        refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
+        iteration_name: name of an iteration in error messages.
+        remedy: advice after a divergence.
+    """
+
+    intervals: Intervals
+    eval_episodes: int = 1
+    steps_per_iteration: int = 0
+    pace: Pace | None = None
+    columns: Callable[[], dict[str, float | int]] = dict
+    progress: Callable[[], dict[str, Any]] = dict
+    optional_metrics: tuple[str, ...] = ()
+    refuses_divergence: bool = True
+    iteration_name: str = "iteration"
+    remedy: str = "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
+
+
+class RunSession:
+    """Bookkeeping of one run; as a context manager it calls ``closes`` at its end.
+
+    A loop calls ``begin`` once, ``advance`` after its iterations, and ``complete_iteration`` where an evaluation, a row
+    or a checkpoint may be due.
+
+    Args:
+        recorder: receives metric rows, messages and episodes; ``None`` records nothing.
+        checkpointer: saves states; ``None`` saves nothing.
+        progress: progress of the checkpoint that the run continues from.
+        should_stop: returns True once the run is asked to stop.
+        closes: called in this order at the end of the session, each even if one before it raised.
+
+    Attributes:
+        iterations: iterations so far.
+        counted: environment steps so far, over all seeds.
+        best_score: best score so far; ``-inf`` before the first evaluation.
+        means: running means of the metrics since the last row.
+        latest: latest value of each metric.
+        steps_per_second: environment steps per second, over all seeds, as the next row reports them.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder | None = None,
+        checkpointer: Checkpointer | None = None,
+        progress: Mapping[str, Any] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        closes: tuple[Callable[[], None], ...] = (),
+    ) -> None:
+        self.recorder = recorder or Recorder()
+        self.checkpointer = checkpointer
+        self._should_stop, self._closes = should_stop, closes
+        self._resumes = bool(progress)
+        progress = progress or {}
+        self.best_score = float(progress.get("best_score", -math.inf))
+        self.means = RunningMeans(progress.get("means", {}))
+        self._score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
+        self.latest: dict[str, float | int] = {}
+        self.steps_per_second = 0.0
+        self.iterations = self.counted = self._steps_of_last = 0
+        self._saved_at: int | None = None
+        self._saved_timesteps = 0
+        self._num_seeds, self._rules = 1, SessionRules(Intervals())
+
+    def begin(self, plan: RunPlan, rules: SessionRules, counted: int) -> None:
+        """Set the position and the rules of the run that starts, and announce it to the recorder.
+
+        Args:
+            plan: of the run.
+            rules: of its bookkeeping.
+            counted: environment steps before it starts, over all seeds.
+        """
+        self._num_seeds, self._rules = plan.num_seeds, rules
+        self.iterations, self.counted = plan.first_iterations, counted
+        if self._resumes:
+            self._saved_at, self._saved_timesteps = self.iterations, self.timesteps
+        self.recorder.start(plan)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.ExitStack() as stack:
+            for close in reversed(self._closes):
+                stack.callback(close)
+
+    @contextlib.contextmanager
+    def reporting_failure(self) -> Iterator[None]:
+        """Tell the recorder about an error that ends the run."""
+        try:
+            yield
+        except Exception as error:
+            self.recorder.failure(error)
+            raise
+
+    @property
+    def timesteps(self) -> int:
+        """Environment steps so far, for each seed."""
+        return round(self.counted / self._num_seeds)
+
+    @property
+    def is_saved(self) -> bool:
+        """Return True if the newest checkpoint is of the present iteration."""
+        return self._saved_at == self.iterations
+
+    def should_stop(self) -> bool:
+        """Return True if any process of the run was asked to stop."""
+        return processes.any_says(self._should_stop is not None and self._should_stop())
+
+    def advance(self, iterations: int, steps: int, steps_of_last: int, metrics: PyTreeDict) -> None:
+        """Count iterations and add their metrics.
+
+        Args:
+            iterations: number of iterations N since the last call.
+            steps: environment steps of these, over all seeds.
+            steps_of_last: environment steps of the last of these, over all seeds.
+            metrics: of each iteration, ``[N]`` or ``[N, S]`` by name.
+
+        Raises:
+            TrainingDiverged: a metric is not finite.
+        """
+        self.iterations += iterations
+        self.counted += steps
+        self._steps_of_last = steps_of_last
+        self.refuse_divergence(metrics, self.iterations)
+        self.means.add(metrics)
+
+    def is_due(self, interval: Interval | None) -> bool:
+        """Return True if an interval ends with the last iteration."""
+        if interval is None:
+            return False
+        iterations = np.asarray([self.iterations - 1, self.iterations])
+        counted = np.asarray([self.counted - self._steps_of_last, self.counted])
+        return bool(interval.is_due(iterations, counted)[0])
+
+    def complete_iteration(
+        self, evaluate: Callable[[], PyTreeDict], state: Callable[[], State], is_last: bool = False
+    ) -> None:
+        """Evaluate, write a row and save, each if it is due.
+
+        Args:
+            evaluate: returns the metrics of an evaluation of the present state.
+            state: returns the present state.
+            is_last: the training is complete: everything is due that has an interval.
+        """
+        rows, evaluations, checkpoints = self._rules.intervals
+        score, evaluated = None, {}
+        if evaluations is not None and (is_last or self.is_due(evaluations)):
+            evaluated = self.evaluate(evaluate)
+            score = self._score.push(float(evaluated["eval/episode_return"]), self._rules.eval_episodes)
+        if evaluated or (rows is not None and (is_last or self.is_due(rows))):
+            self.write_row(evaluated)
+            self.report_progress()
+        saves = checkpoints is not None and (is_last or self.is_due(checkpoints))
+        saves = saves or self._checkpointer_wants(score)
+        if score is not None and score > self.best_score:
+            self.best_score, saves = score, True
+        if saves:
+            self.save(state(), score)
+
+    def evaluate(self, evaluate: Callable[[], PyTreeDict]) -> dict[str, float | int]:
+        """Evaluate, and return the columns of the evaluation; its episodes go to the recorder."""
+        clock = CompileClock()
+        metrics = processes.on_host(evaluate())
+        if (episodes := metrics.pop("episodes", None)) is not None:
+            self.recorder.evaluation(self.iterations, self.timesteps, episodes)
+        return describe_evaluation(metrics) | {"time/evaluation_seconds": clock.seconds}
+
+    def write_untrained(self, evaluated: Mapping[str, float | int]) -> None:
+        """Write the row of an evaluation before the first iteration. Its score never counts as the best."""
+        self.latest |= {"iterations": 0, "timesteps": 0, **evaluated, "time/clock": time.time()}
+        self.recorder.write(dict(self.latest))
+
+    def write_row(self, evaluated: Mapping[str, float | int] | None = None) -> None:
+        """Write a row: means since the last row, the columns of the loop and of an evaluation, and the pace."""
+        row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
+        row |= self.means.take() | self._rules.columns() | dict(evaluated or {})
+        if self._rules.pace is not None:
+            self.steps_per_second = self._rules.pace.read(self.counted)
+        row |= {"time/steps_per_second": self.steps_per_second, "time/clock": time.time()}
+        self.latest |= row
+        self.recorder.write(row)
+
+    def report_progress(self) -> None:
+        """Show the position, the pace and the latest metrics."""
+        self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+
+    def save(self, state: State, score: float | None = None) -> None:
+        """Save a state, if there is a checkpointer.
+
+        Raises:
+            TrainingDiverged: a parameter of an agent in the state is not finite.
+        """
+        if self.checkpointer is None:
+            return
+        self._refuse_broken_parameters(state)
+        progress = {"iterations": self.iterations, "timesteps": self.timesteps, "best_score": self.best_score}
+        progress |= {"means": self.means.to_json(), **self._score.to_json(), **self._rules.progress()}
+        self.checkpointer.save(state, progress, score)
+        self._saved_at, self._saved_timesteps = self.iterations, self.timesteps
+
+    def report_early_stop(self, total_timesteps: int) -> None:
+        """Tell the recorder that the run stops before its end."""
+        self.recorder.message(f"Stopping early at {self.timesteps:,} of {total_timesteps:,} steps.")
+
+    def refuse_divergence(self, metrics: PyTreeDict, iterations: int) -> None:
+        """Raise ``TrainingDiverged`` if a metric is not finite, unless the rules allow it.
+
+        Args:
+            metrics: of each iteration, ``[N]`` or ``[N, S]`` by name.
+            iterations: number of the last of these iterations.
+        """
+        for name, values in metrics.items() if self._rules.refuses_divergence else ():
+            if name == "episodes" or name in self._rules.optional_metrics or np.isfinite(values).all():
+                continue
+            bad = int(np.argmax(~np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+            raise self._divergence(name, np.ravel(values[bad])[0], iterations - len(values) + bad + 1)
+
+    def _checkpointer_wants(self, score: float | None) -> bool:
+        """Return True if the checkpointer of any process asks for this state: they save together."""
+        checkpointer: Any = self.checkpointer
+        return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
+
+    def _refuse_broken_parameters(self, state: State) -> None:
+        """Raise ``TrainingDiverged`` for parameters that the last update broke although its loss was finite.
+
+        Checks all agents in the state, including a population's members and its learners.
+        """
+        if not self._rules.refuses_divergence:
+            return
+        nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
+        agents = {path: node.params for path, node in nodes if isinstance(node, AgentState)}
+        for path_of_agent, params in agents.items():  # keys that cannot be sorted: no pytree
+            for path, leaf in jax.tree_util.tree_leaves_with_path(processes.on_host(params)):
+                if not np.isfinite(leaf).all():
+                    name = "parameters" + jax.tree_util.keystr((*path_of_agent, *path))
+                    raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
+
+    def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
+        saved = (
+            f"the last good checkpoint, at {self._saved_timesteps:,} steps, is kept"
+            if self._saved_at
+            else "no checkpoint had been saved yet"
+        )
+        steps = iteration * self._rules.steps_per_iteration
+        at = f" ({steps:,} steps)" if steps else ""
+        return TrainingDiverged(
+            f"{name} became {value} in {self._rules.iteration_name} {iteration:,}{at}; {saved}. {self._rules.remedy}"
+        )

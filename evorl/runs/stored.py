@@ -1,0 +1,47 @@
+"""Reads the settings of a stored run, behind the gate for untrusted configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.config.values import checked_value, plain, set_at
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.runs.trust import distrust_config, refuse_foreign_code
+
+
+def stored_spec(
+    folder: RunFolder, trust: bool, changes: Mapping[str, Any] | None = None, can_be_given: bool = True
+) -> RunSpec:
+    """Read the settings of a stored run, with changes.
+
+    Unless the run is trusted, the gate restricts the names that its config may use from now on, see
+    ``evorl.config.gate``. The stored ``trust``, ``resume`` and ``run`` are ignored: only the command's own values
+    count.
+
+    Args:
+        folder: the run folder.
+        trust: whether its config may name code outside evorl. Names in ``changes`` are trusted.
+        changes: new values by dotted key, given by the user.
+        can_be_given: whether the command accepts such names from the user, for the message.
+
+    Raises:
+        RunFolderError: the config cannot be read, or would execute code outside evorl.
+        ValueError: a value has another type or is out of range.
+    """
+    checked_value(trust, bool, "trust")
+    changes = changes or {}
+    config = plain(folder.load_config(trust=True))
+    missing = [name for name in ("workflow", "env") if name not in config]
+    if missing:
+        raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
+    of_command = RunSpec.keys("of_command")
+    config = {key: value for key, value in config.items() if key not in of_command}
+    for path, value in changes.items():
+        set_at(config, path, value)
+    if not trust:
+        distrust_config(config, folder.path, changes)
+        refuse_foreign_code(config, folder.path, changes, can_be_given)
+    return RunSpec.from_config(config)

@@ -1,0 +1,120 @@
+"""The bookkeeping of a run: rows, evaluations, checkpoints and divergence, without any training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.execution.intervals import EveryIterations, EverySteps
+from evorl.execution.session import Intervals, RunSession, SessionRules, TrainingDiverged
+from evorl.runs.recording import Recorder, RunPlan
+from evorl.types import PyTreeDict, State
+
+
+class Records(Recorder):
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float | int]] = []
+        self.failures: list[Exception] = []
+
+    def write(self, row: Any) -> None:
+        self.rows.append(dict(row))
+
+    def failure(self, error: Exception) -> None:
+        self.failures.append(error)
+
+
+class Shelf:
+    score_over = 1
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[int, float | None]] = []
+        self.progress: dict[str, Any] = {}
+
+    def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
+        self.saved.append((progress["iterations"], score))
+        self.progress = progress
+
+
+def session_of(rules: SessionRules, progress: dict[str, Any] | None = None, **resources: Any) -> RunSession:
+    session = RunSession(progress=progress, **resources)
+    first = progress or {"iterations": 0, "timesteps": 0}
+    session.begin(RunPlan("x", 100, first["timesteps"], first["iterations"], 1, 1), rules, first["timesteps"])
+    return session
+
+
+def iterate(session: RunSession, number: int, returns: list[float], total: int = 10**9) -> None:
+    for _ in range(number):
+        session.advance(1, 4, 4, PyTreeDict(loss=np.array([float(session.iterations)])))
+        session.complete_iteration(
+            lambda: PyTreeDict(episode_return=np.float32(returns.pop(0))), State, session.iterations == total
+        )
+
+
+def test_rows_are_means_over_their_interval_and_evaluations_add_columns() -> None:
+    records = Records()
+    session = session_of(SessionRules(Intervals(EveryIterations(2), EverySteps(16))), recorder=records)
+    iterate(session, 4, [3.0])
+    assert [(row["iterations"], row["timesteps"], row["train/loss"]) for row in records.rows] == [
+        (2, 8, 0.5),
+        (4, 16, 2.5),
+    ]
+    assert ["eval/episode_return" in row for row in records.rows] == [False, True]
+    assert session.best_score == 3.0
+
+
+def test_the_best_score_and_due_checkpoints_are_saved() -> None:
+    shelf = Shelf()
+    rules = SessionRules(Intervals(None, EveryIterations(1), EveryIterations(3)))
+    session = session_of(rules, checkpointer=shelf)
+    iterate(session, 5, [2.0, 1.0, 1.0, 5.0, 4.0])
+    assert shelf.saved == [(1, 2.0), (3, 1.0), (4, 5.0)]
+    assert not session.is_saved
+
+
+def test_the_last_iteration_is_evaluated_written_and_saved() -> None:
+    records, shelf = Records(), Shelf()
+    rules = SessionRules(Intervals(EveryIterations(9), EveryIterations(9), EveryIterations(9)))
+    session = session_of(rules, recorder=records, checkpointer=shelf)
+    iterate(session, 2, [-1.0], total=2)
+    assert [row["iterations"] for row in records.rows] == [2]
+    assert shelf.saved == [(2, -1.0)]
+    assert session.is_saved
+
+
+def test_a_resumed_session_continues_means_and_best_score() -> None:
+    shelf, records = Shelf(), Records()
+    rules = SessionRules(Intervals(EveryIterations(4), EveryIterations(3), EveryIterations(3)))
+    iterate(session_of(rules, checkpointer=shelf), 3, [7.0])
+    session = session_of(rules, progress=shelf.progress, recorder=records, checkpointer=shelf)
+    assert (session.best_score, session.iterations, session.is_saved) == (7.0, 3, True)
+    iterate(session, 1, [])
+    assert records.rows[0]["train/loss"] == 3.0  # a row was written with the evaluation of iteration 3
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_metric_that_is_not_finite_ends_the_run(bad: float) -> None:
+    records, shelf = Records(), Shelf()
+    rules = SessionRules(Intervals(checkpoints=EveryIterations(1)), steps_per_iteration=4, optional_metrics=("maybe",))
+    session = session_of(rules, recorder=records, checkpointer=shelf)
+    iterate(session, 1, [])
+    metrics = PyTreeDict(maybe=np.full(3, np.nan), loss=np.array([0.0, bad, 1.0]))
+    with pytest.raises(TrainingDiverged) as error, session.reporting_failure():
+        session.advance(3, 12, 4, metrics)
+    for part in (f"loss became {bad}", "iteration 3 (12 steps)", "at 4 steps, is kept", "learning rate"):
+        assert part in str(error.value)
+    assert records.failures == [error.value]
+
+
+def test_a_session_closes_everything_it_owns_and_reports_the_first_error() -> None:
+    closed: list[str] = []
+
+    def fails() -> None:
+        closed.append("b")
+        raise OSError("disk")
+
+    session = RunSession(closes=(lambda: closed.append("a"), fails, lambda: closed.append("c")))
+    with pytest.raises(OSError, match="disk"), session:
+        pass
+    assert closed == ["a", "b", "c"]

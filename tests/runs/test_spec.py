@@ -1,0 +1,140 @@
+"""Settings of a run: their defaults, checks, kinds and plain form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from evorl.cli.composition import compose_config
+from evorl.cli.settings import run_comments
+from evorl.runs.spec import CheckpointSettings, RunKind, RunSpec
+from tests.support.config_files import composed
+
+
+@pytest.mark.parametrize("overrides", [["agent=ppo"], ["agent=erl/erl", "learner=sac", "env=pendulum", "seed=7"]])
+def test_a_composed_config_is_kept_whole(overrides: list[str]) -> None:
+    config = OmegaConf.to_container(composed(*overrides), resolve=True)
+    spec = RunSpec.from_config(config)
+    assert spec.as_config() == config
+    assert RunSpec.from_config(spec.as_config()) == spec
+
+
+def test_the_defaults_are_those_of_the_command_line() -> None:
+    config: Any = OmegaConf.to_container(compose_config(), resolve=True)
+    defaults = RunSpec().as_config()
+    assert {key: config[key] for key in defaults} == defaults
+
+
+def test_every_setting_has_a_comment() -> None:
+    comments = run_comments()
+    nested = {"init_from": RunSpec().init_from, "recorders": RunSpec().recorders, "evaluation": RunSpec().evaluation}
+    inner = {f"{name}.{key}" for name in nested for key in RunSpec().as_config()[name]}
+    assert {key for key in RunSpec.keys() | inner if not comments.get(key)} == set()
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({}, RunKind.TRAINING),
+        ({"sweep": {"discount": [0.9, 0.99]}}, RunKind.SWEEP),
+        ({"search": {"trials": 3}}, RunKind.SEARCH),
+        ({"parameters": {"mode": "fifo"}}, RunKind.PARAMETER_SERVER),
+        ({"env": {"library": "remote", "name": "simulator"}}, RunKind.REMOTE),
+    ],
+)
+def test_the_kind_follows_from_the_settings(config: dict[str, Any], kind: RunKind) -> None:
+    assert RunSpec.from_config(config).kind is kind
+
+
+def test_a_run_is_of_one_kind() -> None:
+    with pytest.raises(ValueError, match="sweep and search"):
+        assert RunSpec.from_config({"sweep": {"a": [1]}, "search": {"trials": 1}}).kind
+
+
+def test_changed_settings_are_checked_and_leave_the_others() -> None:
+    spec = RunSpec.from_config({"seed": 1, "agent": {"epsilon": {"start": 1.0}}})
+    changed = spec.changed({"agent.epsilon.start": 0.5, "num_seeds": 3, "recorders.wandb": True})
+    assert changed.workflow == {"agent": {"epsilon": {"start": 0.5}}}
+    assert (changed.seed, changed.num_seeds, changed.recorders.wandb) == (1, 3, True)
+    assert spec.workflow == {"agent": {"epsilon": {"start": 1.0}}}
+    with pytest.raises(ValueError, match="num_seeds"):
+        spec.changed({"num_seeds": 0})
+
+
+def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
+    config = RunSpec.from_config({"seed": 3, "trust": True, "agent": {"a": 1}}).workflow_config()
+    assert set(config) == RunSpec.keys("builds") | {"agent"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": 2**32}, "seed must be a whole number"),
+        ({"checkpoints_kept": 0}, "checkpoints_kept must be a positive whole number"),
+        ({"best_checkpoints_kept": 0}, "best_checkpoints_kept must be a positive whole number"),
+        ({"best_over": 1.5}, "best_over must be a positive whole number"),
+        (
+            {"checkpoint_seconds": -1},
+            "checkpoint_seconds must be a number of at least 0, got -1. It is a number of seconds, 0 for never",
+        ),
+        (
+            {"render_interval": -1},
+            "render_interval must be a number of at least 0, got -1. It is a number of environment steps",
+        ),
+        ({"render_interval": True}, "render_interval must be a number of at least 0, got True. It is"),
+        ({"compilation_cache": 3}, "compilation_cache must be true, false or a folder, got 3"),
+        ({"recorders": {"wandb": "online"}}, "recorders.wandb must be true, false or a mapping"),
+        ({"recorders": {"wandb": {"mod": "online"}}}, "here is no key of recorders.wandb 'mod'. Did you mean 'mode'"),
+    ],
+)
+def test_nonsense_is_refused(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        RunSpec.from_config(changes)
+
+
+@pytest.mark.parametrize("value", [False, None])
+def test_wandb_is_off(value: Any) -> None:
+    assert RunSpec.from_config({"recorders": {"wandb": value}}).recorders.wandb is False
+
+
+def test_whole_floats_are_whole_numbers() -> None:
+    spec = RunSpec.from_config({"checkpoints_kept": 2.0, "best_over": 5, "checkpoint_seconds": 60})
+    assert spec.checkpoints == CheckpointSettings(checkpoints_kept=2, best_over=5, checkpoint_seconds=60.0)
+    assert type(spec.checkpoints.checkpoints_kept) is int
+
+
+VALUES = ["abc", "", -1, 0.5, float("nan"), float("inf"), 10**400, None, True, [], [1], {}, {"a": 1}, 1e300]
+# What a run is built from is checked while it is built; these belong to the run itself.
+REFUSED = {
+    "seed": [value for value in VALUES if value is not None] + [None],
+    "title": [-1, 0.5, True, [], {"a": 1}, 10**400],
+    "trust": ["abc", "", -1, None, 3, [], {}],
+    "runs_folder": ["", None, 3, [], {}],
+    "compilation_cache": ["", 3, None, [], {}],
+    "deterministic": ["abc", 1, None, []],
+    "eval_at_start": ["abc", 1, None, []],
+    "checkpoints_kept": [0, 0.5, None, True, "a", 10**400],
+    "best_over": [0, 0.5, None, True, "a", 10**400],
+    "checkpoint_seconds": [-1, float("nan"), float("inf"), "a", None, True, 10**400],
+    "render_interval": [-1, float("nan"), float("inf"), "a", None, True, 10**400],
+    "recorders": ["abc", 3, [1], {"a": 1}],
+    "init_from": [3, True, [1], {"which": -1}, {"which": "first"}, {"parts": 3}, {"run": 3}],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
+def test_settings_of_the_run_are_checked_by_type_and_range(name: str, value: Any) -> None:
+    config = compose_config(())
+    OmegaConf.update(config, name, value, merge=False, force_add=True)
+    with pytest.raises(ValueError, match=name):
+        RunSpec.from_config(config)
+
+
+@pytest.mark.parametrize(("text", "seed"), [("1e3", 1000), ("+7", 7), ("4_294_967_295", 2**32 - 1)])
+def test_a_seed_may_be_written_as_any_whole_number(text: str, seed: int) -> None:
+    spec = RunSpec.from_config(compose_config([f"seed={text}"]))
+    assert spec.seed == seed
+    assert type(spec.seed) is int

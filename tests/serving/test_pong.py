@@ -1,0 +1,109 @@
+"""A recorded game of Atari's Pong over the wire to a training server, as RELAAX's clients played it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from evorl.serving.client import AgentProxyException, TrainingBase, decode, encode
+from tests.serving.test_training_server import Served
+from tests.support.optional_packages import need
+from tests.support.pong_game import FILE, MOST_BYTES, NUM_ACTIONS, PONG, SIZE, played_by_app, pong_game
+from tests.support.portable import CONVOLUTIONS
+from tests.support.scripted_simulator import remote
+
+SPACES = {name: PONG[name] for name in ("obs_space", "action_space")}
+HISTORY, ROWS, STEPS = 4, 2, 20
+DQN = {"num_envs": ROWS, "rollout_length": STEPS, "learning_starts": 40, "batch_size": 4, "replay_capacity": 1000}
+
+
+class RecordedPong(TrainingBase):
+    """Shows the game that was recorded, whatever the agent would do; the actions it was told are noted."""
+
+    told: list[int]
+
+    def episode(self, number: int) -> float:
+        game = pong_game()
+        self.told = [self.agent.update(None, game.image(0))]
+        for step, reward in enumerate(game.rewards, 1):
+            terminal = step == len(game.rewards)
+            action = self.agent.update(float(reward), game.image(step), terminal)
+            self.told += [] if terminal else [action]
+        return float(game.rewards.sum())
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    changes = DQN | {"agent": {"network": CONVOLUTIONS}}
+    served = Served(remote("dqn", SPACES, changes, history=HISTORY))
+    yield served
+    served.server.close()
+
+
+def test_the_record_is_a_whole_game() -> None:
+    game = pong_game()
+    assert FILE.stat().st_size < MOST_BYTES
+    assert game.frames.shape == (len(game.actions) + 1, SIZE, SIZE)
+    assert (game.rewards == -1).sum() == 21  # the opponent has won
+    assert set(np.unique(game.actions)) == set(range(NUM_ACTIONS))
+
+
+def test_a_frame_is_decoded_to_numbers_between_0_and_1() -> None:
+    state = decode(encode({"state": pong_game().image(100)}))["state"]
+    assert (state.shape, state.dtype) == ((SIZE, SIZE), np.float32)
+    assert 0.0 <= state.min() < state.max() <= 1.0
+    np.testing.assert_allclose(state, pong_game().frames[100] / 255, rtol=1e-6)
+
+
+def test_the_emulator_plays_the_game_that_was_recorded() -> None:
+    """By the app of Gymnasium, which sends pictures: to the last bit."""
+    need("ale_py", "atari")
+    recorded, played = pong_game(), played_by_app(pong_game().actions)
+    for name in recorded._fields:
+        np.testing.assert_array_equal(getattr(played, name), getattr(recorded, name))
+
+
+def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
+    """Every step that it learns from is one of the game, in its order, with its history and its reward."""
+    game = pong_game()
+    client = RecordedPong(served.address.partition("://")[2])
+    player = threading.Thread(target=client.run, daemon=True)  # it is held up where two batches wait
+    player.start()
+    count = len(game.actions) // (ROWS * STEPS)
+    metrics = served.iterate(count)
+    player.join(60.0)
+    assert not player.is_alive()
+    assert len(client.told) == len(game.actions)
+    assert set(client.told) <= set(range(NUM_ACTIONS))
+    assert np.isfinite(np.asarray(metrics["loss"])[-1])
+
+    frames = game.frames.astype(np.float32) * np.float32(1 / 255)
+    rows = [row for row, _ in served.rows()]
+    obs, next_obs, rewards = (
+        np.concatenate([getattr(row, name) for row in rows]) for name in ("obs", "next_obs", "rewards")
+    )
+    assert len(rewards) == count * ROWS * STEPS
+    for step in range(len(rewards)):
+        before = np.stack([frames[max(0, step - back)] for back in range(HISTORY - 1, -1, -1)], -1)
+        np.testing.assert_array_equal(obs[step], before)
+        np.testing.assert_array_equal(next_obs[step][..., -1], frames[step + 1])
+    np.testing.assert_array_equal(rewards, game.rewards[: len(rewards)])
+
+
+def test_another_number_of_actions_is_refused_in_words(served: Served) -> None:
+    client = RecordedPong(served.address.partition("://")[2], action_space={"n": 3})
+    with pytest.raises(AgentProxyException, match=r"action_space of this client is .*3.* started for .*6"):
+        client.run()
+
+
+def test_the_app_ends_with_a_message_where_its_file_has_another_number_of_actions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    need("ale_py", "atari")
+    with pytest.raises(SystemExit) as ended:
+        played_by_app(pong_game().actions, action_space={"n": 3})
+    assert ended.value.code == 1
+    assert 'is {"n": 3}, and ALE/Pong-v5 has {"n": 6}' in capsys.readouterr().err
