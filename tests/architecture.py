@@ -130,15 +130,6 @@ def no_circles(files: Files) -> list[str]:
     return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files))]
 
 
-def one_name_one_file(files: Files) -> list[str]:
-    """A file's name says what it holds: no two rooms of the package have a file of the same name."""
-    homes: dict[str, list[str]] = {}
-    for file in _package(files):
-        if not file.is_init:
-            homes.setdefault(file.path.rpartition("/")[2], []).append(file.path)
-    return [f"one name for several files: {', '.join(paths)}" for paths in homes.values() if len(paths) > 1]
-
-
 def libraries_at_home(files: Files) -> list[str]:
     """A third-party library is imported in its adapter only, an optional one inside functions only."""
     breaches = []
@@ -335,7 +326,6 @@ RULES: tuple[Rule, ...] = (
     layers,
     algorithms_stand_alone,
     no_circles,
-    one_name_one_file,
     libraries_at_home,
     devices_in_one_place,
     modern_jax,

@@ -105,12 +105,6 @@ CASES = [
         _tree(evorl__a="from typing import TYPE_CHECKING", evorl__b="import evorl.a"),
     ),
     (
-        "one_name_one_file",
-        _tree(evorl__ops__schedules="", evorl__ec__schedules=""),
-        "evorl/ec/schedules.py",
-        _tree(evorl__ops__schedules="", tests__ops__schedules="", evorl__ops____init__="", evorl__ec____init__=""),
-    ),
-    (
         "libraries_at_home",
         _tree(evorl__envs__env="def f():\n    import brax.envs"),
         "brax",

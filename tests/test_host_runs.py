@@ -15,7 +15,8 @@ from evorl.execution.learning import NEW_EPISODES
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.spec import RunSpec, StoredRun
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
 from evorl.workflows.assembly import workflow_from_config
 from tests.conformance.env import assert_trees_equal
 from tests.support.small_workflows import assert_identical

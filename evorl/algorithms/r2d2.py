@@ -1,9 +1,8 @@
 """R2D2: recurrent replay (Kapturowski et al. 2019, https://openreview.net/forum?id=r1lyTjAqYX).
 
 Q-learning with a recurrent network. Replays sequences, each starting from the recurrent state that was stored with its
-first step; the first steps of a sequence only update that state ("burn-in"), the loss covers the others. Uses double
-Q-learning (van Hasselt et al. 2016), dueling heads (Wang et al. 2016), n-step returns and prioritized replay (Schaul et
-al. 2016), as in the paper; without its distributed actors, and without previous actions and rewards as observations.
+first step; the first steps only update that state ("burn-in"), the loss covers the others. As in the paper: double
+Q-learning, dueling heads, n-step returns, prioritized replay; not: distributed actors, past actions as observations.
 """
 
 from __future__ import annotations

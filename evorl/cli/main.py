@@ -25,7 +25,8 @@ from evorl.config.gate import distrust, scope
 from evorl.config.names import load
 from evorl.execution.multiprocess import leaving_together
 from evorl.execution.runtime import collect_garbage_seldom
-from evorl.runs.spec import RunSpec, StoredRun
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

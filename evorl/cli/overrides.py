@@ -13,7 +13,8 @@ from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
 from evorl.config.names import no_such
 from evorl.config.values import plain
-from evorl.runs.spec import RunSpec, StoredRun
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
 
 if TYPE_CHECKING:
     from evorl.runs.folder import RunFolder

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.sweeping import refuse_what_is_no_setting, spec_of, whole_run
 from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
-from evorl.runs.spec import RunSpec, StoredRun
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
 
 if TYPE_CHECKING:
     from pathlib import Path

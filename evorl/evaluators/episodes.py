@@ -123,16 +123,14 @@ def play_episodes(
 
     Args:
         env: vectorised environment in any autoreset mode; only the first episode after a reset counts.
-        action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``.
-        agent_state: state of the agent.
+        action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``, with ``agent_state``.
         keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
         wanted: bool ``[B]``; environments for which it is false are not waited for, and their outcomes remain 0.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
         env_fields: entries of ``info`` to sum, see ``info_entries``.
         observe: also compute statistics of the observations.
-        record: entries of ``info`` to store with recorded transitions, under ``extras.env_extras``; ``None`` disables
-            recording.
+        record: entries of ``info`` to store with recorded transitions, as ``extras.env_extras``; ``None`` for none.
         num_kept: number of episodes, the first ones, whose steps are returned as ``steps``.
         watch: also look for ``faults`` of environments.
 

@@ -45,13 +45,11 @@ class OffPolicyWorkflow(Workflow):
         n_step: number of rewards summed in an n-step transition, fewer at the end of an episode.
         prioritized: sample transitions in proportion to their last temporal-difference error instead of uniformly.
         priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly.
-        importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 disables the correction, 1 is
-            unbiased.
+        importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabelling of the replay buffer.
-        intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
-            ``None`` disables it.
+        intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``, or ``None``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """

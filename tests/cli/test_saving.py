@@ -17,7 +17,8 @@ from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts
-from evorl.runs.spec import RunSpec, StoredRun
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
 from evorl.workflows.assembly import workflow_from_config
 from tests.support.small_workflows import SAC_CONFIG
 

@@ -13,6 +13,7 @@ from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_names, dotted_keys
 from evorl.config.names import did_you_mean
 from evorl.config.other_words import called_here, choices_here, layer_called_here, names_here, refuse_arguments
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import complete_config, workflow_class
 
 PPO = ["discount", "optimizer", "optimizer.learning_rate", "rollout_length", "num_minibatches", "agent.network.torso"]
@@ -47,7 +48,7 @@ def test_what_is_meant_is_told_before_what_is_spelled_alike() -> None:
 
 
 FOLDER = config_folder()
-RUN = yaml.safe_load((FOLDER / "config.yaml").read_text(encoding="utf-8"))
+RUN = RunSpec().as_config()
 OPTIONS = yaml.safe_load((FOLDER / "env" / "_options.yaml").read_text(encoding="utf-8"))
 
 

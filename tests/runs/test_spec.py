@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 
 from evorl.cli.composition import compose_config
 from evorl.cli.settings import run_comments
-from evorl.runs.spec import CheckpointSettings, RunKind, RunSpec
+from evorl.runs.spec import RunKind, RunSpec
+from evorl.runs.spec_parts import CheckpointSettings
 from tests.support.config_files import composed
 
 

@@ -7,13 +7,18 @@ from tests.support.source_tree import SourceFile
 Graph = dict[str, set[str]]
 
 
-def import_graph(files: list[SourceFile]) -> Graph:
-    """Map each file of the package to those it imports: at its top, in functions, for types, and late by a string."""
+def import_graph(files: list[SourceFile], loads: bool = False) -> Graph:
+    """Map each file of the package to those it imports: at its top, in functions, and for types.
+
+    Args:
+        files: of the repository.
+        loads: also count names that strings such as ``"evorl.ops.trees:pack"`` load late.
+    """
     package = [f for f in files if f.in_package]
     modules = {f.module: f.path for f in package}
     graph: Graph = {f.path: set() for f in package}
     for file in package:
-        for target, _ in (*file.imports, *file.loads):
+        for target, _ in (*file.imports, *(file.loads if loads else ())):
             # A name of a module, or in one: the longest that is a file.
             parts = target.split(".")
             names = (".".join(parts[:i]) for i in range(len(parts), 0, -1))

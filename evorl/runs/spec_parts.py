@@ -1,0 +1,239 @@
+"""Parts of a run's settings: the stored run, the warm start, checkpoints and recorders; and how fields are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from evorl.config.evaluation_records import EvaluationRecords
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types
+
+Reader = Callable[[Any, str], Any]
+
+
+def setting(default: Any = dataclasses.MISSING, *, read: Reader | None = None, **marks: Any) -> Any:
+    """Declare a field of a run's settings.
+
+    Args:
+        default: immutable default value.
+        read: ``read(value, name)`` returns the checked value; ``None`` checks it against the field's annotation.
+        **marks: properties of the field, see ``RunSpec.keys``. ``within`` is the valid interval of a number.
+    """
+    return dataclasses.field(default=default, metadata={"read": read, **marks})
+
+
+def read_seconds_or_steps(unit: str) -> Reader:
+    """Return a reader of a number of a unit, 0 for never."""
+
+    def read(value: Any, name: str) -> float:
+        try:
+            return checked_value(value, float, name, "[0, inf)")
+        except ValueError as error:
+            raise ValueError(f"{error} It is a number of {unit}, 0 for never.") from None
+
+    return read
+
+
+def read_cache(value: Any, name: str) -> bool | str:
+    """Check ``compilation_cache``: true, false or a folder."""
+    if not isinstance(value, bool | str) or value == "":
+        raise ValueError(f"{name} must be true, false or a folder, got {value!r}.")
+    return value
+
+
+def _read_stored_run(value: Any, name: str) -> str | None:
+    if isinstance(value, (Sequence, Mapping)) and not isinstance(value, str):
+        raise ValueError(f"{name} must be the folder of a run, or latest; got {value}.")
+    return None if value is None or value == "" else str(value)
+
+
+def _read_runs_folder(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be the name of a folder, got {'null' if value is None else repr(value)}.")
+    return value
+
+
+def _read_wandb(value: Any, name: str) -> bool | Mapping[str, Any]:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{name} must be true, false or a mapping such as {{project: name, mode: online}}, got {value!r}."
+        )
+    check_names(value, ("project", "name", "mode"), f"key of {name}")
+    return dict(value)
+
+
+def _read_own(value: Any, name: str) -> tuple[Any, ...]:
+    value = [] if value is None else value
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{name} must be a list, as in [package.module:Class], got {value!r}.")
+    return tuple(value)
+
+
+def _read_parts(value: Any, name: str) -> tuple[str, ...] | None:
+    value = [value] if isinstance(value, str) else value
+    if value is None:
+        return None
+    if not (isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value)):
+        raise ValueError(f"{name} must be a list of names such as [policy], or null for all; got {value!r}.")
+    return tuple(value)
+
+
+def _read_which(value: Any, name: str) -> str | int:
+    if value not in ("best", "latest") and not (type(value) is int and 0 <= value < 2**63):
+        raise ValueError(f"{name} must be best, latest or the number of an iteration; got {value!r}.")
+    return value
+
+
+def _read_init_run(value: Any, name: str) -> str | None:
+    if not (value is None or isinstance(value, str)):
+        raise ValueError(f"{name} must be the folder of a run, or latest; got {value!r}.")
+    return value
+
+
+def read_evaluation(value: Any, name: str) -> EvaluationRecords | None:
+    """Read the part ``evaluation``, with the defaults of a run."""
+    if value is None or isinstance(value, EvaluationRecords):
+        return value
+    value = checked_mapping(value, name)
+    check_names(value, [field.name for field in dataclasses.fields(EvaluationRecords)], f"key of {name}")
+    return dataclasses.replace(EVALUATION, **value)
+
+
+EVALUATION = EvaluationRecords(goals=True)
+
+
+class Part:
+    """A frozen dataclass that can be read from a mapping."""
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], where: str = "") -> Self:
+        """Read the fields of this class from a mapping, with defaults for missing ones.
+
+        Raises:
+            ValueError: a value has another type or is out of range.
+        """
+        values, types = {}, field_types(cls)
+        for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+            part = field.metadata.get("part")
+            name = f"{where}{field.name}"
+            if part is not None and field.metadata.get("flat"):
+                values[field.name] = part.read(config)
+            elif field.name not in config:
+                continue
+            elif (read := field.metadata.get("read")) is not None:
+                values[field.name] = read(config[field.name], name)
+            else:
+                within = field.metadata.get("within")
+                values[field.name] = checked_value(config[field.name], types[field.name], name, within)
+        return cls(**values)
+
+    def as_config(self) -> dict[str, Any]:
+        """Return the settings as plain data, in the form of a config."""
+        config: dict[str, Any] = {}
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            if field.metadata.get("flat"):
+                config |= value.as_config()
+            elif isinstance(value, Part):
+                config[field.name] = value.as_config()
+            else:
+                config[field.name] = _plain(value)
+        return config
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredRun(Part):
+    """A stored run that a command continues or evaluates.
+
+    Attributes:
+        resume: a run folder to continue, or latest
+        run: a run folder to evaluate (evorl evaluate), or latest
+        trust: let a run folder (resume, run) refer to code outside evorl; only for runs of people you trust
+        runs_folder: folder in which run folders are created
+    """
+
+    resume: str | None = setting(None, read=_read_stored_run, path=True, of_command=True)
+    run: str | None = setting(None, read=_read_stored_run, path=True, of_command=True)
+    trust: bool = setting(False, of_command=True)
+    runs_folder: str = setting("runs", read=_read_runs_folder, path=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart(Part):
+    """Initial parameters from another run.
+
+    Attributes:
+        run: folder of that run, or latest
+        parts: parts of the agent, such as [policy]; null for all that both runs have
+        which: checkpoint: best, latest or an iteration
+    """
+
+    run: str | None = setting(None, read=_read_init_run)
+    parts: tuple[str, ...] | None = setting(None, read=_read_parts)
+    which: str | int = setting("best", read=_read_which)
+
+
+def read_init_from(value: Any, name: str) -> WarmStart:
+    """Read ``init_from``: a run, or a mapping."""
+    value = {"run": value} if value is None or isinstance(value, str) else value
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"{name} must be the folder of a run, latest, or a mapping such as {{run: latest, parts: [policy]}}, got "
+            f"{value!r}."
+        )
+    check_names(value, [field.name for field in dataclasses.fields(WarmStart)], f"key of {name}")
+    return WarmStart.read(value, f"{name}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSettings(Part):
+    """Checkpoints of a run.
+
+    Attributes:
+        checkpoints_kept: number of most recent checkpoints kept, in addition to the best
+        best_checkpoints_kept: number of best checkpoints kept
+        best_over: number of evaluations averaged in a score; 5 ignores a lucky one
+        checkpoint_seconds: also save a checkpoint at least every this many seconds; 0 disables
+    """
+
+    checkpoints_kept: int = setting(3)
+    best_checkpoints_kept: int = setting(1)
+    best_over: int = setting(1)
+    checkpoint_seconds: float = setting(0, read=read_seconds_or_steps("seconds"))
+
+
+@dataclasses.dataclass(frozen=True)
+class RecorderSettings(Part):
+    """Recorders of a run, besides metrics.csv and metrics.jsonl.
+
+    Attributes:
+        tensorboard: TensorBoard events in the run folder
+        learning_curve: plot of the learning curve in the run folder, drawn at the end
+        wandb: Weights & Biases (extra wandb): true, or {project: name, name: name, mode: online}; offline by
+            default
+        own: custom recorders, as in [package.module:Class], see the guide on custom components
+        progress: live panel, or plain lines if the output is not a terminal
+    """
+
+    tensorboard: bool = setting(True)
+    learning_curve: bool = setting(True)
+    wandb: bool | Mapping[str, Any] = setting(False, read=_read_wandb)
+    own: tuple[Any, ...] = setting((), read=_read_own)
+    progress: bool = setting(True)
+
+
+def read_recorders(value: Any, name: str) -> RecorderSettings:
+    """Read the part ``recorders``."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping such as {{progress: true, wandb: false}}, got {value!r}.")
+    check_names(value, [field.name for field in dataclasses.fields(RecorderSettings)], f"key of {name}")
+    return RecorderSettings.read(value, f"{name}.")
