@@ -60,8 +60,7 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/cli/main.py", "_with_hydra"): "the user's command line, or a sweep's after refuse_composed_code",
     ("evorl/config/names.py", "load"): "callers are checked by this test",
     ("evorl/config/names.py", "load_all"): "callers are checked by this test",
-    ("evorl/config/names.py", "load_class"): "behind the gate",
-    ("evorl/config/names.py", "load_named"): "behind the gate",
+    ("evorl/config/names.py", "_import_for"): "load_named and load_class call it behind the gate",
     ("evorl/ec/archives/archive.py", "variant"): "a table of archives",
     ("evorl/ec/archives/archive.py", "variant_name"): "a table of archives",
     ("evorl/envs/brax.py", "__getattr__"): "stands in for jax.numpy in a module of brax",
@@ -110,6 +109,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/stored_run.py", "stored_config"): "distrust_config and refuse_foreign_code",
     ("evorl/export/policy_serving.py", "of_file"): "its calls are checked unless it is trusted",
     ("evorl/reports/recorded_run.py", "config"): "shown, never built",
+    ("evorl/runs/best_run.py", "find_run"): "its command lines are not composed: only returns and folders are read",
     ("evorl/runs/folder.py", "load_config"): "refuse_foreign_code unless it is trusted",
     ("evorl/runs/folder.py", "update_config"): "compared with another text",
 }

@@ -203,7 +203,7 @@ def _item_size(leaf: Any) -> int:
 
 def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, int, int]]:
     """Return the settings that scale bytes of the state, most bytes first: name, value and these bytes."""
-    # Ties: prefer settings of the whole run, but those of an agent where the config has them, inner. or learner.
+    # Ties: prefer settings of the whole run. The agent of an inner workflow is configured there: agent.* comes last.
     sizes = sorted(_sizes(workflow), key=lambda size: (size[0].startswith("agent."), size[0].count(".")))
     parts = dict.fromkeys(sizes, 0)
     for array in arrays:
