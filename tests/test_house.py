@@ -58,3 +58,31 @@ def test_a_closure_has_packages_and_what_they_import() -> None:
     }
     graph = import_graph([SourceFile(path, text) for path, text in files.items()])
     assert closure(graph, "evorl/r/b.py") == files.keys() - {"evorl/e.py"}
+
+
+SOURCE = """
+from omegaconf import DictConfig
+
+
+class A:
+    x: int = 1
+    y: ClassVar[int] = 2
+
+    def f(self, a, b, c, d, e, config: DictConfig, *, g):
+        import os
+        return load("evorl.ops.trees:pack")
+
+    def g(self, a, b, c, d, e, f, h):
+        return a  # what is it
+"""
+
+
+def test_measures_of_the_source_count() -> None:
+    files = [SourceFile("evorl/a.py", SOURCE), SourceFile("tests/a.py", SOURCE)]
+    measures = house.house_measures
+    assert measures.functions_of_config(files) == measures.functions_of_dict_config(files) == 1
+    assert measures.imports_in_functions(files) == measures.load_strings(files) == 1
+    assert measures.functions_of_many_positions(files) == 1
+    assert measures.english_breaches(files) == 1
+    assert measures.interface(files, "evorl/a.py", "A") == (2, 1, 1)
+    assert measures.package_lines(files) == SOURCE.count("\n")

@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins import file_config_source
@@ -26,7 +26,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.runs.spec import RunSpec
-from evorl.types import PyTreeNode
+
+if TYPE_CHECKING:
+    from evorl.types import PyTreeNode  # imports JAX
 
 # Parts of a config that are complete agents.
 AGENT_PARTS = ("inner", "learner")

@@ -219,7 +219,7 @@ def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], sai
 def test_overrides_stand_on_both_sides_of_a_flag(run, tmp_path: Path) -> None:
     out, err = run(cli.train, "env=pendulum", "--cfg", "job", "seed=3")
     assert err == ""
-    assert "seed: 3  # of everything random in the run\n" in out
+    assert "seed: 3  # seed of all random numbers of the run\n" in out
     assert "Pendulum" in out
 
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from evorl.cli.arguments import overrides_first
 from evorl.cli.composition import compose_config
 from evorl.cli.override_text import PATHS, as_override, given_text, is_path, quote, unquote, with_literal_text
-from evorl.cli.settings import commented_settings, workflow_settings
+from evorl.cli.settings import commented_settings, run_comments, workflow_settings
 from tests.support.config_files import CONFIGS, composed
 
 NASTY = [
@@ -114,7 +114,7 @@ NO_PATHS = re.compile(
 
 
 def test_every_setting_that_is_said_to_be_a_file_or_folder_is_a_path() -> None:
-    said: dict[str, str] = {}
+    said = run_comments()
     for file in CONFIGS.rglob("*.yaml"):
         said |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
     for agent in ("ppo", "sac", "r2d2", "meta/pbt", "erl/erl"):

@@ -90,7 +90,8 @@ def test_code_from_elsewhere_is_not_executed(
 @pytest.mark.parametrize("argument", ["trust=true", "workflow=helper.W"])
 def test_what_the_user_trusts_is_executed(run, tmp_path: Path, command, which: str, argument: str) -> None:
     folder = store(tmp_path, workflow="helper.W")
-    assert run(command, f"{which}={folder}", argument) == "Error: W was asked to build a workflow.\n"
+    said = run(command, f"{which}={folder}", argument)
+    assert said.startswith("Error: helper, a module of yours, failed in build_from_config: ValueError: W was asked to")
 
 
 def test_one_name_does_not_bring_in_another(run, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_the_environment_is_not_looked_up(
 
 def test_a_config_of_something_else_is_refused(run, tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, {"seed": 1, "env": "CartPole-v1"}, name="theirs").path
-    assert "is not the config of a run: it has no workflow, recorders, " in run(cli.train, f"resume={folder}")
+    assert "is not the config of a run: it has no workflow." in run(cli.train, f"resume={folder}")
 
 
 def test_trust_is_true_or_false(run, tmp_path: Path) -> None:
