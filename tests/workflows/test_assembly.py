@@ -77,7 +77,7 @@ def test_steps_of_a_schedule_are_a_positive_number(steps: Any) -> None:
 def test_a_learner_within_another_workflow_has_no_length_of_its_own() -> None:
     learner = {**inner_config("td3"), "optimizer": {"learning_rate": {"start": 1, "end": 0, "steps": 10}}}
     learner.pop("total_timesteps", None)
-    with pytest.raises(ValueError, match=r"learner\.optimizer\.learning_rate\.steps .*give .*learning_rate\.share"):
+    with pytest.raises(ValueError, match=r"learner\.optimizer\.learning_rate\.steps .*learning_rate\.share"):
         small("erl", learner=learner)
 
 
