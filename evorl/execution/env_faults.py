@@ -168,7 +168,9 @@ def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, i
     num_seeds, num_members = faults.shape[:2]
     step, number, kind = faults[seed, member].tolist()
     per_env = workflow.timesteps_per_iteration // (workflow.env.num_envs * num_members)
-    moment = f"step {(iteration - 1) * per_env + step + 1:,} of the run" if per_env else f"step {step + 1:,} of an episode"
+    part = "it" if num_members > 1 or workflow.rows_stand_alone else "the run"
+    number_of_step = (iteration - 1) * per_env + step + 1
+    moment = f"step {number_of_step:,} of {part}" if per_env else f"step {step + 1:,} of an episode"
     who = f"{number} of member {member}" if num_members > 1 else str(number)
     if workflow.rows_stand_alone:
         who += f" of {workflow.describe_row(seed)}"
