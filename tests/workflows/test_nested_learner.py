@@ -107,7 +107,7 @@ def test_the_first_block_is_the_learners_own_loop() -> None:
 def test_a_learner_of_a_population_starts_with_an_empty_buffer() -> None:
     """Recorded transitions would not be read: they are refused."""
     recorded = learner(replay={"load": recorded_pendulum()}, replay_capacity=300)
-    with pytest.raises(ValueError, match=r"learner\.replay\.load=.* is empty at first"):
+    with pytest.raises(ValueError, match=r"learner\.replay\.load=.* starts empty"):
         checked_learner(recorded)
     assert checked_learner(learner()).replay.load is None
 
@@ -119,7 +119,7 @@ def test_a_policy_with_running_statistics_cannot_be_evolved(layers: list[str | i
     if fits:
         assert checked_learner(crossq) is crossq
     else:
-        with pytest.raises(ValueError, match=r"CrossQWorkflow, whose policy keeps running statistics .*critic_network"):
+        with pytest.raises(ValueError, match=r"CrossQWorkflow, whose policy has running statistics .*critic_network"):
             checked_learner(crossq)
 
 

@@ -94,7 +94,7 @@ def test_several_gradient_steps_are_refused() -> None:
 
 def test_several_optimizers_are_refused() -> None:
     workflow = small("sac", "Pendulum-v1")
-    with pytest.raises(ValueError, match=r"SACWorkflow steps .*actor_optimizer.*send=delta"):
+    with pytest.raises(ValueError, match=r"SACWorkflow applies .*actor_optimizer.*send=delta"):
         settings_for(workflow, {"send": "gradient"})
     assert settings_for(workflow, {"send": "delta"}).send == "delta"
 

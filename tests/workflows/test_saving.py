@@ -99,7 +99,7 @@ def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest
     poisoned = workflow.replace(optimizer=workflow.optimizer.replace(learning_rate=float("nan")))
     with pytest.raises(
         TrainingDiverged,
-        match=r"parameters\['agent_state'\]\['policy'\].* became nan in iteration 2 .*of 64 steps, is kept",
+        match=r"parameters\['agent_state'\]\['policy'\].* became nan in iteration 2 .*at 64 steps, is kept",
     ):
         poisoned.learn(state, checkpointer=shelf, progress=shelf.progress)
     assert shelf.saved == [(1, None)]

@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_told_with_both_shapes(
     with pytest.raises(ValueError, match=r"here\. Use an environment with the same spaces and the same"):
         warm_start(wide, folder, ["policy"])
     with pytest.raises(
-        ValueError, match=r"observation statistics/mean is float32\[3\] in .* and float32\[4\] here|policy/"
+        ValueError, match=r"observation statistics/mean is float32\[3\] in .* but float32\[4\] here|policy/"
     ):
         warm_start(small("ppo", "CartPole-v1", agent={"network": {"torso": [8]}, "normalize_obs": True}), folder)
     with pytest.raises(ValueError, match=r"init_from\.parts: there is no part in .* 'polcy'\. Did you mean 'policy'"):
