@@ -50,5 +50,5 @@ def test_an_agent_need_not_hear_of_it() -> None:
 
 
 def test_no_episode_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_episodes=0"):
+    with pytest.raises(ValueError, match="num_episodes must be at least 1, got 0"):
         play_on_host(CountingEnv(2), TracingAgent(), 0)

@@ -87,7 +87,7 @@ def test_options_are_set_on_the_command_line() -> None:
 def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     if path.stem == "cartpole_hidden_velocities":
-        assert lines[1:] == ["env:", "  observed: [0, 2] # the cart's position and the pole's angle"]
+        assert lines[1:] == ["env:", "  observed: [0, 2] # position of the cart and angle of the pole"]
     elif path.parent.name == "atari":
         assert lines[:2] == ["defaults: [/env/_atari, _self_]", "env:"]
         assert len(lines) == 3
