@@ -132,7 +132,8 @@ def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict
 def test_settings_stand_in_one_file() -> None:
     texts = {str(file): (CONFIGS / file).read_text() for file in FILES}
     repeated = repeated_lines(texts)
-    assert len(repeated) < 0.15 * sum(len(setting_lines(text)) for text in texts.values()), sorted(repeated)
+    # 0.15 when the settings of runs, none of which is repeated, were YAML too.
+    assert len(repeated) < 0.16 * sum(len(setting_lines(text)) for text in texts.values()), sorted(repeated)
     assert sum(text.count("\n") for text in texts.values()) <= 1000
 
 
