@@ -42,7 +42,8 @@ __all__ = [
 _MODULES = {
     "cli.calling": ("export_policy", "render", "report", "train"),
     "export.loading": ("load_policy",),
-    "agent": ("Agent", "AgentState", "RandomAgent"),
+    "agent": ("Agent", "AgentState"),
+    "agents.random_actions": ("RandomAgent",),
     "sample_batch": ("SampleBatch",),
     "types": ("PyTreeData", "PyTreeDict", "PyTreeNode", "State", "pytree_field"),
 }
