@@ -23,6 +23,9 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeData, PyTreeNode, pytree_field
 
 
+_BASELINE = "evorl.agents.random_actions"  # module of an agent without an algorithm
+
+
 class AgentState(PyTreeData):
     """Learned state of an agent.
 
@@ -166,7 +169,7 @@ def agents_acting_in(kind: ActionSpaces) -> list[str]:
 
 def shipped_agents() -> set[type[Agent]]:
     """Return the classes of evorl's own agents. Imports every algorithm."""
-    modules = {Agent.__module__, *load_all("evorl.algorithms")}
+    modules = {_BASELINE, *load_all("evorl.algorithms")}
     found, subclasses = set(), Agent.__subclasses__()
     while subclasses:
         agent = subclasses.pop()

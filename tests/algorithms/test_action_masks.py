@@ -52,7 +52,7 @@ def _are_allowed(actions: Any, obs: Any) -> bool:
 
 
 def test_these_are_all_agents_with_discrete_actions() -> None:
-    """Of the random one see tests/test_agent.py."""
+    """For the random one see tests/agents/test_random_actions.py."""
     assert {*AGENTS.values(), "Random"} == set(agents_acting_in(ActionSpaces.DISCRETE))
 
 
