@@ -22,7 +22,6 @@ from evorl.ops.normalization import RunningStatistics, init_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeData, PyTreeNode, pytree_field
 
-
 _BASELINE = "evorl.agents.random_actions"  # module of an agent without an algorithm
 
 
