@@ -1,8 +1,7 @@
 """Population-based training (Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846).
 
 The members of a population, each an instance of any other workflow, train in parallel with different hyperparameters.
-After every generation the worst members copy the states of the best ones and perturb their hyperparameters, which
-yields a hyperparameter schedule in the time of one training run.
+After every generation the worst members copy the states of the best and perturb their hyperparameters: a schedule.
 """
 
 from __future__ import annotations
@@ -171,13 +170,14 @@ class PBTWorkflow(Workflow):
 
         Returns:
             A batch and the new state. ``rewards`` are the scores ``[P]``; ``extras`` has the members' ``metrics``
-            ``[P]`` and the mask ``healthy`` ``[P]``. A member with a non-finite metric is not healthy and scores minus
-            infinity. A member that has not completed an episode yet scores NaN.
+            ``[P]`` and the mask ``healthy`` ``[P]``. A member with a non-finite metric is not healthy and scores -inf;
+            one without a completed episode scores NaN.
         """
         rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)
         members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}
         members.iterations = state.iterations.times(count := self.iterations_per_generation)
-        metrics, members = train_side_by_side(self._step_of_member, members, state.shared, count)
+        optional, step = self.inner.optional_metrics, self._step_of_member
+        metrics, members = train_side_by_side(step, members, state.shared, count, optional)
         faults = take_faults(metrics, self.inner.timesteps_per_iteration // self.inner.env.num_envs)
         if self.score == "evaluation":
             scores = side_by_side(self._evaluation_of_member, members, tuple(state.shared)).episode_return

@@ -6,7 +6,8 @@ checked before losses, so that an environment fault is not attributed to the lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -89,6 +90,25 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
     return jnp.stack([step, at, rows[at, 1]]).astype(jnp.int32)
 
 
+def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
+    """Return the faults without those after a divergence, in which the policy's actions broke the environment.
+
+    Args:
+        faults: of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; of JAX or NumPy.
+        metrics: of the same iterations, ``[N, ...]`` by name.
+        optional: metrics that are NaN while they have no value.
+    """
+    rows = faults.shape[:2] if faults.ndim > 2 else (len(faults), 1)
+    diverged = jnp.zeros(rows, jnp.bool_)
+    for name, values in metrics.items():
+        is_number = name not in optional and jnp.issubdtype(getattr(values, "dtype", jnp.bool_), jnp.floating)
+        if is_number and values.size % math.prod(rows) == 0:
+            diverged |= ~jnp.isfinite(jnp.reshape(values, (*rows, -1))).all(axis=-1)
+    before = jnp.cumsum(diverged, axis=0) - diverged > 0  # in an earlier iteration
+    before = before.reshape(*before.shape, *[1] * (faults.ndim - 2)) if faults.ndim > 2 else before
+    return jnp.where(before, jnp.asarray([_NONE, 0, 0], jnp.int32), faults)
+
+
 def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
     """Return the first of the faults ``[N, ..., 3]`` of consecutive iterations, ``[..., 3]``.
 
@@ -151,6 +171,8 @@ def without_env_faults(
     num_seeds = workflow.execution.num_seeds or 1
     faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations]
     faults = faults.reshape(num_iterations, num_seeds, -1, 3)  # [N, S, P, 3]
+    numbers = {name: processes.on_host(x)[:num_iterations] for name, x in remaining.items() if name != "episodes"}
+    faults = np.asarray(without_aftermath(faults, numbers, workflow.optional_metrics))
     is_bad = faults[..., 0] != _NONE
     first = int(state.iterations) - num_iterations + 1
     rows = np.argmax(is_bad, axis=0)  # the first of each, [S, P]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import jax
 import jax.numpy as jnp
 
-from evorl.execution.env_faults import ENV_FAULTS, first_fault
+from evorl.execution.env_faults import ENV_FAULTS, first_fault, without_aftermath
 from evorl.execution.programs import side_by_side
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
 from evorl.types import PyTreeDict, State
@@ -19,7 +19,11 @@ _COUNTS = ("episodes", "timesteps")  # metrics that are summed
 
 
 def train_side_by_side(
-    step: Callable[[State], tuple[PyTreeDict, State]], members: State, shared: Collection[str], num_iterations: int
+    step: Callable[[State], tuple[PyTreeDict, State]],
+    members: State,
+    shared: Collection[str],
+    num_iterations: int,
+    optional_metrics: Collection[str] = (),
 ) -> tuple[PyTreeDict, State]:
     """Run iterations of all members in parallel.
 
@@ -28,6 +32,7 @@ def train_side_by_side(
         members: state with entries ``[P, ...]``, except for entries that all members share.
         shared: names of the shared entries.
         num_iterations: number of iterations.
+        optional_metrics: metrics that are NaN while they have no value.
 
     Returns:
         Metrics ``[P]``, averaged over the iterations, and the new state of the members. ``episodes`` and ``timesteps``,
@@ -40,6 +45,7 @@ def train_side_by_side(
 
     members, metrics = jax.lax.scan(one_iteration, members, length=num_iterations)
     faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
+    faults = {name: without_aftermath(x, metrics, optional_metrics) for name, x in faults.items()}
     return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True) | faults, members
 
 

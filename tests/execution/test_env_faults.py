@@ -18,6 +18,7 @@ from evorl.execution.env_faults import (
     env_faults,
     first_fault,
     refuse_faulty_rollout,
+    without_aftermath,
     without_env_faults,
 )
 from evorl.execution.session import TrainingDiverged
@@ -204,3 +205,14 @@ def test_an_environment_is_not_blamed_for_actions_that_are_not_finite() -> None:
     broken = obs.copy()
     broken[1, 0] = np.inf  # seen before the first action that is not finite
     assert env_faults(batch.replace(obs=broken)).tolist() == [1, 0, 1]
+
+
+def test_a_fault_after_a_divergence_is_not_the_environments() -> None:
+    """The diverged policy's actions break the simulation, whose next rollout begins with such observations."""
+    faults = np.array([[[NO_FAULT, 0, 0]], [[0, 3, 1]], [[2, 1, 0]]], np.int32)  # [N, S, 3]
+    metrics = {"loss": np.array([[np.nan], [np.nan], [0.0]]), "maybe": np.full((3, 1), np.nan)}
+    assert (np.asarray(without_aftermath(faults, metrics, ("maybe",)))[..., 0] == NO_FAULT).all()
+    metrics["loss"] = np.array([[0.0], [np.nan], [np.nan]])  # by the fault itself
+    left = np.asarray(without_aftermath(faults, metrics, ("maybe",)))
+    assert left[..., 0].tolist() == [[NO_FAULT], [0], [NO_FAULT]]
+    assert left[1].tolist() == faults[1].tolist()
