@@ -9,7 +9,7 @@ import sys
 import jax
 import pytest
 
-from evorl.cli import joining
+from evorl.execution import multiprocess
 from evorl.execution.multiprocess import PLACE_VARIABLE, Place, ProcessLost
 
 PLACE = Place(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
@@ -18,7 +18,7 @@ LOSS = ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
 
 def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PLACE_VARIABLE, raising=False)
-    assert joining.own_place() is None
+    assert multiprocess.own_place() is None
     for started, shown in {
         "scripts/train.py": "python scripts/train.py",
         "/usr/bin/evorl": "evorl train",
@@ -26,35 +26,35 @@ def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         "ipykernel_launcher.py": "evorl train",
     }.items():
         monkeypatch.setattr("sys.argv", [started])
-        assert joining.train_command() == shown
+        assert multiprocess.train_command() == shown
     for name, value in PLACE.as_variable().items():
         monkeypatch.setenv(name, value)
-    assert joining.own_place() == PLACE
-    assert joining.train_command() == PLACE.command
+    assert multiprocess.own_place() == PLACE
+    assert multiprocess.train_command() == PLACE.command
 
 
 def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert joining.loss_in_words(LOSS) is None
+    assert multiprocess.loss_in_words(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = joining.loss_in_words(LOSS, " To go on: x")
+    said = multiprocess.loss_in_words(LOSS, " To go on: x")
     assert said == "Another process of this run has ended, and without it this one cannot go on. To go on: x"
-    assert joining.loss_in_words(ProcessLost(said)) == said
-    assert joining.loss_in_words(ValueError("num_envs")) is None
+    assert multiprocess.loss_in_words(ProcessLost(said)) == said
+    assert multiprocess.loss_in_words(ValueError("num_envs")) is None
 
 
 def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> None:
-    joining.refuse_different_settings("any")
-    with pytest.raises(ValueError, match="kept"), joining.leaving_together():
+    multiprocess.refuse_different_settings("any")
+    with pytest.raises(ValueError, match="kept"), multiprocess.leaving_together():
         raise ValueError("kept")
 
 
 ENDING = """
 import os, sys
-from evorl.cli import joining
+from evorl.execution import multiprocess
 from evorl.execution.multiprocess import Place
 from evorl.execution.runtime import prepare_runtime
-with joining.leaving_together():
+with multiprocess.leaving_together():
     prepare_runtime(compilation_cache=False)
     import jax
     print(jax.device_count(), jax.process_count())

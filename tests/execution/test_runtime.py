@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evorl.cli import runtime
+from evorl.execution import runtime
 from evorl.execution.multiprocess import PLACE_VARIABLE, Place
 from evorl.execution.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
 
