@@ -171,6 +171,8 @@ def without_env_faults(
     num_seeds = workflow.execution.num_seeds or 1
     faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations]
     faults = faults.reshape(num_iterations, num_seeds, -1, 3)  # [N, S, P, 3]
+    if (faults[..., 0] == _NONE).all():
+        return remaining, state  # as nearly always: no other metric is fetched for this
     numbers = {name: processes.on_host(x)[:num_iterations] for name, x in remaining.items() if name != "episodes"}
     faults = np.asarray(without_aftermath(faults, numbers, workflow.optional_metrics))
     is_bad = faults[..., 0] != _NONE
