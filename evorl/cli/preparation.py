@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from evorl.cli.init_from import warm_start_from
+from evorl.cli.overrides import own_recorders
 from evorl.cli.parameter_serving import parameter_service, settle_parameters
 from evorl.cli.remote_training import with_training_server
 from evorl.cli.size_limits import refuse_hopeless_sizes
@@ -50,6 +51,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
     from evorl.workflows.assembly import workflow_from_config
 
     refuse_hopeless_sizes(spec.as_config())
+    own_recorders(spec)  # refused before a folder is made
     prepare_for(spec)
     refuse_different_settings(f"{spec} {resumed}")
     workflow = with_training_server(workflow_from_config(spec.workflow_config()), spec)

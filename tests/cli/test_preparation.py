@@ -89,3 +89,10 @@ def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.Captu
     out, err = run(cli.train, f"resume={folder}")
     assert "passed over, it diverged before" in out
     assert "1 run failed" in err
+
+
+def test_a_recorder_that_does_not_exist_is_refused_before_a_folder_is_made(run, tmp_path: Path) -> None:
+    _, err = run(cli.train, *SMALL, "recorders.own=[no_such_module:Recorder]", f"runs_folder={tmp_path / 'runs'}")
+    assert "recorders.own" in err
+    assert "no_such_module" in err
+    assert not (tmp_path / "runs").exists()
