@@ -12,7 +12,6 @@ from evorl.cli.errors import dotted_keys
 from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
 from evorl.config.names import no_such
-from evorl.config.values import plain
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 
@@ -146,11 +145,11 @@ def changed_spec(
     Returns:
         The settings, and the keys that the command line changed.
     """
-    from evorl.runs.stored import stored_spec
+    from evorl.runs.stored import read_stored, stored_spec
     from evorl.runs.trust import foreign_names, settable
 
-    config = RunSpec.completed_config(plain(folder.load_config(trust=True)))
+    config = read_stored(folder)
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(config)))
     changes = read_changes(config, arguments, allowed)
-    return stored_spec(folder, trust, changes, can_be_given), changes.keys()
+    return stored_spec(folder, trust, changes, can_be_given, config), changes.keys()

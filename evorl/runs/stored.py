@@ -12,20 +12,40 @@ from evorl.runs.spec import RunSpec
 from evorl.runs.trust import distrust_config, refuse_foreign_code
 
 
+def read_stored(folder: RunFolder) -> dict[str, Any]:
+    """Read the config of a stored run as plain data, with defaults; nothing that it names is loaded.
+
+    The stored ``trust``, ``resume`` and ``run`` are dropped: only the command's own values count.
+
+    Raises:
+        RunFolderError: the config cannot be read, or is not that of a run.
+    """
+    config = plain(folder.load_config(trust=True))
+    missing = [name for name in ("workflow", "env") if name not in config]
+    if missing:
+        raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
+    of_command = RunSpec.keys("of_command")
+    return RunSpec.completed_config({key: value for key, value in config.items() if key not in of_command})
+
+
 def stored_spec(
-    folder: RunFolder, trust: bool, changes: Mapping[str, Any] | None = None, can_be_given: bool = True
+    folder: RunFolder,
+    trust: bool,
+    changes: Mapping[str, Any] | None = None,
+    can_be_given: bool = True,
+    config: dict[str, Any] | None = None,
 ) -> RunSpec:
     """Read the settings of a stored run, with changes.
 
     Unless the run is trusted, the gate restricts the names that its config may use from now on, see
-    ``evorl.config.gate``. The stored ``trust``, ``resume`` and ``run`` are ignored: only the command's own values
-    count.
+    ``evorl.config.gate``.
 
     Args:
         folder: the run folder.
         trust: whether its config may name code outside evorl. Names in ``changes`` are trusted.
         changes: new values by dotted key, given by the user.
         can_be_given: whether the command accepts such names from the user, for the message.
+        config: result of ``read_stored``, which is changed in place; ``None`` reads it.
 
     Raises:
         RunFolderError: the config cannot be read, or would execute code outside evorl.
@@ -33,12 +53,7 @@ def stored_spec(
     """
     checked_value(trust, bool, "trust")
     changes = changes or {}
-    config = plain(folder.load_config(trust=True))
-    missing = [name for name in ("workflow", "env") if name not in config]
-    if missing:
-        raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
-    of_command = RunSpec.keys("of_command")
-    config = {key: value for key, value in config.items() if key not in of_command}
+    config = read_stored(folder) if config is None else config
     for path, value in changes.items():
         set_at(config, path, value)
     if not trust:
