@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Space
+from evorl.ops.trees import leaf_name, named_leaves
 
 _FLAGS = ("termination", "truncation")
 # Files that are not the user's: Python, installed packages, and evorl.
@@ -221,7 +222,7 @@ def _obs_problems(obs: Any, space: Space, where: str) -> Iterator[str]:
     leaves = zip(jax.tree_util.tree_leaves_with_path(obs), jax.tree.leaves(spec), strict=True)
     for (path, got), expected in leaves:
         if got.shape != expected.shape or got.dtype != expected.dtype:
-            entry = f" {jax.tree_util.keystr(path, simple=True, separator='.')!r}" if path else ""
+            entry = f" {leaf_name(path)!r}" if path else ""
             yield (
                 f"{where} returns an observation{entry} of {_format_leaf(got)}, but obs_space has "
                 f"{_format_leaf(expected)}: {_observation_fix(got, expected)}."
@@ -236,8 +237,7 @@ def _observation_fix(got: Any, expected: Any) -> str:
 
 def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
     """Yield the entries whose structure, shape or dtype differs between the results of ``step`` and ``reset``."""
-    before, after = (dict(jax.tree_util.tree_leaves_with_path(state)) for state in (start, stepped))
-    before, after = ({_path(path): leaf for path, leaf in leaves.items()} for leaves in (before, after))
+    before, after = named_leaves(start), named_leaves(stepped)
     only = [(f"Only {name}.reset", before.keys() - after.keys()), (f"Only {name}.step", after.keys() - before.keys())]
     for subject, paths in only:
         if paths:
@@ -291,10 +291,6 @@ def _is_users(file: str) -> bool:
     path = str(Path(file).resolve())
     installed = any(path.startswith(f"{folder}/") for folder in (*_FOREIGN, sys.prefix))
     return not installed and not path.startswith(f"{_EVORL}/")
-
-
-def _path(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def _format_leaf(leaf: Any) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box, Discrete, Space
 from evorl.envs.vector import VectorEnv
+from evorl.ops.trees import leaf_name
 from evorl.types import Key
 
 
@@ -224,7 +225,7 @@ def _bad_number(x: Any) -> str:
 
 
 def _entry(path: Any) -> str:
-    return f" {jax.tree_util.keystr(path, simple=True, separator='.')!r}" if path else ""
+    return f" {leaf_name(path)!r}" if path else ""
 
 
 def _action(played: dict[str, Any], t: int, i: int) -> str:

@@ -21,6 +21,7 @@ from flax import linen as nn
 
 from evorl.execution.trainable import Execution
 from evorl.ops.collectives import on_cpu
+from evorl.ops.trees import leaf_name
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import PyTreeNode, State
 
@@ -192,7 +193,7 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
         local = devices / jax.process_count()
         copies = (local / devices if is_sharded else local) if on_cpu() else (1 / devices if is_sharded else 1)
         num_bytes = math.prod(leaf.shape) * _item_size(leaf) * copies * (1 if is_ring else 2)
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        name = leaf_name(path)
         arrays.append(_Array(name, leaf.shape, int(num_bytes), is_ring))
     return arrays
 
@@ -233,7 +234,7 @@ def _sizes(workflow: Any) -> Iterator[tuple[str, int]]:
 
 
 def _sizes_of_node(node: PyTreeNode, above: str) -> Iterator[tuple[str, int]]:
-    for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType]
+    for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         if field.name in _OF_UPDATES:
             continue

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.optimization import Optimizer
+from evorl.ops.trees import leaf_name
 from evorl.types import Params, PyTreeData
 
 Tree = TypeVar("Tree")
@@ -76,8 +77,8 @@ def _is_optimizer(node: Any) -> bool:
 
 def optimizers_of(tree: Any) -> dict[str, Optimizer]:
     """Return every optimizer in a workflow or any pytree, by its dotted path, such as ``critic_optimizer``."""
-    nodes = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_optimizer)
-    return {_dotted(path): node for path, node in nodes if _is_optimizer(node)}
+    nodes = jax.tree.leaves_with_path(tree, is_leaf=_is_optimizer)
+    return {leaf_name(path): node for path, node in nodes if _is_optimizer(node)}
 
 
 def tapped(tree: Tree) -> Tree:
@@ -114,8 +115,8 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
     """
     leaves, structure = jax.tree.flatten(agent_state.params)
     numbered = agent_state.replace(params=structure.unflatten(range(len(leaves))))
-    probing = jax.tree_util.tree_map_with_path(
-        lambda path, x: _OwnershipProbe(name_of_field=_dotted(path)) if _is_optimizer(x) else x,
+    probing = jax.tree.map_with_path(
+        lambda path, x: _OwnershipProbe(name_of_field=leaf_name(path)) if _is_optimizer(x) else x,
         workflow,
         is_leaf=_is_optimizer,
     )
@@ -129,7 +130,3 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
 
 def _is_tapped(node: Any) -> bool:
     return isinstance(node, TappedGradient)
-
-
-def _dotted(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -164,16 +164,17 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
 
 def named_leaves(tree: Any) -> dict[str, Any]:
     """Return every leaf by its path, names joined by dots: ``agent.discount``."""
-    return {_dotted(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
+    return {leaf_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def with_leaves(tree: Tree, values: Mapping[str, Any]) -> Tree:
     """Replace the leaves at these dotted paths; paths that the tree does not have are ignored."""
-    return jax.tree.map_with_path(lambda path, leaf: values.get(_dotted(path), leaf), tree)
+    return jax.tree.map_with_path(lambda path, leaf: values.get(leaf_name(path), leaf), tree)
 
 
-def _dotted(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
+def leaf_name(path: Any, separator: str = ".") -> str:
+    """Return the path of a leaf, as JAX gives it, as a name: ``agent.discount``; empty for a tree that is a leaf."""
+    return jax.tree_util.keystr(path, simple=True, separator=separator)
 
 
 def polyak_update(target: Any, online: Any, tau: jax.Array | float) -> Any:

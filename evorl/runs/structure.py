@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.ops.processes import on_host
+from evorl.ops.trees import leaf_name
 
 NUM_NAMED = 5  # differences listed in a message; further ones are only counted
 LARGE = 2**20  # size in bytes from which on a leaf is stored separately
@@ -65,7 +66,7 @@ def describe_structure(state: Any) -> list[LeafSpec]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         paths.append(path)
         leaves.append(leaf)
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") or "state" for path in paths]
+    names = [leaf_name(path, "/") or "state" for path in paths]
     if len(set(names)) < len(names):  # a name that contains a slash may equal a path
         names = [jax.tree_util.keystr(path) for path in paths]
     return [LeafSpec(name, *_shape_and_dtype(leaf)) for name, leaf in zip(names, leaves, strict=True)]

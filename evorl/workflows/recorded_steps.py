@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from evorl.envs.wrapped_row import WrappedRow
 from evorl.execution.programs import on_mesh, over_seeds
 from evorl.ops import processes
 from evorl.ops.collectives import local_indices
+from evorl.ops.trees import leaf_name
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.slots import SlotReplayBuffer, SlotReplayState
 from evorl.runs.replay_file import (
@@ -205,10 +207,20 @@ def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:
 
 
 def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
-    """Return the leaves of stored transitions with the names of their columns."""
-    leaves = jax.tree_util.tree_leaves_with_path(stored)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".").removeprefix("extras.") for path, _ in leaves]
-    return list(zip(names, (leaf for _, leaf in leaves), strict=True))
+    """Return the leaves of stored transitions with the names of their columns.
+
+    Raises:
+        ReplayFileError: two leaves would share a column.
+    """
+    leaves = jax.tree.leaves_with_path(stored)
+    names = [leaf_name(path).removeprefix("extras.") for path, _ in leaves]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ReplayFileError(
+                f"{count} arrays of a step would share the column {name!r}: entries of dict observations with a dot in "
+                "their names cannot be stored beside nested ones, so rename one."
+            )
+    return [(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.execution import programs
 from evorl.execution.trainable import Execution
+from evorl.ops.trees import leaf_name
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.storage import read_structure
 from evorl.runs.structure import CheckpointError, LeafSpec, describe_structure
@@ -54,14 +55,14 @@ class WarmStart:
     def first_state(self, key: Key | int = 0) -> State:
         """Return the state of ``workflow.init`` with the loaded arrays."""
         state = self.workflow.init(key)
-        agent_state = jax.tree_util.tree_map_with_path(self._loaded, {"agent_state": state.agent_state})["agent_state"]
+        agent_state = jax.tree.map_with_path(self._loaded, {"agent_state": state.agent_state})["agent_state"]
         state = programs.place(self.workflow, state.replace(agent_state=agent_state))
         if isinstance(self.workflow, EvolutionWorkflow):
             _, state = _search_around(self.workflow, state)
         return state
 
     def _loaded(self, path: Any, leaf: jax.Array) -> Any:
-        array = self.arrays.get(jax.tree_util.keystr(path, simple=True, separator="/"))
+        array = self.arrays.get(leaf_name(path, "/"))
         # A copy: two leaves must not share memory, because training donates the state.
         return leaf if array is None else np.array(np.broadcast_to(array, leaf.shape))
 
@@ -285,8 +286,8 @@ def _read(
             node = node.setdefault(parent, {})
         node[name] = jax.ShapeDtypeStruct((*seeds, *spec.shape), spec.dtype)
     restored, progress = checkpointer.restore(template, which, partial=True)
-    leaves = jax.tree_util.tree_leaves_with_path(restored)
-    arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+    leaves = jax.tree.leaves_with_path(restored)
+    arrays = {leaf_name(path, "/"): np.asarray(leaf) for path, leaf in leaves}
     return arrays, progress
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from evorl.envs import create_env
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
+from evorl.types import PyTreeDict
 from evorl.workflows.recorded_steps import _wrap_observations, save_recorded_steps
 from tests.support.choice_env import MADE_BY
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
@@ -139,6 +140,17 @@ def test_an_empty_buffer_is_not_saved(tmp_path: Path) -> None:
     workflow = small("sac", PENDULUM)
     with pytest.raises(ReplayFileError, match="the replay buffer of this checkpoint is empty"):
         save_recorded_steps(workflow, workflow.init(0), tmp_path / "empty")
+
+
+def test_arrays_that_would_share_a_column_are_not_saved(tmp_path: Path) -> None:
+    workflow = small("sac", PENDULUM)
+    _, state = workflow.iterate(workflow.init(0), 1)
+    obs = state.replay_state.data.obs
+    data = state.replay_state.data.replace(obs=PyTreeDict({"eye.left": obs, "eye": {"left": obs + 1}}))
+    state = state.replace(replay_state=state.replay_state.replace(data=data))
+    with pytest.raises(ReplayFileError, match=r"2 arrays of a step would share the column 'obs\.eye\.left': .* rename"):
+        save_recorded_steps(workflow, state, tmp_path / "shared")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

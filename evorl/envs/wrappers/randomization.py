@@ -20,6 +20,7 @@ from evorl.config.values import check_names, checked_mapping, checked_value
 from evorl.envs.env import Env, EnvState, PhysicsEnv, compiled
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.random import as_typed_key
+from evorl.ops.trees import named_leaves, with_leaves
 from evorl.types import Action, Key, PyTreeDict
 
 IN_EVALUATION = "in_evaluation"
@@ -95,12 +96,12 @@ class RandomizedPhysicsWrapper(Wrapper):
         physics, (reset_key, *keys) = physics_of(self.env), jax.random.split(as_typed_key(key), len(self.ranges) + 1)
         fields = dict(model_fields(physics.physics_model))
         drawn = PyTreeDict({r.name: r.draw(jnp.asarray(fields[r.name]), k) for r, k in zip(self.ranges, keys)})
-        return self._remembering(physics.reset_in(with_fields(physics.physics_model, drawn), reset_key), drawn)
+        return self._remembering(physics.reset_in(with_leaves(physics.physics_model, drawn), reset_key), drawn)
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         physics, drawn = physics_of(self.env), env_state._internal.physics
-        return self._remembering(physics.step_in(with_fields(physics.physics_model, drawn), env_state, action), drawn)
+        return self._remembering(physics.step_in(with_leaves(physics.physics_model, drawn), env_state, action), drawn)
 
     def _remembering(self, state: EnvState, drawn: PyTreeDict) -> EnvState:
         return state.replace(_internal=state._internal | {"physics": drawn})
@@ -112,7 +113,7 @@ class RandomizedPhysicsWrapper(Wrapper):
         action = physics.action_space.zeros(())
 
         def episode(values: Mapping[str, jax.Array], key: Key) -> Any:
-            model = with_fields(physics.physics_model, values)
+            model = with_leaves(physics.physics_model, values)
             state = physics.reset_in(model, key)
             return state, physics.step_in(model, state, action)
 
@@ -181,19 +182,9 @@ def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[F
 
 def model_fields(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield the floating-point arrays of a model by their dotted names, without private fields."""
-    for path, value in jax.tree_util.tree_flatten_with_path(model)[0]:
-        name = _dotted(path)
+    for name, value in named_leaves(model).items():
         if jnp.issubdtype(jnp.result_type(value), jnp.floating) and np.size(value) and "_" not in _initials(name):
             yield name, value
-
-
-def with_fields(model: Any, values: Mapping[str, Any]) -> Any:
-    """Return ``model`` with other values in some of its fields."""
-    return jax.tree_util.tree_map_with_path(lambda path, value: values.get(_dotted(path), value), model)
-
-
-def _dotted(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def _initials(name: str) -> list[str]:

@@ -20,8 +20,8 @@ from evorl.envs.wrappers.randomization import (
     RandomizedPhysicsWrapper,
     model_fields,
     randomized,
-    with_fields,
 )
+from evorl.ops.trees import with_leaves
 from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
 from tests.support.probe_envs import ProbeEnv
@@ -147,7 +147,7 @@ def test_simulators_step_in_what_is_drawn(make: Callable[..., PhysicsEnv], optio
     drawn, physics = env.step(state, action).obs, state._internal.physics
     own = PyTreeDict({field: np.asarray(dict(model_fields(adapter.physics_model))[field])})
     # Given what is drawn, and not the whole model, it is one program for both.
-    step_in = jax.jit(lambda physics: adapter.step_in(with_fields(adapter.physics_model, physics), state, action).obs)
+    step_in = jax.jit(lambda physics: adapter.step_in(with_leaves(adapter.physics_model, physics), state, action).obs)
     np.testing.assert_allclose(drawn, step_in(physics), rtol=1e-5, atol=1e-6)
     assert np.abs(drawn - step_in(own)).max() > 1e-3
 
