@@ -21,7 +21,7 @@ import sys
 import types as python_types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
 import chex
 import jax
@@ -226,6 +226,9 @@ class PyTreeData:
     Every field is data unless it is declared ``pytree_field(static=True)``. ``replace`` returns a changed copy.
     """
 
+    if TYPE_CHECKING:  # type checkers do not see that every subclass is made a dataclass
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__dataclass_fields__" not in cls.__dict__:
@@ -234,7 +237,7 @@ class PyTreeData:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed. Raises ``TypeError`` for an unknown field."""
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(self, **changes)
 
 
 def _describe_illegal_leaf(leaf: Any) -> str | None:
@@ -265,6 +268,9 @@ class PyTreeNode:
         dataclasses.FrozenInstanceError: a field is set after construction; use ``replace``.
     """
 
+    if TYPE_CHECKING:  # type checkers do not see that every subclass is made a dataclass
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _mark_static_by_annotation(cls)
@@ -274,7 +280,7 @@ class PyTreeNode:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, after ``__post_init__``. Raises ``TypeError`` for unknown fields."""
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(self, **changes)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not self.__dict__.get("_constructing", False):
@@ -303,7 +309,7 @@ def _freeze_after(init: Callable) -> Callable:
 
 
 def _check_fields(node: PyTreeNode) -> None:
-    for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType]
+    for field in dataclasses.fields(node):
         where = f"{type(node).__name__}.{field.name}"
         value = getattr(node, field.name)
         if field.metadata.get("static"):

@@ -14,6 +14,7 @@ from evorl.cli.errors import config_error_in_words, config_names, is_of_config
 from evorl.cli.override_text import as_override
 from evorl.config.command_lines import as_arguments
 from evorl.config.names import no_such
+from evorl.config.values import plain
 from evorl.runs.trust import foreign_names, refuse_composed_code
 
 # Settings that are config groups or short forms: an override of the whole setting would choose a file by name.
@@ -86,7 +87,7 @@ def _reason_not_served(agent: str) -> str | None:
     from evorl.workflows.off_policy import OffPolicyWorkflow
     from evorl.workflows.on_policy import OnPolicyWorkflow
 
-    file: Any = OmegaConf.to_container(OmegaConf.load(config_folder() / "agent" / f"{agent}.yaml"))
+    file = plain(OmegaConf.load(config_folder() / "agent" / f"{agent}.yaml"), resolve=False)
     workflow = workflow_class(file["workflow"])
     if not issubclass(workflow, OnPolicyWorkflow | OffPolicyWorkflow) or "defaults" in file:
         return "it learns from a population."
@@ -199,15 +200,13 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
     Raises:
         ValueError: the experiment does not exist.
     """
-    from omegaconf import OmegaConf
-
     agents = [agent for agent in config_names(config_folder() / "agent") if experiment.startswith(f"{agent}/")]
     if experiment not in config_names(config_folder() / "experiment") or not agents:
         known = [*served_agents(), *experiments()]
         raise ValueError(no_such("algorithm or experiment", experiment, known))
     agent = max(agents, key=len)
     choice = [f"agent={agent}", f"env={experiment.removeprefix(f'{agent}/')}"]
-    usual, tuned = (OmegaConf.to_container(compose_config(words)) for words in ([*choice, "~experiment"], choice))
+    usual, tuned = (plain(compose_config(words), resolve=False) for words in ([*choice, "~experiment"], choice))
     different = _differences(usual, tuned)
     different.pop("env", None)
     for path in _NOT_SERVED:

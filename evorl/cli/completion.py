@@ -184,16 +184,15 @@ def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
 
 def _config(before: Sequence[str]) -> Mapping[str, Any]:
     """Compose the config from the arguments typed so far; return the default config if that fails."""
-    from omegaconf import OmegaConf
-
     from evorl.cli.composition import compose_config
+    from evorl.config.values import plain
 
     chosen = [word for word in before if word.partition("=")[0] in (*_GROUPS, "inner", "learner")]
     try:
         config = compose_config([word.split(",")[0] for word in chosen])
     except Exception:  # a choice that does not exist
         config = compose_config()
-    return OmegaConf.to_container(config)  # pyright: ignore[reportReturnType]
+    return plain(config, resolve=False)
 
 
 def _values(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
+from evorl.config.values import plain
 from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.runs.spec import RunSpec
 
@@ -171,7 +172,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     """Add the class defaults to a file's config, and its short forms to the end of its defaults list."""
     from evorl.workflows.assembly import complete_config, workflow_class
 
-    settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
+    settings = plain(config, resolve=False)
     defaults = settings.pop("defaults", [])
     if "workflow" in settings:
         complete = complete_config(workflow_class(settings["workflow"]), settings)
@@ -197,8 +198,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
 
 def _completed_run(config: Any) -> DictConfig:
     """Return the main config with the defaults of the run settings added."""
-    settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
-    return OmegaConf.create({**RunSpec().as_config(), **settings})
+    return OmegaConf.create({**RunSpec().as_config(), **plain(config, resolve=False)})
 
 
 def _settle_factory(result: ConfigResult) -> None:
@@ -240,7 +240,7 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
         from evorl.config.nodes import default_of, described_node
 
         cls, _ = described_node(base, name, group)
-        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        fields = dataclasses.fields(cls)
         needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
         in_file = {setting: value for setting, value in in_file.items() if setting in needed}
     return _own_settings(name, base, in_file)

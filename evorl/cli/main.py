@@ -23,6 +23,7 @@ from evorl.cli.training import train_run
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, scope
 from evorl.config.names import load
+from evorl.config.values import plain
 from evorl.execution.multiprocess import leaving_together
 from evorl.execution.runtime import collect_garbage_seldom
 from evorl.runs.spec import RunSpec
@@ -202,12 +203,9 @@ def _is_asked_for_config(arguments: Sequence[str]) -> bool:
 
 def _print_config(overrides: Sequence[str]) -> None:
     """Print the composed config with a comment for each setting."""
-    from omegaconf import OmegaConf
-
     from evorl.cli.settings import commented_yaml
 
-    config: Any = OmegaConf.to_container(compose_config(overrides), resolve=True)
-    print(commented_yaml(config, config_folder()), end="")
+    print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
 
 
 def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:

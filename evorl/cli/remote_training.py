@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from evorl.config.command_lines import as_arguments
 from evorl.runs.spec import RunKind, RunSpec
@@ -60,6 +60,6 @@ def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: 
         return
     from evorl.serving.client_metrics import ClientMetrics
 
-    server: TrainingServer = workflow.collector  # pyright: ignore[reportAssignmentType]
+    server = cast("TrainingServer", workflow.collector)
     server.should_stop = should_stop
     server.keep(ClientMetrics(folder.path / "clients"))

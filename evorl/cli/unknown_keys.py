@@ -14,6 +14,7 @@ from evorl.cli.settings import commented_settings, run_comments
 from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.other_words import called_here
+from evorl.config.values import plain
 
 _AGENTS_TOLD = 8
 
@@ -51,13 +52,10 @@ def _mapping_with_own_name(key: str) -> str | None:
 
 def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
     """Return the config in which a key was not found; if composition failed earlier, compose it without the key."""
-    from omegaconf import OmegaConf
-
     while error is not None and getattr(error, "parent_node", None) is None:
         error = error.__cause__ or error.__context__
     root: Any = error.parent_node._get_root() if error else _chosen(key)  # pyright: ignore[reportAttributeAccessIssue]
-    config: Any = OmegaConf.to_container(root)
-    return {name: value for name, value in config.items() if name != "hydra"}
+    return {name: value for name, value in plain(root, resolve=False).items() if name != "hydra"}
 
 
 def _chosen(key: str) -> Any:
@@ -122,7 +120,7 @@ def _agents_with(key: str, folder: Path) -> Iterable[str]:
     from evorl.workflows.assembly import complete_config, workflow_class
 
     for name in config_names(folder / "agent"):
-        file: Any = OmegaConf.to_container(OmegaConf.load(folder / "agent" / f"{name}.yaml"))
+        file = plain(OmegaConf.load(folder / "agent" / f"{name}.yaml"), resolve=False)
         if "workflow" in file:
             file.pop("defaults", None)
             if key in dotted_keys(complete_config(workflow_class(file["workflow"]), file)):

@@ -73,7 +73,7 @@ class HostRing:
         records = self._records.view(self._dtype).reshape(self._num_rows, self._num_envs)
         data = self.treedef.unflatten([records[field] for field in self._fields])
         cursor, size = np.int32(self.cursor), np.int32(self.size)
-        return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]
+        return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # of the host
 
     def fitting_leaves(self, transitions: Any) -> list[np.ndarray] | None:
         """Return the leaves of ``transitions``, or ``None`` unless all are arrays of the stored shapes and dtypes.

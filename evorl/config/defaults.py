@@ -72,7 +72,7 @@ def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
 
 def _fields(cls: type[PyTreeNode]) -> tuple[dataclasses.Field, ...]:
     """Return the fields that are constructor arguments; fields that a node derives from these are not settings."""
-    return tuple(field for field in dataclasses.fields(cls) if field.init)  # pyright: ignore[reportArgumentType]
+    return tuple(field for field in dataclasses.fields(cls) if field.init)
 
 
 def merged(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +80,7 @@ def merged(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, 
     result = dict(defaults)
     for name, value in config.items():
         default = result.get(name)
-        both = isinstance(value, Mapping) and isinstance(default, Mapping)
-        result[name] = merged(default, value) if both else value  # pyright: ignore[reportArgumentType]
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            value = merged(default, value)
+        result[name] = value
     return result

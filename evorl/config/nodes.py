@@ -32,7 +32,7 @@ def node_from_config(
         ValueError: a key is unknown (the message suggests the closest valid one), or a required field is missing.
     """
     config = plain(checked_mapping(config, where))
-    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    fields = dataclasses.fields(cls)
     check_names(config, {field.name for field in fields} - set(fixed), f"key of {where}")
     for field in fields:
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
@@ -57,7 +57,7 @@ def fields_from_config(
     """
     annotations = field_types(cls)
     ranges = declared_ranges(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+    fields = {field.name: field for field in dataclasses.fields(cls)}
     values = {}
     for name, value in config.items():
         annotation, names = annotations[name], fields[name].metadata.get("names")

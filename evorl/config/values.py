@@ -27,13 +27,18 @@ def field_types(cls: type) -> Mapping[str, Any]:
     return types.MappingProxyType(typing.get_type_hints(cls))
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars, with interpolations resolved."""
+def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
+    """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars.
+
+    Args:
+        config: mapping, whose nodes may be OmegaConf's.
+        resolve: false keeps interpolations, ``${...}``, as text.
+    """
     if type(config).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
 
-        return OmegaConf.to_container(config, resolve=True)  # pyright: ignore[reportReturnType]
-    return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+        return OmegaConf.to_container(config, resolve=resolve)  # pyright: ignore[reportReturnType]
+    return {key: plain(value, resolve) if isinstance(value, Mapping) else value for key, value in config.items()}
 
 
 def set_at(config: dict[str, Any], path: str, value: Any) -> None:

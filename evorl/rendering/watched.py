@@ -82,7 +82,7 @@ def shown_episodes(
 
 
 def _not_drawn(moment: int) -> np.ndarray:
-    raise NotImplementedError(f"The replay page draws moment {moment} itself.")
+    raise RuntimeError(f"There is no image of moment {moment}: the replay page draws these episodes from their arrays.")
 
 
 def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key) -> list[tuple[str, SavedEpisode]]:

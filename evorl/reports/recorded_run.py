@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from evorl.config.command_lines import user_path
+from evorl.config.values import plain
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, best_evaluation
 from evorl.runs.about import read_starts
@@ -56,10 +57,7 @@ class RecordedRun:
     @functools.cached_property
     def config(self) -> dict[str, Any]:
         """The stored config, as plain data."""
-        from omegaconf import OmegaConf
-
-        config: Any = OmegaConf.to_container(self.folder.load_config(trust=True))  # nothing in it is executed here
-        return config
+        return plain(self.folder.load_config(trust=True), resolve=False)  # nothing in it is executed here
 
     @functools.cached_property
     def starts(self) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 from typing import Any
 
+from evorl.config.values import plain
 from evorl.config.yaml_text import read_yaml
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION
@@ -58,8 +59,7 @@ class SweptSetting(RecordedRun):
                 raise RunFolderError(
                     f"{table} is damaged: setting {self.number} has {path}={cell[:_SHOWN]!r} ({error})."
                 ) from error
-        plain: Any = OmegaConf.to_container(config)
-        return plain
+        return plain(config, resolve=False)
 
     @functools.cached_property
     def state(self) -> RunState:

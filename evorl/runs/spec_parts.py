@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types
@@ -108,6 +108,9 @@ EVALUATION = EvaluationRecords(goals=True)
 class Part:
     """A frozen dataclass that can be read from a mapping."""
 
+    if TYPE_CHECKING:  # every subclass is a dataclass
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     @classmethod
     def read(cls, config: Mapping[str, Any], where: str = "") -> Self:
         """Read the fields of this class from a mapping, with defaults for missing ones.
@@ -116,7 +119,7 @@ class Part:
             ValueError: a value has another type or is out of range.
         """
         values, types = {}, field_types(cls)
-        for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+        for field in dataclasses.fields(cls):
             part = field.metadata.get("part")
             name = f"{where}{field.name}"
             if part is not None and field.metadata.get("flat"):
@@ -133,7 +136,7 @@ class Part:
     def as_config(self) -> dict[str, Any]:
         """Return the settings as plain data, in the form of a config."""
         config: dict[str, Any] = {}
-        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+        for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.metadata.get("flat"):
                 config |= value.as_config()

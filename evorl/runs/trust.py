@@ -16,6 +16,7 @@ from typing import Any
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_code, names_file
 from evorl.config.names import SHIPPED_WORKFLOWS
+from evorl.config.values import plain
 from evorl.config.yaml_text import MAX_DEPTH
 from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
@@ -62,7 +63,7 @@ def read_stored_config(path: Path) -> Any:
         raise RunFolderError(f"{path} is no valid YAML: {' '.join(str(error).split()).rstrip('.')}.") from error
     if not OmegaConf.is_dict(config):
         raise RunFolderError(f"{path} is no mapping from settings to values: it is not the config of a run.")
-    for place, value in leaves(OmegaConf.to_container(config)):
+    for place, value in leaves(plain(config, resolve=False)):
         if "${" in f"{place}{value}":
             raise RunFolderError(
                 f"{path}: {place} is {value!r}. Nothing is looked up for a stored run: write the value itself."
@@ -77,7 +78,7 @@ def foreign_names(config: Any) -> dict[str, str]:
     outside evorl's algorithms, and a folder of compiled programs. The modules that load code refuse the same names, and
     further cases that only they can detect.
     """
-    texts = ((path, value) for path, value in leaves(_as_plain(config)) if isinstance(value, str))
+    texts = ((path, value) for path, value in leaves(plain(config, resolve=False)) if isinstance(value, str))
     return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
@@ -135,13 +136,7 @@ def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] 
         overrides: settings changed by the command line, dotted.
     """
     distrust(f"the config in {folder}")
-    grant([value for path, value in leaves(_as_plain(config)) if _is_given(path, overrides)])
-
-
-def _as_plain(config: Any) -> Any:
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
+    grant([value for path, value in leaves(plain(config, resolve=False)) if _is_given(path, overrides)])
 
 
 def _is_given(path: str, overrides: Collection[str]) -> bool:
