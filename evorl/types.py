@@ -15,18 +15,14 @@ argument of a jitted function, and changing one of its numbers does not recompil
 from __future__ import annotations
 
 import dataclasses
-import enum
-import inspect
-import sys
-import types as python_types
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
 import chex
 import jax
 import jax.core
-import numpy as np
+
+from evorl.fields import mark_static_by_annotation, pytree_field
 
 # Arrays or pytrees of arrays. The aliases document their content, which type checkers cannot verify.
 Action: TypeAlias = Any
@@ -134,65 +130,7 @@ def _register_dict(cls: type[PyTreeDict]) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: Any) -> Any:
-    """Declare a dataclass field as static (part of the tree structure) or data (leaves).
-
-    Args:
-        static: ``True`` for a field that changes shapes or control flow; its values must be hashable. ``False`` for
-            data. With ``None``, ``PyTreeData`` treats the field as data, ``PyTreeNode`` decides by the annotation.
-        setting: true if configs may set the field; false if it is derived or set by another class.
-        **kwargs: arguments of ``dataclasses.field``.
-    """
-    metadata = dict(kwargs.pop("metadata", None) or {})
-    metadata |= {"static": static, "setting": setting}
-    return dataclasses.field(metadata=metadata, **kwargs)
-
-
 _DICT_NAMES, _CONTAINERS = frozenset(dir(dict)), frozenset({dict, list, tuple})
-_STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
-
-
-def _annotation_is_static(annotation: Any) -> bool:
-    """Return True if values of this annotation are always structure: int, bool, str, Enum, Callable, tuples of them."""
-    origin = typing.get_origin(annotation)
-    if origin in (typing.Union, python_types.UnionType):
-        members = [a for a in typing.get_args(annotation) if a is not type(None)]
-        return bool(members) and all(_annotation_is_static(a) for a in members)
-    if origin is tuple:
-        return all(a is Ellipsis or _annotation_is_static(a) for a in typing.get_args(annotation))
-    if origin in (Callable, typing.Literal) or annotation in (Callable, typing.Callable):
-        return True
-    return isinstance(annotation, type) and issubclass(annotation, _STATIC_TYPES)
-
-
-def _resolved_annotations(cls: type) -> dict[str, Any]:
-    """Return the annotations of the class itself; an annotation that cannot be resolved counts as data."""
-    namespace = vars(sys.modules.get(cls.__module__, python_types.ModuleType("none")))
-    resolved = {}
-    for name, annotation in inspect.get_annotations(cls).items():
-        if isinstance(annotation, str):
-            try:
-                annotation = eval(annotation, dict(namespace), dict(vars(cls)))
-            except (NameError, AttributeError, TypeError):
-                annotation = object
-        resolved[name] = annotation
-    return resolved
-
-
-def _mark_static_by_annotation(cls: type) -> None:
-    """Set ``static`` from the annotation for the fields of a node that do not declare it."""
-    for name, annotation in _resolved_annotations(cls).items():
-        if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
-            continue
-        default = cls.__dict__.get(name, dataclasses.MISSING)
-        if isinstance(default, dataclasses.Field):
-            if default.metadata.get("static") is None:
-                default.metadata = python_types.MappingProxyType(
-                    {**default.metadata, "static": _annotation_is_static(annotation)}
-                )
-        elif _annotation_is_static(annotation):
-            options = {} if default is dataclasses.MISSING else {"default": default}
-            setattr(cls, name, pytree_field(static=True, **options))
 
 
 def _register(cls: type) -> None:
@@ -273,7 +211,7 @@ class PyTreeNode:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _mark_static_by_annotation(cls)
+        mark_static_by_annotation(cls)
         dataclasses.dataclass(eq=False)(cls)
         _register(cls)
         cls.__init__ = _freeze_after(cls.__init__)

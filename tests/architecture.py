@@ -16,7 +16,7 @@ from tests.support.source_tree import SourceFile
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("types", "ops", "distributions", "config", "distribution"),
+    ("fields", "types", "ops", "distributions", "config", "distribution"),
     ("sample_batch", "padded_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
     ("agent", "agents"),
     ("rollout",),

@@ -91,7 +91,7 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/recorders/video_recorder.py", "__init__"): "the command line of this package, which inherits the gate",
     ("evorl/recorders/video_recorder.py", "_begin"): "the command line of this package, which inherits the gate",
     ("evorl/runs/about.py", "git"): "git with arguments written there",
-    ("evorl/types.py", "_resolved_annotations"): "annotations of classes that are imported already",
+    ("evorl/fields.py", "_resolved"): "annotations of classes that are imported already",
 }
 # How a function that reads a source keeps what it reads from becoming code.
 REVIEWED_SOURCES: Mapping[Place, str] = {

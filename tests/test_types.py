@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Callable
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -142,6 +143,19 @@ def test_node_fields_are_static_by_annotation() -> None:
     assert node.derived == 30
     assert len(jax.tree.leaves(SubPart(size=3))) == 2  # rate and extra
     assert jax.tree.structure(Part(size=3)) != jax.tree.structure(Part(size=4))
+
+
+def test_an_annotation_that_cannot_be_evaluated_is_an_error_where_it_would_decide() -> None:
+    with pytest.raises(TypeError, match=r"Undecided\.sizes.*NotImported.*static="):
+
+        class Undecided(PyTreeNode):
+            sizes: tuple[NotImported, ...]  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+
+    class Declared(PyTreeNode):
+        sizes: NotImported = pytree_field(static=True)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+        shared: ClassVar[NotImported]  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+
+    assert jax.tree.leaves(Declared(sizes=(1, 2))) == []
 
 
 def test_node_is_immutable_after_construction() -> None:

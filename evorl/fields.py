@@ -1,0 +1,84 @@
+"""Fields of pytree dataclasses: which are part of the tree structure, and which are leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import sys
+import types as python_types
+import typing
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: Any) -> Any:
+    """Declare a dataclass field as static (part of the tree structure) or data (leaves).
+
+    Args:
+        static: ``True`` for a field that changes shapes or control flow; its values must be hashable. ``False`` for
+            data. With ``None``, ``PyTreeData`` treats the field as data, ``PyTreeNode`` decides by the annotation.
+        setting: true if configs may set the field; false if it is derived or set by another class.
+        **kwargs: arguments of ``dataclasses.field``.
+    """
+    metadata = dict(kwargs.pop("metadata", None) or {})
+    metadata |= {"static": static, "setting": setting}
+    return dataclasses.field(metadata=metadata, **kwargs)
+
+
+_STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
+
+
+def _annotation_is_static(annotation: Any) -> bool:
+    """Return True if values of this annotation are always structure: int, bool, str, Enum, Callable, tuples of them."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, python_types.UnionType):
+        members = [a for a in typing.get_args(annotation) if a is not type(None)]
+        return bool(members) and all(_annotation_is_static(a) for a in members)
+    if origin is tuple:
+        return all(a is Ellipsis or _annotation_is_static(a) for a in typing.get_args(annotation))
+    if origin in (Callable, typing.Literal) or annotation in (Callable, typing.Callable):
+        return True
+    return isinstance(annotation, type) and issubclass(annotation, _STATIC_TYPES)
+
+
+def _resolved(cls: type, name: str, annotation: Any) -> Any:
+    """Return an annotation as an object. Raises ``TypeError`` if its names are not known at runtime."""
+    if not isinstance(annotation, str):
+        return annotation
+    namespace = vars(sys.modules.get(cls.__module__, python_types.ModuleType("none")))
+    try:
+        return eval(annotation, dict(namespace), dict(vars(cls)))
+    except (NameError, AttributeError, TypeError) as error:
+        raise TypeError(
+            f"{cls.__name__}.{name}: the annotation {annotation!r} cannot be evaluated ({error}), so it is not known "
+            "whether the field is static. Import its names at the top of the module, also at runtime, or declare the "
+            "field with pytree_field(static=...)."
+        ) from None
+
+
+def _is_class_variable(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.partition("[")[0].rpartition(".")[2] == "ClassVar"
+    return typing.get_origin(annotation) is ClassVar or annotation is ClassVar
+
+
+def mark_static_by_annotation(cls: type) -> None:
+    """Set ``static`` from the annotation for the fields of a node that do not declare it.
+
+    Raises:
+        TypeError: the annotation of such a field cannot be evaluated.
+    """
+    for name, annotation in inspect.get_annotations(cls).items():
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        declared = default.metadata.get("static") if isinstance(default, dataclasses.Field) else None
+        if declared is not None or _is_class_variable(annotation):
+            continue
+        static = _annotation_is_static(_resolved(cls, name, annotation))
+        if isinstance(default, dataclasses.Field):
+            default.metadata = python_types.MappingProxyType({**default.metadata, "static": static})
+        elif static:
+            options = {} if default is dataclasses.MISSING else {"default": default}
+            setattr(cls, name, pytree_field(static=True, **options))
