@@ -11,15 +11,17 @@ BIN     := $(VENV)/bin
 # Where it may not be written, as in some containers, each process that a test starts would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
+PYTEST  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 TRAIN   ?= agent=ppo env=cartpole seed=2
 
-.PHONY: help train test check docs bench house clean
+.PHONY: help train test test-long check docs bench house clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help:
 	@echo "make train   set up, then train PPO on CartPole (ARGS= adds or changes options)"
 	@echo "make test    set up, then run the tests, warnings as errors (ARGS= for pytest)"
+	@echo "make test-long   run the further variants of the tests, listed in tests/lanes.py"
 	@echo "make check   format, lint, types, import layers, and that the documentation builds"
 	@echo "make docs    build the documentation into site/"
 	@echo "make bench   run the speed benchmarks (ARGS= chooses; of learning: python -m benchmarks.learning)"
@@ -30,7 +32,10 @@ train: $(VENV)/.core
 	$(BIN)/python scripts/train.py $(TRAIN) $(ARGS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
+	$(PYTEST) --lane short $(ARGS)
+
+test-long: $(VENV)/.test
+	$(PYTEST) --lane long $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/ruff format --check .

@@ -31,6 +31,7 @@ import jax
 import pytest
 
 from evorl.execution.runtime import collect_garbage_seldom, prepare_runtime, release_programs
+from tests.lanes import reason_for_long, unused_patterns
 
 NUM_DEVICES = 4
 
@@ -40,6 +41,28 @@ pytest.register_assert_rewrite("tests.conformance", "tests.support")
 # Properties are tried on few examples, the same in every run, and compiling one of them may take its time.
 hypothesis.settings.register_profile("evorl", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("evorl")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lane", choices=("short", "long", "all"), default="all", help="run only this lane, see tests/lanes.py"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the lane.
+
+    Raises:
+        UsageError: of the whole suite, no test matches some pattern of the long lane.
+    """
+    lane = config.getoption("--lane")
+    if lane == "all":
+        return
+    if config.args == config.getini("testpaths") and (unused := unused_patterns(item.nodeid for item in items)):
+        raise pytest.UsageError(f"tests/lanes.py: no test matches {', '.join(unused)}: correct or remove the pattern.")
+    in_lane = [(reason_for_long(item.nodeid) is not None) == (lane == "long") for item in items]
+    config.hook.pytest_deselected(items=[item for item, keep in zip(items, in_lane, strict=True) if not keep])
+    items[:] = [item for item, keep in zip(items, in_lane, strict=True) if keep]
 
 
 def pytest_configure(config: pytest.Config) -> None:
