@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rollout",),
     ("evaluators",),
     ("runs", "execution", "actors"),
-    ("workflows", "collecting"),
+    ("workflows", "interop"),
     ("algorithms", "algorithm"),
     tuple("recorders rendering reports sockets live parameter_server serving sweeps apps cli export launch".split()),
 )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.collecting.host_evaluation import play_on_host
+from evorl.interop.host_evaluation import play_on_host
 from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
-from evorl.collecting.batch_worker import Acquired
 from evorl.config.names import load_named
 from evorl.config.values import positive
+from evorl.interop.batch_worker import Acquired
 from evorl.padded_batch import PaddedBatch, concatenate
 from evorl.types import PyTreeDict
 
-_WORKER = "evorl.collecting.batch_worker:BatchWorker"
+_WORKER = "evorl.interop.batch_worker:BatchWorker"
 
 
 class Batcher:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.transitions import Step
 from evorl.config.names import did_you_mean
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.space import Space
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.transitions import Step
 
 EnvStep = Callable[[Any], Any]
 _METHODS = ("step", "view", "eval_step", "update", "terminal")
@@ -28,7 +28,7 @@ def check_agent(agent: Any) -> None:
     missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
     if missing:
         raise TypeError(
-            f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.collecting.HostAgent, or "
+            f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.interop.HostAgent, or "
             "for an Agent of evorl use JaxHostAgent(agent, agent_state)."
         )
 

@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.collecting.agent_calls import env_step_for
-from evorl.collecting.host_step_record import HostStepRecord
-from evorl.collecting.transitions import own_copy
-from evorl.collecting.vector_collector import rows_where
 from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
+from evorl.interop.agent_calls import env_step_for
+from evorl.interop.host_step_record import HostStepRecord
+from evorl.interop.transitions import own_copy
+from evorl.interop.vector_collector import rows_where
 from evorl.metrics import EvaluationMetrics
 
 

@@ -9,17 +9,17 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from evorl.collecting.collector import Collector
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.host_evaluation import play_on_host
-from evorl.collecting.replay_memory import ReplayMemory
-from evorl.collecting.transitions import Collected
-from evorl.collecting.vector_collector import VectorCollector
 from evorl.config.names import no_such
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.execution.intervals import EveryIterations
 from evorl.execution.rows import RunningMeans
 from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
+from evorl.interop.collector import Collector
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.host_evaluation import play_on_host
+from evorl.interop.replay_memory import ReplayMemory
+from evorl.interop.transitions import Collected
+from evorl.interop.vector_collector import VectorCollector
 from evorl.metrics import EpisodeStatistics
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.runs.recording import Recorder, RunPlan

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from evorl.collecting.transitions import as_columns, own_copies
 from evorl.config.names import did_you_mean, load_named
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators
 from evorl.envs.options import parameter_names
+from evorl.interop.transitions import as_columns, own_copies
 from evorl.ops.trees import merged
 from evorl.types import PyTreeDict
 
@@ -73,7 +73,7 @@ class BatchWorker:
         if missing:
             raise ValueError(
                 f"agent={settings['agent']} returned a {type(agent).__name__} without {', '.join(missing)}: inherit "
-                "from evorl.collecting.BatchAgent."
+                "from evorl.interop.BatchAgent."
             )
         return agent
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.replay_memory import ReplayMemory
-from evorl.collecting.runner import Runner
 from evorl.execution.session import TrainingDiverged
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.replay_memory import ReplayMemory
+from evorl.interop.runner import Runner
 from evorl.ops.sum_tree import get_weights
 from evorl.recorders import CsvRecorder, Recorder, RecorderGroup, TensorBoardRecorder
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.collecting import Batcher
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.interop import Batcher
 
 AGENT, ENV = "tests.support.batches:make_agent", "tests.support.batches:make_rows"
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], says: str) 
         (AGENT, lambda num_envs: None, "env must be the name of a function.*at the top level of a module"),
         ("tests.support.batches:make_agnt", ENV, "Did you mean 'make_agent'"),
         (AGENT, "tests.support.batches", "env must be like package.module:function"),
-        (ENV, ENV, "without __call__, initial_state, update: inherit from evorl.collecting.BatchAgent"),
+        (ENV, ENV, "without __call__, initial_state, update: inherit from evorl.interop.BatchAgent"),
         (AGENT, AGENT, "env=tests.support.batches:make_agent cannot be called.*unexpected keyword argument 'num_envs'"),
         (AGENT, "tests.support.batches:dict", "there is no function"),
     ],

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.collecting.host_agent import HostAgent
 from evorl.envs.space import Box, DictSpace, Discrete
+from evorl.interop.host_agent import HostAgent
 
 SPACES = [
     gymnasium.spaces.Discrete(5),

@@ -10,11 +10,11 @@ import pytest
 
 from evorl.agent import Agent, AgentState
 from evorl.algorithms.ppo import PPOWorkflow
-from evorl.collecting.collector import Collector
-from evorl.collecting.host_evaluation import play_on_host
-from evorl.collecting.jax_agent import JaxHostAgent
-from evorl.collecting.transitions import as_sample_batch
-from evorl.collecting.vector_collector import VectorCollector
+from evorl.interop.collector import Collector
+from evorl.interop.host_evaluation import play_on_host
+from evorl.interop.jax_agent import JaxHostAgent
+from evorl.interop.transitions import as_sample_batch
+from evorl.interop.vector_collector import VectorCollector
 from evorl.padded_batch import split_episodes
 from evorl.rollout import act_again
 from evorl.sample_batch import SampleBatch

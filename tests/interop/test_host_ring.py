@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from evorl.collecting.host_ring import DrawsAhead, HostRing
+from evorl.interop.host_ring import DrawsAhead, HostRing
 from evorl.types import PyTreeDict
 
 

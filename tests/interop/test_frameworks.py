@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.replay_memory import ReplayMemory
-from evorl.collecting.runner import Runner
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.replay_memory import ReplayMemory
+from evorl.interop.runner import Runner
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.support.counting_env import CountingEnv
 

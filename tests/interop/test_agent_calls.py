@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from evorl.collecting.agent_calls import calls_of
-from evorl.collecting.host_agent import HostAgent
+from evorl.interop.agent_calls import calls_of
+from evorl.interop.host_agent import HostAgent
 from tests.support.counting_env import CountingEnv
 
 STEP = (np.zeros(1), 0, 1.0, np.ones(1), True, False, {"a": 1})

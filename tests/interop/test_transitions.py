@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.collecting.transitions import as_columns, as_sample_batch, check_done_means, n_step_transitions
+from evorl.interop.transitions import as_columns, as_sample_batch, check_done_means, n_step_transitions
 from evorl.types import PyTreeDict
 
 

@@ -7,10 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from evorl.collecting.collector import Collector
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.replay_memory import ReplayMemory
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.interop.collector import Collector
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.replay_memory import ReplayMemory
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.support.counting_env import CountingEnv, TracingAgent
 

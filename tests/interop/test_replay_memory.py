@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.collecting.replay_memory import ReplayMemory
+from evorl.interop.replay_memory import ReplayMemory
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.vector_collector import VectorCollector
 from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.vector_collector import VectorCollector
 from evorl.padded_batch import split_episodes
 from tests.support.counting_env import CountingRows, TracingAgent
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from evorl.collecting.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
-from evorl.collecting.transitions import (
+from evorl.envs.host.answers import as_flag, as_reward, as_start, refuse_exit
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.host.seed_bits import fold_seeds
+from evorl.interop.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
+from evorl.interop.transitions import (
     Collected,
     Step,
     as_columns,
@@ -18,9 +21,6 @@ from evorl.collecting.transitions import (
     own_copies,
     own_copy,
 )
-from evorl.envs.host.answers import as_flag, as_reward, as_start, refuse_exit
-from evorl.envs.host.host_vector_env import HostEnvError
-from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 _WRONG_ANSWER = (

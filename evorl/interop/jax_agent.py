@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import Agent, AgentState
-from evorl.collecting.host_agent import HostAgent
+from evorl.interop.host_agent import HostAgent
 from evorl.ops.trees import zeros_where
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict

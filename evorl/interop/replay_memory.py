@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.collecting.host_ring import DrawsAhead, HostRing
 from evorl.config.names import no_such
+from evorl.interop.host_ring import DrawsAhead, HostRing
 from evorl.ops.trees import concatenate_trees, merged, num_rows
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.latest import CombinedReplayBuffer

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from evorl.collecting import Batcher
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.interop import Batcher
 from evorl.padded_batch import PaddedBatch
-from tests.collecting.test_batcher import AGENT, ENV
+from tests.interop.test_batcher import AGENT, ENV
 
 ENV_ARGS = {"seconds": 0.02}
 IDS = {"agent_id": np.arange(32)}
