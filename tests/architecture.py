@@ -21,8 +21,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agent", "agents"),
     ("rollout",),
     ("evaluators",),
-    ("runs", "execution", "actors"),
-    ("workflows", "interop"),
+    ("runs", "execution", "actors", "assembly"),
+    ("workflows", "warm_start", "interop"),
     ("algorithms", "algorithm"),
     tuple("recorders rendering reports sockets live parameter_server serving sweeps apps cli export launch".split()),
 )

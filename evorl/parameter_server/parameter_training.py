@@ -24,11 +24,11 @@ from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_run import ParameterRun
 from evorl.parameter_server.parameter_wire import CommandServer
+from evorl.parameter_server.worker import ParameterWorker, settings_for, workflow_of
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
-from evorl.workflows.parameter_worker import ParameterWorker, settings_for, workflow_of
 from evorl.workflows.workflow import Workflow
 
 _LOOK = 0.05  # seconds between two checks whether the training is over

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent
+from evorl.assembly import read_workflow_config, training_mode
 from evorl.config.gate import distrusting
 from evorl.config.names import load
 from evorl.config.values import field_types, positive
@@ -30,7 +31,6 @@ from evorl.ops.random import seed_or_key
 from evorl.runs.recording import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
-from evorl.workflows.assembly import read_workflow_config, training_mode
 
 _HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
 _HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"

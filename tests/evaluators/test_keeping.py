@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.metrics import EvaluationMetrics
 from evorl.types import PyTreeDict
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 
 MAZE = {"name": "goal/point_maze", "maze": "open", "max_episode_steps": 12}

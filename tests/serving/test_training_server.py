@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.ops.trees import pack
 from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.serving.test_answering import GRU
 from tests.support.config_files import composed

@@ -12,7 +12,7 @@ import pytest
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.structure import CheckpointError
 from evorl.types import State
-from evorl.workflows.warm_start import warm_start
+from evorl.warm_start import warm_start
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import inner_config, small
 

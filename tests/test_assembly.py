@@ -11,11 +11,11 @@ import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
+from evorl.assembly import as_paid_by_the_environment, eval_rows, training_mode
 from evorl.config.values import plain
 from evorl.envs import AutoresetMode
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import value_at
-from evorl.workflows.assembly import as_paid_by_the_environment, eval_rows, training_mode
 from tests.support.small_workflows import inner_config, small
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.workflows.parameter_worker import ParameterWorker, ServedParameters, settings_for, worker_key, workflow_of
+from evorl.parameter_server.worker import ParameterWorker, ServedParameters, settings_for, worker_key, workflow_of
 from tests.support.small_workflows import arrays, assert_close, assert_identical, small
 
 

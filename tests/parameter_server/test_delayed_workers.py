@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.workflows.delayed_workers import simulate_workers
+from evorl.parameter_server.delayed_workers import simulate_workers
 from tests.support.compilation import compiled_to_run_long
 from tests.support.small_workflows import assert_close, assert_identical, small
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
+from evorl.execution.recorded_steps import _wrap_observations, save_recorded_steps
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
 from evorl.types import PyTreeDict
-from evorl.workflows.recorded_steps import _wrap_observations, save_recorded_steps
 from tests.support.choice_env import MADE_BY
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import small

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.agents.intrinsic import DIAYN, ICM, RND, IntrinsicReward, make_intrinsic
 from evorl.algorithms.sac import SACWorkflow
 from evorl.envs import create_env
 from evorl.execution.restoring import restore
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
-from evorl.workflows.intrinsic import DIAYN, ICM, RND, IntrinsicReward, make_intrinsic
 from evorl.workflows.workflow import Workflow
 from tests.support.key_record import KeyRecord
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_close, assert_identical, small

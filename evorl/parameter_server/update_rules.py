@@ -13,7 +13,7 @@ Workers fetch parameters (``pull``), learn from their own environments, and send
 Workers whose updates consist of several gradient steps send the change of their parameters instead (``send="delta"``):
 then ``fifo`` adds each change, ``averaging`` adds the mean of several, and ``delay_compensation`` is not available.
 
-``evorl.workflows.delayed_workers`` simulates workers with delays in one process,
+``evorl.parameter_server.delayed_workers`` simulates workers with delays in one process,
 ``evorl.parameter_server.parameter_training`` runs workers over the network.
 """
 

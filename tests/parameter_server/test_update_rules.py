@@ -12,8 +12,8 @@ import pytest
 from evorl.ops.gradient_tap import tapped, taps_in
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
+from evorl.parameter_server.update_rules import ParameterServerSettings, create, pull, push
 from evorl.sample_batch import SampleBatch
-from evorl.workflows.parameter_server import ParameterServerSettings, create, pull, push
 from tests.support.compilation import compiled_to_run_long
 from tests.support.small_workflows import assert_close, assert_identical, small
 

@@ -17,9 +17,9 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.config.values import positive
 from evorl.execution.rows import RunningMeans
+from evorl.parameter_server.update_rules import ParameterServerSettings, ParameterServerState, create, pull, push
+from evorl.parameter_server.worker import ParameterWorker, settings_for, worker_key, workflow_of
 from evorl.types import Params, PyTreeDict, State
-from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, create, pull, push
-from evorl.workflows.parameter_worker import ParameterWorker, settings_for, worker_key, workflow_of
 from evorl.workflows.workflow import Workflow
 
 

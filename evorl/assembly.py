@@ -35,7 +35,7 @@ TRAINING_OPTIONS = frozenset(
 )
 _IS_REMOTE = "evorl.envs.remote:is_remote"
 _MAKE_KEEPING = "evorl.evaluators.keeping:make_keeping"  # loaded only if evaluations record something
-_MAKE_INTRINSIC = "evorl.workflows.intrinsic:make_intrinsic"  # loaded only if there is an intrinsic reward
+_MAKE_INTRINSIC = "evorl.agents.intrinsic:make_intrinsic"  # loaded only if there is an intrinsic reward
 OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended is not reset, so training would get no more data",

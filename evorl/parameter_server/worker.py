@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.assembly import workflow_from_config
 from evorl.config.nodes import node_from_config
 from evorl.envs.remote import is_remote
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.ops.trees import copied
+from evorl.parameter_server.update_rules import ParameterServerSettings, Sent
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.on_policy import ActorCriticWorkflow
-from evorl.workflows.parameter_server import ParameterServerSettings, Sent
 from evorl.workflows.workflow import Workflow
 
 
