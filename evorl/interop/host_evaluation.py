@@ -11,8 +11,8 @@ from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
+from evorl.episodes.host_step_record import HostStepRecord
 from evorl.interop.agent_calls import env_step_for
-from evorl.interop.host_step_record import HostStepRecord
 from evorl.interop.transitions import own_copy
 from evorl.interop.vector_collector import rows_where
 from evorl.metrics import EvaluationMetrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evorl.assembly import as_paid_by_the_environment
 from evorl.config.names import load
-from evorl.recorders.episode_recorder import EpisodeRecorder
+from evorl.episodes.recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
 from evorl.runs.folder import RunFolder

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from evorl.episodes.recorder import EpisodeRecorder
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.interop import Runner, play_on_host
-from evorl.recorders.episode_recorder import EpisodeRecorder
-from evorl.runs.saved_episode import SavedEpisode
 from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.metrics import EvaluationMetrics
 from evorl.ops.trees import named_leaves
 from evorl.runs.recording import Recorder, RunPlan
-from evorl.runs.saved_episode import SavedEpisode
 
 _STEPS = re.compile(r"(\d{12})[_.]")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from evorl.recorders.episode_recorder import EpisodeRecorder
-from evorl.runs.saved_episode import SavedEpisode
+from evorl.episodes.recorder import EpisodeRecorder
+from evorl.episodes.saved_episode import SavedEpisode
 from tests.support.kept_episodes import LENGTHS, QPOS, kept_episodes
 from tests.support.recorded_runs import make_plan
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.files import RunFolderError
-from evorl.runs.saved_episode import SavedEpisode
 
 ARRAYS = {"qpos": np.arange(8.0).reshape(4, 2) / 3, "action": np.ones((3, 1), np.float32)}
 EPISODE = SavedEpisode({"env": {"name": "hopper"}, "length": 3}, ARRAYS)
