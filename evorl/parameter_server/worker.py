@@ -18,6 +18,7 @@ from evorl.agent import AgentState
 from evorl.assembly import workflow_from_config
 from evorl.config.nodes import node_from_config
 from evorl.envs.remote import is_remote
+from evorl.execution.trainable import Collector
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.ops.trees import copied
@@ -183,7 +184,7 @@ class ParameterWorker:
         send: Sent,
         seed: int = 0,
         worker: int = 0,
-        collector: Any = None,
+        collector: Collector | None = None,
         message: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.served = ServedParameters.of(workflow)

@@ -20,11 +20,11 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
-from evorl.execution.collector import PROGRAM, Collector
+from evorl.execution.collector import PROGRAM
 from evorl.execution.learning import run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.session import Checkpointer, RunSession
-from evorl.execution.trainable import Execution
+from evorl.execution.trainable import Collector, Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
