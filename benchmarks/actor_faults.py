@@ -54,7 +54,7 @@ def _descendants(root: int) -> list[int]:
 
 def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Generator) -> dict[str, Any]:
     """One training of which actors are killed. Returns what was seen."""
-    from evorl.workflows.assembly import workflow_from_config
+    from evorl.assembly import workflow_from_config
 
     config = {
         "workflow": "evorl.algorithms.dqn.DQNWorkflow",

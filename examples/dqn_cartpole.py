@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from evorl.collecting import HostAgent, Runner
+from evorl.interop import HostAgent, Runner
 from evorl.recorders import ProgressRecorder
 
 DISCOUNT, NUM_STEPS = 0.99, 3

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from evorl.collecting import HostAgent, Runner
 from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.interop import HostAgent, Runner
 from evorl.ops.returns import gae
 from evorl.ops.trees import flatten_leading_axes
 from evorl.recorders import ProgressRecorder

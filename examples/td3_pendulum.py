@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from evorl.collecting import HostAgent, Runner
+from evorl.interop import HostAgent, Runner
 from evorl.ops.trees import polyak_update
 from evorl.recorders import ProgressRecorder
 

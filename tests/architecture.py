@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from tests.support.import_graph import circles, import_graph
-from tests.support.source_tree import SourceFile
+from tests.support.source_tree import ClassInTree, SourceFile, classes_of
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -21,8 +21,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agent", "agents"),
     ("rollout",),
     ("evaluators",),
-    ("runs", "execution", "actors"),
-    ("workflows", "collecting"),
+    ("runs", "episodes", "execution", "actors", "assembly"),
+    ("workflows", "warm_start", "interop"),
     ("algorithms", "algorithm"),
     tuple("recorders rendering reports sockets live parameter_server serving sweeps apps cli export launch".split()),
 )
@@ -230,41 +230,38 @@ def plain_names(files: Files) -> list[str]:
     return breaches
 
 
-def _classes(files: Files) -> dict[str, ast.ClassDef]:
-    return {n.name: n for f in _package(files) for n in ast.walk(f.tree) if isinstance(n, ast.ClassDef)}
-
-
 def _base_names(node: ast.ClassDef) -> list[str]:
     """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
     return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
 
 
-def _depth(name: str, classes: dict[str, ast.ClassDef]) -> int:
+def _depth(name: str, classes: dict[str, ClassInTree]) -> int:
     """Steps of inheritance from the class down to the package's own root."""
-    bases = [b for b in _base_names(classes[name]) if b in classes and b != name]
+    bases = [b for b in classes[name].bases if b in classes and b != name]
     return 1 + max(_depth(b, classes) for b in bases) if bases else 0
 
 
 def class_depth(files: Files) -> list[str]:
     """At most four steps of inheritance inside the package."""
-    classes = _classes(files)
+    classes = classes_of(_package(files))
     depths = {name: _depth(name, classes) for name in classes}
     return [f"class {name} stands {depth} steps deep, at most 4" for name, depth in depths.items() if depth > 4]
 
 
-def _overrides(method: str, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
+def _overrides(method: str, name: str, classes: dict[str, ClassInTree]) -> bool:
     """Whether a class below it, here or built in, already tells what the method does."""
-    for base in _base_names(node):
-        if base in classes and classes[base] is not node:
-            here = any(getattr(n, "name", "") == method for n in classes[base].body)
-            if here or _overrides(method, classes[base], classes):
+    for base in classes[name].bases:
+        last = base.rpartition(".")[2]
+        if base in classes and base != name:
+            here = any(getattr(n, "name", "") == method for n in classes[base].node.body)
+            if here or _overrides(method, base, classes):
                 return True
-        elif hasattr(getattr(builtins, base, None), method) or (base == "Module" and method == "setup"):
+        elif hasattr(getattr(builtins, last, None), method) or (last == "Module" and method == "setup"):
             return True
     return False
 
 
-def _public_without_docstring(file: SourceFile, classes: dict[str, ast.ClassDef]) -> Iterator[tuple[str, int]]:
+def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree]) -> Iterator[tuple[str, int]]:
     """Public names of a file, and public methods of its public classes, that open without a docstring."""
     defs = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     for node in file.tree.body:
@@ -276,14 +273,18 @@ def _public_without_docstring(file: SourceFile, classes: dict[str, ast.ClassDef]
             if not isinstance(member, defs) or member.name.startswith("_") or ast.get_docstring(member):
                 continue
             marks = " ".join(ast.unparse(d) for d in member.decorator_list)
-            if "overload" in marks or ".setter" in marks or _overrides(member.name, node, classes):
+            if (
+                "overload" in marks
+                or ".setter" in marks
+                or _overrides(member.name, f"{file.module}.{node.name}", classes)
+            ):
                 continue
             yield f"{node.name}.{member.name}", member.lineno
 
 
 def documented(files: Files) -> list[str]:
     """Every module and public name of the package has a docstring; an override inherits that of its base."""
-    classes, breaches = _classes(files), []
+    classes, breaches = classes_of(_package(files)), []
     for file in _package(files):
         if not ast.get_docstring(file.tree):
             breaches.append(f"{file.path}: the module has no docstring")

@@ -172,7 +172,7 @@ CASES = [
         _tree(
             evorl__a="class A: ...\nclass B(A): ...\nclass C(B): ...\nclass D(C): ...\nclass E(D): ...\nclass F(E): ..."
         ),
-        "class F stands 5",
+        "F stands 5",
         _tree(
             evorl__a="import x\nclass A(x.Z): ...\nclass B(A): ...\nclass C(B): ...\nclass D(C): ...\nclass E(D): ..."
         ),
@@ -186,6 +186,20 @@ CASES = [
         _tree(
             evorl__a=DOC
             + f"class A:\n    {DOC}    def f(self):\n        {DOC}class B(A):\n    {DOC}    def f(self): ..."
+        ),
+    ),
+    (
+        "documented",
+        _tree(
+            evorl__a=DOC + f"class A:\n    {DOC}    def f(self):\n        {DOC}",
+            evorl__b=DOC + f"class A:\n    {DOC}",
+            evorl__c=DOC + f"from evorl.b import A\nclass C(A):\n    {DOC}    def f(self): ...",
+        ),
+        "C.f",
+        _tree(
+            evorl__a=DOC + f"class A:\n    {DOC}    def f(self):\n        {DOC}",
+            evorl__b=DOC + f"class A:\n    {DOC}",
+            evorl__c=DOC + f"from evorl.a import A\nclass C(A):\n    {DOC}    def f(self): ...",
         ),
     ),
     ("asserts_speak", _tree(evorl__a="assert True"), "message", _tree(evorl__a="assert True, 'why'")),

@@ -13,6 +13,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from evorl.assembly import complete_config, workflow_class, workflow_from_config
 from evorl.cli.composition import config_folder
 from evorl.cli.settings import commented_yaml
 from evorl.envs import available_envs, create_env
@@ -20,7 +21,6 @@ from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
 from evorl.ops.schedules import value_at
 from evorl.ops.trees import named_leaves
-from evorl.workflows.assembly import complete_config, workflow_class, workflow_from_config
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
 from tests.support.optional_packages import need
 from tests.support.physics_shapes import let_bodies_be_still

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
 from evorl.cli.main import train_from_spec
 from evorl.execution.learning import NEW_EPISODES
@@ -17,7 +18,6 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from evorl.workflows.assembly import workflow_from_config
 from tests.conformance.env import assert_trees_equal
 from tests.support.small_workflows import assert_identical
 

@@ -135,8 +135,8 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
 
 
 def _same_ends(by_two: RunFolder, by_one: RunFolder) -> None:
+    from evorl.assembly import workflow_from_config
     from evorl.execution.restoring import restore
-    from evorl.workflows.assembly import workflow_from_config
 
     workflow = workflow_from_config(by_one.load_config())
     ends = [restore(workflow, RunCheckpointer(run.checkpoints), 0, "200")[0] for run in (by_two, by_one)]

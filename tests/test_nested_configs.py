@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 from evorl.agents.critic_ensemble import policy_improvers
 from evorl.algorithms.pbt import PBTWorkflow
+from evorl.assembly import workflow_from_config
 from evorl.config.nodes import fields_from_config
 from evorl.config.values import plain
 from evorl.envs.action_spaces import ActionSpaces
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
 

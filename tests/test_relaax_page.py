@@ -9,10 +9,10 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
+from evorl.assembly import workflow_from_config
 from evorl.cli.commands import COMMANDS, help_of
 from evorl.cli.composition import config_folder
 from evorl.networks.torsos import build_torso
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.doc_pages import ROOT, settings
 
 ROWS = [

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.execution.restoring import restore
 from evorl.runs.about import read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, STOPPED, read_state
 from evorl.types import State
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.small_workflows import assert_identical
 from tests.support.waiting import wait_until
 

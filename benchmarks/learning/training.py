@@ -96,9 +96,9 @@ def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
 @functools.cache
 def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The replay buffer of a training with these overrides, as a file that goes with this process; and its facts."""
+    from evorl.assembly import workflow_from_config
+    from evorl.execution.recorded_steps import save_recorded_steps
     from evorl.execution.runtime import prepare_for
-    from evorl.workflows.assembly import workflow_from_config
-    from evorl.workflows.recorded_steps import save_recorded_steps
 
     config = compose_config([*overrides, "eval_interval=0"])
     prepare_for(RunSpec.from_config({**config, "compilation_cache": False}))
@@ -164,11 +164,11 @@ def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None
 
 
 def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
+    from evorl.assembly import workflow_from_config
     from evorl.execution.runtime import prepare_for
     from evorl.recorders import make_recorder
     from evorl.recorders.recorder_group import RecorderGroup
     from evorl.runs.folder import RunFolder
-    from evorl.workflows.assembly import workflow_from_config
 
     load_before = os.getloadavg()[0]
     loaded, recorded = [], {}

@@ -76,8 +76,8 @@ def _training(config: Mapping[str, Any], seconds: float) -> tuple[Callable[[], t
     """What measures a training once: steps per second, and per second of processor time; and its ``env_chunk``."""
     import jax
 
+    from evorl.assembly import workflow_from_config
     from evorl.execution import programs
-    from evorl.workflows.assembly import workflow_from_config
 
     workflow = workflow_from_config(config)
     states = [workflow.init(0)]

@@ -56,8 +56,8 @@ class Policy:
     def __init__(self, max_clients: int, records: bool) -> None:
         from omegaconf import OmegaConf
 
+        from evorl.assembly import workflow_from_config
         from evorl.serving.answering import Answering
-        from evorl.workflows.assembly import workflow_from_config
 
         self.workflow: Any = workflow_from_config(OmegaConf.create(CONFIG))
         acting, _ = self.workflow.acting(self.workflow.init(0))

@@ -129,6 +129,9 @@ class Actors(ByValue):
         others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 
+    def stop_when(self, should_stop: Callable[[], bool]) -> None:
+        """Ignore the function: waiting for actors is limited by ``settings.timeout``."""
+
     def close(self) -> None:
         """Stop the actors."""
         if self._supervisor is not None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from evorl.execution.collector import ProgramCollector
 from evorl.execution.programs import over_seeds
+from evorl.execution.trainable import Collector
 from evorl.ops.trees import Flat, Packed, pack
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -78,7 +79,7 @@ class HostLoop(ProgramCollector):
         return iterate_on_host(workflow, state, num_iterations)
 
 
-HOST_LOOP = HostLoop(is_one_program=False)
+HOST_LOOP: Collector = HostLoop(is_one_program=False)
 
 
 def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:

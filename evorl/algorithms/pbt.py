@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import jax.numpy as jnp
 
+from evorl.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow, refuse_replay
 from evorl.config.nodes import fields_from_config
 from evorl.config.search_space import SearchSpace
 from evorl.config.values import check_names, plain, positive, require_positive
@@ -27,7 +28,6 @@ from evorl.ops.trees import with_leaves
 from evorl.runs.recording import Chart, for_each_seed
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
-from evorl.workflows.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow, refuse_replay
 from evorl.workflows.population import (
     SCORE_METRICS,
     healthy_members,

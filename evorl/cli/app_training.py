@@ -53,7 +53,7 @@ def agent_facts(agent: str) -> AgentFacts:
 
     from omegaconf import OmegaConf
 
-    from evorl.workflows.assembly import workflow_class
+    from evorl.assembly import workflow_class
     from evorl.workflows.off_policy import OffPolicyWorkflow
 
     folder = config_folder() / "agent"
@@ -82,8 +82,8 @@ def _reason_not_served(agent: str) -> str | None:
     """Return why the training server rejects an agent with the settings of its file; ``None`` if it accepts it."""
     from omegaconf import OmegaConf
 
+    from evorl.assembly import complete_config, workflow_class, workflow_from_config
     from evorl.serving.training_server import reason_not_served
-    from evorl.workflows.assembly import complete_config, workflow_class, workflow_from_config
     from evorl.workflows.off_policy import OffPolicyWorkflow
     from evorl.workflows.on_policy import OnPolicyWorkflow
 
@@ -177,8 +177,8 @@ def check_training(app: AppConfig) -> Any:
     """
     if app.algorithm is not None:
         return None
+    from evorl.assembly import workflow_from_config
     from evorl.serving.training_server import reason_not_served
-    from evorl.workflows.assembly import workflow_from_config
 
     try:
         config = compose_config(training_words(app))

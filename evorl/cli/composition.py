@@ -170,7 +170,7 @@ def _names_a_setting(config_path: str) -> bool:
 
 def _completed(config: DictConfig, package: str) -> DictConfig:
     """Add the class defaults to a file's config, and its short forms to the end of its defaults list."""
-    from evorl.workflows.assembly import complete_config, workflow_class
+    from evorl.assembly import complete_config, workflow_class
 
     settings = plain(config, resolve=False)
     defaults = settings.pop("defaults", [])
@@ -213,7 +213,7 @@ def _settle_factory(result: ConfigResult) -> None:
 
 def _open_schedules(config: Any) -> None:
     """Allow new entries in schedules on the command line, such as ``steps`` instead of ``share``."""
-    from evorl.workflows.assembly import OF_SCHEDULES
+    from evorl.assembly import OF_SCHEDULES
 
     if isinstance(config, DictConfig):
         for _, value in config.items_ex(resolve=False):

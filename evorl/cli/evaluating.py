@@ -43,12 +43,12 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
     import jax
     import numpy as np
 
+    from evorl.assembly import workflow_from_config
     from evorl.execution import programs
     from evorl.execution.restoring import restore
     from evorl.ops.processes import on_host
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.workflows.assembly import workflow_from_config
 
     stored = named.stored
     if not stored.run:

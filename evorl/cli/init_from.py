@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from evorl.runs.recording import Recorder
     from evorl.runs.spec import RunSpec
     from evorl.types import State
-    from evorl.workflows.warm_start import WarmStart
+    from evorl.warm_start import WarmStart
     from evorl.workflows.workflow import Workflow
 
 
@@ -29,7 +29,7 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
     if chosen.run is None:
         return spec, None
     from evorl.runs.best_run import find_run
-    from evorl.workflows.warm_start import warm_start
+    from evorl.warm_start import warm_start
 
     folder = find_run(chosen.run, spec.stored.runs_folder)
     spec = dataclasses.replace(spec, init_from=dataclasses.replace(chosen, run=str(folder.path)))

@@ -135,9 +135,9 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
     if spec.parameters is None:
         return None
     from evorl.config.values import check_names, checked_mapping
+    from evorl.parameter_server.update_rules import ParameterServerSettings
+    from evorl.parameter_server.worker import settings_for, workflow_of
     from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
-    from evorl.workflows.parameter_server import ParameterServerSettings
-    from evorl.workflows.parameter_worker import settings_for, workflow_of
 
     given = checked_mapping(spec.parameters, "parameters")
     own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
@@ -231,7 +231,7 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
     from evorl.config.values import seed_number
     from evorl.envs.remote import is_remote
     from evorl.parameter_server.parameter_training import work
-    from evorl.workflows.parameter_worker import workflow_of
+    from evorl.parameter_server.worker import workflow_of
 
     settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_of(config)

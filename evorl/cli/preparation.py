@@ -16,7 +16,7 @@ from evorl.runs.spec import RunKind, RunSpec
 if TYPE_CHECKING:
     from evorl.cli.parameter_serving import ParameterService
     from evorl.runs.folder import RunFolder
-    from evorl.workflows.warm_start import WarmStart
+    from evorl.warm_start import WarmStart
     from evorl.workflows.workflow import Workflow
 
 
@@ -47,8 +47,8 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         ValueError: the settings are inconsistent, or the training would learn nothing.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
+    from evorl.assembly import workflow_from_config
     from evorl.execution.first_update import refuse_idle_training
-    from evorl.workflows.assembly import workflow_from_config
 
     refuse_hopeless_sizes(spec.as_config())
     own_recorders(spec)  # refused before a folder is made

@@ -60,6 +60,6 @@ def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: 
         return
     from evorl.serving.client_metrics import ClientMetrics
 
+    workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
-    server.should_stop = should_stop
     server.keep(ClientMetrics(folder.path / "clients"))

@@ -24,12 +24,12 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     Raises:
         ValueError: no run is named, or the run's replay buffer is missing or empty.
     """
+    from evorl.assembly import workflow_from_config
+    from evorl.execution.recorded_steps import save_recorded_steps
     from evorl.execution.restoring import restore
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.workflows.assembly import workflow_from_config
     from evorl.workflows.off_policy import OffPolicyWorkflow
-    from evorl.workflows.recorded_steps import save_recorded_steps
 
     stored = named.stored
     if not stored.run:

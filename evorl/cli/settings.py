@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import AGENT_PARTS, completed_optimizer
 from evorl.config.explained import Setting, explained, explanations
 from evorl.config.yaml_text import dump_yaml
 from evorl.runs.spec import RunSpec
-from evorl.workflows.assembly import complete_config, workflow_class
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
 _SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")

@@ -46,8 +46,9 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     draw_without_screen()  # before anything else imports MuJoCo
 
     from evorl.envs import create_env
-    from evorl.rendering.animation import frames_of, physics_of, write_animation
-    from evorl.runs.saved_episode import SavedEpisode
+    from evorl.episodes.physics import physics_of
+    from evorl.episodes.saved_episode import SavedEpisode
+    from evorl.rendering.animation import frames_of, write_animation
     from evorl.runs.trust import distrust_config, refuse_foreign_code
 
     path = _path_of(settings)

@@ -106,11 +106,11 @@ def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], li
     Raises:
         ValueError: a setting cannot be trained, or would learn nothing.
     """
+    from evorl.assembly import workflow_from_config
     from evorl.execution.first_update import refuse_idle_training
     from evorl.ops.trees import with_leaves
     from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_settings import SweepSettings
-    from evorl.workflows.assembly import workflow_from_config
 
     sweep = SweepSettings.from_config(spec.sweep)
     refuse_what_is_no_setting(sweep.over, spec)

@@ -117,7 +117,7 @@ def _agents_with(key: str, folder: Path) -> Iterable[str]:
     """Yield the agents that have a setting with this path."""
     from omegaconf import OmegaConf
 
-    from evorl.workflows.assembly import complete_config, workflow_class
+    from evorl.assembly import complete_config, workflow_class
 
     for name in config_names(folder / "agent"):
         file = plain(OmegaConf.load(folder / "agent" / f"{name}.yaml"), resolve=False)

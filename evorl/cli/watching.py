@@ -109,11 +109,11 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         ImportError: the package that writes the format is not installed.
     """
     request = _request(arguments)
+    from evorl.assembly import workflow_from_config
     from evorl.execution.restoring import restore
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.stored import stored_spec
-    from evorl.workflows.assembly import workflow_from_config
 
     if request.format == "mp4":
         from evorl.rendering.video_file import require_encoder
@@ -222,11 +222,11 @@ def _entries_of(workflow: Workflow) -> tuple[str, ...]:
 def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int) -> Path:
     import jax
 
+    from evorl.assembly import as_paid_by_the_environment, seeded
     from evorl.execution.seeds import state_of_seed
     from evorl.rendering.players import players_of
     from evorl.rendering.watched import shown_episodes
     from evorl.reports.seed_choice import choose_seed
-    from evorl.workflows.assembly import as_paid_by_the_environment, seeded
 
     shown_seed = choose_seed(folder.path, workflow.execution.num_seeds, timesteps, request.seed_number)
     state = state_of_seed(workflow.execution, state, shown_seed.number)

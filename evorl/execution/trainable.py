@@ -1,6 +1,6 @@
-"""Interface of workflows for execution: their pure functions, and the layout over devices.
+"""Interfaces of workflows for execution: their pure functions, the layout over devices, and collectors.
 
-``evorl.workflows.workflow.Workflow`` implements it.
+``evorl.workflows.workflow.Workflow`` implements ``Trainable``.
 """
 
 from __future__ import annotations
@@ -132,12 +132,62 @@ class Trainable(Protocol):
         ...
 
     @property
-    def collector(self) -> Any:
-        """Steps the environments, see ``evorl.execution.collector.Collector``."""
+    def collector(self) -> Collector:
+        """Collector that steps the environments and trains."""
         ...
 
     def iterate(
         self, state: State, num_iterations: int, message: Callable[..., None]
     ) -> tuple[PyTreeDict | None, State]:
         """Run iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
+        ...
+
+
+class Collector(Protocol):
+    """Steps the environments of a workflow, in this process or elsewhere.
+
+    There are five: a compiled program (``ProgramCollector``), a loop on the host that steps simulators (``HostLoop``),
+    actors in processes or on a Ray cluster (``Actors``), and a server for remote simulators (``TrainingServer``).
+    """
+
+    @property
+    def is_one_program(self) -> bool:
+        """True if an iteration is a single compiled program without work on the host."""
+        ...
+
+    def check(self, workflow: Any) -> None:
+        """Raise ``ValueError`` if the workflow cannot learn from the data of this collector."""
+        ...
+
+    def iterate(
+        self, workflow: Trainable, state: State, num_iterations: int, message: Callable[..., None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """Run iterations.
+
+        Args:
+            workflow: workflow to train.
+            state: state of the workflow; donated.
+            num_iterations: up to ``programs.MAX_FOLD``.
+            message: called with a message and optionally a key; only the first message of a key is shown, see
+                ``KeyedMessages``.
+
+        Returns:
+            Metrics ``[N, ...]`` of N iterations, and the state after them. N is ``num_iterations``, or less if the
+            collector was asked to stop; metrics are ``None`` for N = 0.
+        """
+        ...
+
+    def evaluate(self, workflow: Trainable, state: State) -> PyTreeDict:
+        """Return the metrics of an evaluation, see ``Workflow.evaluate``."""
+        ...
+
+    def stop_when(self, should_stop: Callable[[], bool]) -> None:
+        """Set a function that is polled while the collector waits for clients.
+
+        True ends ``iterate`` early. Collectors without clients ignore it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop the processes, threads and servers of the collector."""
         ...

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from evorl.agent import Agent, AgentState
+from evorl.assembly import workflow_from_config
 from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
@@ -24,7 +25,6 @@ from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.stored import stored_spec
 from evorl.types import State
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 
 

@@ -23,8 +23,8 @@ from evorl.parameter_server.flat_arrays import FlatArrays
 from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_wire import Command
 from evorl.parameter_server.push_record import MAX_STEPS, PushRecord
+from evorl.parameter_server.update_rules import ParameterServerSettings, ParameterServerState, push
 from evorl.types import Params
-from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, push
 
 MAX_WORKERS = 4096  # whose last push is remembered; the least recent one is forgotten first
 MAX_SENT = 1e15  # absolute value in a gradient or delta: its square, which optimizers sum, is finite in float32

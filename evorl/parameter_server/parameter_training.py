@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import AgentState
+from evorl.execution.trainable import Collector
 from evorl.live.spans import Spans
 from evorl.metrics import EpisodeStatistics
 from evorl.parameter_server.flat_arrays import FlatArrays
@@ -24,11 +25,11 @@ from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_run import ParameterRun
 from evorl.parameter_server.parameter_wire import CommandServer
+from evorl.parameter_server.worker import ParameterWorker, settings_for, workflow_of
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
-from evorl.workflows.parameter_worker import ParameterWorker, settings_for, workflow_of
 from evorl.workflows.workflow import Workflow
 
 _LOOK = 0.05  # seconds between two checks whether the training is over
@@ -175,7 +176,7 @@ def work(
     should_stop: Callable[[], bool] = lambda: False,
     max_pushes: int | None = None,
     profile_dir: str | None = None,
-    collector: Any = None,
+    collector: Collector | None = None,
     message: Callable[[str], None] = lambda _: None,
 ) -> Worked:
     """Run a worker of a parameter server until the training is over.
@@ -191,8 +192,8 @@ def work(
         should_stop: polled after every push; true ends the worker.
         max_pushes: maximum number of pushes; ``None`` for no limit.
         profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
-        collector: ``TrainingServer`` of the workflow with ``env=remote``, to which simulators connect. Its
-            ``should_stop`` is set here; the caller closes it.
+        collector: ``TrainingServer`` of the workflow with ``env=remote``, to which simulators connect. The caller
+            closes it; ``stop_when`` is called here.
         message: callback for messages of the collector.
 
     Raises:
@@ -212,7 +213,7 @@ def work(
         local = ParameterWorker(workflow, wanted["send"], seed, worker, collector, message)
         link = _Link(client, local, wanted, spans)
         if collector is not None:
-            collector.should_stop = lambda: should_stop() or link.is_over_by_now()
+            collector.stop_when(lambda: should_stop() or link.is_over_by_now())
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
             link.work_once()
     return Worked(link.pushes, link.accepted, link.step)

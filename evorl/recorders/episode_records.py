@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from evorl.assembly import as_paid_by_the_environment
 from evorl.config.names import load
-from evorl.recorders.episode_recorder import EpisodeRecorder
+from evorl.episodes.recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
 from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder
 from evorl.runs.spec import RunSpec
-from evorl.workflows.assembly import as_paid_by_the_environment
 from evorl.workflows.workflow import Workflow
 
 _VIDEO_RECORDER = "evorl.recorders.video_recorder:VideoRecorder"  # imported only if used

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from evorl.episodes.recorder import forget_later_files
 from evorl.ops.processes import without_working_directory
-from evorl.recorders.episode_recorder import forget_later_files
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.folder import RunFolder

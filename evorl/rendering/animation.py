@@ -11,45 +11,18 @@ import numpy as np
 from evorl.config.names import load
 from evorl.envs.env import Env
 from evorl.envs.mujoco_frames import IMAGE_SIZE, BodyRenderer
+from evorl.episodes.physics import physics_in
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.files import make_folder, open_to_write, writing_to
-from evorl.runs.saved_episode import SavedEpisode
 
-PHYSICS = (("qpos", "qvel"), ("q", "qd"))  # MuJoCo's names, and brax's, of positions and velocities
 MOST_FRAMES = 50
 SECONDS_PER_FRAME = 0.06
 _KINDS = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
 
 
-def physics_of(episode: SavedEpisode) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return positions ``[T + 1, nq]`` and velocities ``[T + 1, nv]`` of an episode; ``None`` without bodies."""
-    arrays = episode.arrays
-    return next(((arrays[q], arrays[v]) for q, v in PHYSICS if q in arrays and v in arrays), None)
-
-
 def frame_numbers(num_moments: int, num_frames: int = MOST_FRAMES) -> np.ndarray:
     """Return up to ``num_frames`` equally spaced indices of ``num_moments`` moments, including first and last."""
     return np.unique(np.linspace(0, num_moments - 1, min(num_moments, num_frames)).round().astype(np.int64))
-
-
-def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions and velocities of an episode's bodies, checked against the environment's model.
-
-    Raises:
-        ValueError: the episode has no bodies, or they do not match the model.
-    """
-    physics, model = physics_of(episode), env.mujoco_model
-    if physics is None or model is None:
-        raise ValueError(
-            "Only episodes of bodies that MuJoCo's models describe can be replayed (brax, host, Gymnasium's MuJoCo "
-            "environments); this one has no positions of bodies."
-        )
-    qpos, qvel = physics
-    if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):
-        raise ValueError(
-            f"The episode has {qpos.shape[1]} coordinates and {qvel.shape[1]} velocities, but the model of its "
-            f"environment has {model.nq} and {model.nv}: it was saved with another version of the environment."
-        )
-    return qpos, qvel
 
 
 def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MOST_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:

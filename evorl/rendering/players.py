@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from evorl.agent import AgentState
 from evorl.ec.archives import Archive, ArchiveState
+from evorl.episodes.replay import Player
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.ops.selection import best_member
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
 ELITES_SHOWN = 9
-
-
-class Player(NamedTuple):
-    """A policy whose episodes are rendered.
-
-    Attributes:
-        title: title of its episodes; empty if they need no title.
-        agent_state: state of the agent.
-        num_episodes: number of episodes that it plays.
-    """
-
-    title: str
-    agent_state: AgentState
-    num_episodes: int
 
 
 def has_archive(workflow: Workflow) -> bool:

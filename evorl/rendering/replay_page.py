@@ -18,7 +18,8 @@ import numpy as np
 
 from evorl.envs.mujoco_shapes import poses_of, shapes_of
 from evorl.envs.vector import VectorEnv
-from evorl.rendering.animation import frame_numbers, physics_in
+from evorl.episodes.physics import physics_in
+from evorl.rendering.animation import frame_numbers
 from evorl.rendering.tiles import Shown, figures
 from evorl.runs.files import make_folder, open_to_write, writing_to
 

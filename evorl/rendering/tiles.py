@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.animation import frame_numbers
-from evorl.runs.saved_episode import SavedEpisode
 
 _PAPER, _INK, _GREY = (255, 255, 255), (34, 38, 46), (140, 144, 150)
 _LARGEST_LETTERS, _SMALLEST_LETTERS = 15, 8

@@ -18,16 +18,13 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.options import parameter_names
 from evorl.envs.vector import VectorEnv
+from evorl.episodes.physics import physics_in
+from evorl.episodes.replay import Player, episode_title, replay_episodes
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.evaluators.episodes import episode_keys, most_steps
-from evorl.evaluators.evaluator import Evaluator
-from evorl.ops.processes import on_host
-from evorl.recorders.episode_recorder import kept_episodes_of
-from evorl.rendering.animation import physics_in
 from evorl.rendering.line_drawings import drawing_of
-from evorl.rendering.players import Player
 from evorl.rendering.tiles import Shown
 from evorl.rollout import ActionFn, env_step, with_recurrent_state
-from evorl.runs.saved_episode import SavedEpisode
 from evorl.types import Key
 
 _NO_IMAGE = "{} returned no image from render() with render_mode=rgb_array."
@@ -71,7 +68,7 @@ def shown_episodes(
         finally:
             single.close()
         return
-    episodes = played(env, action_fn, players, key)
+    episodes = replay_episodes(env, action_fn, players, key)
     if env.mujoco_model is None:
         yield drawn_by_lines(episodes, size)
     elif as_bodies:
@@ -83,27 +80,6 @@ def shown_episodes(
 
 def _not_drawn(moment: int) -> np.ndarray:
     raise RuntimeError(f"There is no image of moment {moment}: the replay page draws these episodes from their arrays.")
-
-
-def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key) -> list[tuple[str, SavedEpisode]]:
-    """Return every step of the episodes, with their titles.
-
-    Args:
-        env: a vector environment that freezes at the end of an episode.
-        action_fn: ``agent.evaluate_actions``.
-        players: policies; all play the same episodes.
-        key: key of the evaluation whose first episodes are played.
-    """
-    env.show_physics()
-    episodes = []
-    for title, agent_state, number in players:
-        evaluator = Evaluator(
-            env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
-        )  # static and equal: compiled once for all players with this number of episodes
-        results = on_host(evaluator.evaluate(agent_state, key, number))
-        for _, i, episode in kept_episodes_of(results, number):
-            episodes.append((_title(title, i, number), episode))
-    return episodes
 
 
 def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
@@ -177,7 +153,7 @@ def seen_live(
                 album.add(moment + 1, lambda state=env_state: look(state), is_last=bool(done))
                 if done:
                     break
-            shown.append(Shown(_title(title, episode, number), np.array(rewards, np.float32), album.picture))
+            shown.append(Shown(episode_title(title, episode, number), np.array(rewards, np.float32), album.picture))
     return shown
 
 
@@ -272,8 +248,3 @@ def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
     width = max(1, round(size * picture.shape[1] / picture.shape[0]))
     smooth = Image.Resampling.LANCZOS if picture.shape[0] > size else Image.Resampling.NEAREST
     return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).resize((width, size), smooth))
-
-
-def _title(title: str, number: int, of: int) -> str:
-    """Return the title of one of a player's episodes."""
-    return title if of == 1 and title else f"{title} episode {number + 1}".strip()

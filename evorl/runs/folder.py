@@ -82,7 +82,7 @@ class RunFolder:
 
     @property
     def episodes(self) -> Path:
-        """The folder of saved evaluation episodes, see ``evorl.runs.saved_episode``."""
+        """The folder of saved evaluation episodes, see ``evorl.episodes.saved_episode``."""
         return self.path / "episodes"
 
     @property

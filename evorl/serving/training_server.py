@@ -33,11 +33,10 @@ class TrainingServer(ByValue):
     Args:
         workflow: workflow to train, with ``env=remote``.
         settings: addresses and limits of the server.
-        should_stop: polled while the server waits for data.
+        should_stop: polled while the server waits for data, see ``stop_when``.
 
     Attributes:
         settings: settings of the server.
-        should_stop: may be replaced later.
         switchboard: answers the simulators.
 
     Raises:
@@ -50,7 +49,7 @@ class TrainingServer(ByValue):
         settings: ServeSettings,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.settings, self.should_stop = settings, should_stop
+        self.settings, self._should_stop = settings, should_stop
         self._metrics: ClientMetrics | None = None
         self._spans = Spans(settings.profile_dir, "training server")
         self.check(workflow)
@@ -82,6 +81,10 @@ class TrainingServer(ByValue):
         self._metrics = metrics
         self.switchboard.store_metric = metrics.store
 
+    def stop_when(self, should_stop: Callable[[], bool]) -> None:
+        """Poll another function while the server waits for data; true ends the iteration."""
+        self._should_stop = should_stop
+
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` with the reason if remote simulators cannot train a workflow."""
         if not is_remote(workflow.env):
@@ -102,7 +105,7 @@ class TrainingServer(ByValue):
             acting, state = _begin(workflow, state)
             self._publish(acting, message)
             with self._spans.span("collect"):
-                batch = self.switchboard.wait_for_batch(self.should_stop)
+                batch = self.switchboard.wait_for_batch(self._should_stop)
             if batch is None:
                 break
             arrays, cuts, lag = batch
@@ -123,7 +126,7 @@ class TrainingServer(ByValue):
         episodes = []
         if self.switchboard.num_greedy:
             episodes = self.switchboard.wait_for_episodes(
-                workflow.eval_episodes, self.settings.eval_seconds, self.should_stop
+                workflow.eval_episodes, self.settings.eval_seconds, self._should_stop
             )
         returns, lengths = np.array(episodes or [(math.nan, math.nan)], np.float64).T
         return PyTreeDict(

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import policy_improvers
+from evorl.assembly import inner_workflow, read_workflow_config, workflow_class
 from evorl.config.values import checked_mapping, field_types, plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.schedules import whole_updates
 from evorl.types import Key, Observation, PyTreeDict, State
-from evorl.workflows.assembly import inner_workflow, read_workflow_config, workflow_class
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 

@@ -32,7 +32,7 @@ from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, py
 from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-_WITH_RECORDED_STEPS = "evorl.workflows.recorded_steps:with_recorded_steps"  # loaded on demand
+_WITH_RECORDED_STEPS = "evorl.execution.recorded_steps:with_recorded_steps"  # loaded on demand
 
 
 class OffPolicyWorkflow(Workflow):
@@ -49,7 +49,7 @@ class OffPolicyWorkflow(Workflow):
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabelling of the replay buffer.
-        intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``, or ``None``.
+        intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``, or ``None``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """

@@ -34,7 +34,7 @@ class OnPolicyWorkflow(Workflow):
         optimizer: optimizer of all parameters.
         normalize_rewards: divide rewards by the standard deviation of discounted returns so far; reported returns are
             not normalised.
-        intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
+        intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``;
             ``None`` disables it.
     """
 

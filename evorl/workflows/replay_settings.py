@@ -21,7 +21,7 @@ from evorl.types import Key, PyTreeNode, pytree_field
 OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
 # Loaded on demand.
 _BY_RECENCY = "evorl.replay_buffers.recency:RecencyReplayBuffer"
-_CHECK_RECORDED_STEPS = "evorl.workflows.recorded_steps:check_recorded_steps"
+_CHECK_RECORDED_STEPS = "evorl.execution.recorded_steps:check_recorded_steps"
 
 
 class ReplaySettings(PyTreeNode):

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent
+from evorl.assembly import read_workflow_config, training_mode
 from evorl.config.gate import distrusting
 from evorl.config.names import load
 from evorl.config.values import field_types, positive
@@ -19,18 +20,17 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
-from evorl.execution.collector import PROGRAM, Collector
+from evorl.execution.collector import PROGRAM
 from evorl.execution.learning import run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.session import Checkpointer, RunSession
-from evorl.execution.trainable import Execution
+from evorl.execution.trainable import Collector, Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
 from evorl.runs.recording import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
-from evorl.workflows.assembly import read_workflow_config, training_mode
 
 _HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
 _HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.workflows.assembly import workflow_from_config
+from evorl.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.conformance.env import assert_trees_equal
 from tests.envs.host.test_bridge import CASES, NETWORK, SUPPORT

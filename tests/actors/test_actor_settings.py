@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evorl.actors.actor_settings import ActorSettings, actor_settings
-from evorl.workflows.assembly import workflow_from_config
+from evorl.assembly import workflow_from_config
 
 CONFIG = {"env": {"name": "gymnax/CartPole-v1"}, "num_envs": 4, "agent": {"network": {"torso": [8]}}}
 

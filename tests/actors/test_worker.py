@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
-from evorl.workflows.assembly import workflow_from_config
+from evorl.assembly import workflow_from_config
 from tests.conformance.env import assert_trees_equal
 
 CONFIG = {

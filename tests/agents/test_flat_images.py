@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from evorl.agents.flat_images import flat_images_in_words
+from evorl.assembly import workflow_class
 from evorl.envs import create_env
-from evorl.workflows.assembly import workflow_class
 
 
 def _agent(workflow: str, torso: Any, env: Any) -> Any:

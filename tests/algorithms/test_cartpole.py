@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
+from evorl.assembly import workflow_from_config
 from evorl.cli.composition import config_folder
 from evorl.runs.recording import Recorder
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.compilation import compiled_to_run_long
 
 # The evaluation return that is asked of the middle one of the seeds: of thirty-two, one or two end in a bad moment, and

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from evorl.apps.app_config import AppConfig, read_app
 from evorl.apps.kinds import KINDS, OF_PICTURES, usual_training
 from evorl.apps.making import make_app
+from evorl.assembly import workflow_from_config
 from evorl.cli.app_training import (
     agent_facts,
     as_overrides,
@@ -27,7 +28,6 @@ from evorl.cli.composition import compose_config
 from evorl.serving.client import AgentProxy
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.apps import ROOT
 
 # The six algorithms of the ancestor, by their names here, and those that apps take by themselves.

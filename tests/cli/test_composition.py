@@ -9,10 +9,10 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
+from evorl.assembly import workflow_from_config
 from evorl.cli.composition import as_filed, compose_config, config_folder
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
-from evorl.workflows.assembly import workflow_from_config
 
 
 def test_a_file_that_names_a_class_has_all_its_settings() -> None:

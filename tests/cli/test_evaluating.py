@@ -12,8 +12,8 @@ import pytest
 
 from evorl.cli import main as cli
 from evorl.envs import mujoco_frames
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.folder import RunFolder
-from evorl.runs.saved_episode import SavedEpisode
 
 SMALL = [
     "agent=random",

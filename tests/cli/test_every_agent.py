@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from evorl.assembly import complete_config, workflow_class
 from evorl.cli import main as cli
 from evorl.config.other_words import called_here
 from evorl.envs.action_spaces import ActionSpaces
-from evorl.workflows.assembly import complete_config, workflow_class
 from tests.support.config_files import CONFIGS, acts_in, composed, said_by
 from tests.support.doc_pages import pages
 

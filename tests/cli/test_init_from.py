@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
 from evorl.cli.init_from import refuse_with_resume, warm_start_from
@@ -17,7 +18,6 @@ from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 

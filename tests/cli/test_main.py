@@ -8,12 +8,12 @@ from pathlib import Path
 import jax
 import pytest
 
+from evorl import assembly
 from evorl.cli import main as cli
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
-from evorl.workflows import assembly
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 

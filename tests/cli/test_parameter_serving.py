@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from evorl.assembly import workflow_from_config
 from evorl.cli.commands import serve_parameters
 from evorl.cli.parameter_serving import (
     _work,
@@ -31,7 +32,6 @@ from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.serving.serve_settings import ServeSettings
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
 from tests.support.waiting import wait_until

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from evorl import assembly
 from evorl.cli import main as cli
 from evorl.cli import preparation
-from evorl.workflows import assembly
 from tests.support.command_line import SMALL
 
 

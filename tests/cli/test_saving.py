@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3_bc import TD3BCWorkflow
+from evorl.assembly import workflow_from_config
 from evorl.cli.composition import config_folder
 from evorl.cli.saving import save_replay_of_run
 from evorl.execution.restoring import restore
@@ -19,7 +20,6 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.small_workflows import SAC_CONFIG
 
 RUN = {key: value for key, value in OmegaConf.load(config_folder() / "config.yaml").items() if key != "defaults"}

@@ -10,9 +10,9 @@ import pytest
 
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.envs import mujoco_frames
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
-from evorl.runs.saved_episode import SavedEpisode
 
 WALK = {"obs": np.linspace(0.0, 1.0, 12).reshape(4, 3), "reward": np.ones(3)}
 

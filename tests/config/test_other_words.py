@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from evorl.apps.kinds import KINDS
+from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_names, dotted_keys
 from evorl.config.names import did_you_mean
 from evorl.config.other_words import called_here, choices_here, layer_called_here, names_here, refuse_arguments
 from evorl.runs.spec import RunSpec
-from evorl.workflows.assembly import complete_config, workflow_class
 
 PPO = ["discount", "optimizer", "optimizer.learning_rate", "rollout_length", "num_minibatches", "agent.network.torso"]
 SAC = ["tau", "batch_size", "replay_capacity", "actor_optimizer.learning_rate", "critic_optimizer.learning_rate"]

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.assembly import as_paid_by_the_environment
 from evorl.cli.composition import compose_config
 from evorl.envs import AutoresetMode
 from evorl.envs.factory import create_env
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.space import Discrete
-from evorl.workflows.assembly import as_paid_by_the_environment
 
 FIRE = 1
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.execution.first_update import idle_reasons, num_updates, refuse_idle_training, weak_spots
 from evorl.metrics import WideCounter
 from evorl.types import State
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.config_files import composed
 
 ONE_SAMPLE = ["env=cartpole", "num_envs=4", "rollout_length=8", "num_minibatches=32"]

@@ -14,12 +14,12 @@ from jax.sharding import PartitionSpec
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.tqc import TQCWorkflow
+from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
 from evorl.execution import memory, programs
 from evorl.execution.memory import available_bytes, check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.types import PyTreeNode, State, pytree_field
-from evorl.workflows.assembly import workflow_from_config
 
 GB = 10**9
 SMALL_PPO = {"env": "CartPole-v1", "num_envs": 4, "rollout_length": 8, "agent": {"network": {"torso": [8]}}}

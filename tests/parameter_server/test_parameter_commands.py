@@ -11,8 +11,8 @@ import pytest
 from evorl.parameter_server import parameter_commands
 from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
 from evorl.parameter_server.parameter_frames import CommandRefused
+from evorl.parameter_server.update_rules import ParameterServerSettings, create
 from evorl.types import PyTreeDict
-from evorl.workflows.parameter_server import ParameterServerSettings, create
 from tests.support.parameter_wire import counting_commands
 
 BODY = np.asarray([1.0, 0.0, 2.0], np.float32).tobytes()

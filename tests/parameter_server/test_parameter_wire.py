@@ -31,10 +31,10 @@ from evorl.parameter_server.parameter_frames import (
     parsed_header,
 )
 from evorl.parameter_server.parameter_wire import Command
+from evorl.parameter_server.update_rules import ParameterServerSettings, create, push
 from evorl.sockets.access import host_and_port
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
-from evorl.workflows.parameter_server import ParameterServerSettings, create, push
 from tests.support.parameter_wire import counting_commands, served
 
 NUM_WORKERS, PUSHES_EACH = 20, 12

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from evorl.assembly import workflow_from_config
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.folder import RunFolder
-from evorl.runs.saved_episode import SavedEpisode
 from evorl.runs.spec import RunSpec
-from evorl.workflows.assembly import workflow_from_config
 from tests.support.kept_episodes import kept_episodes
 
 CONFIG = {

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from evorl.envs.goals.point_maze import make_point_maze
-from evorl.recorders.episode_recorder import kept_episodes_of
+from evorl.episodes.recorder import kept_episodes_of
 from evorl.recorders.projection_recorder import ProjectionRecorder, draw_episodes, points_of
 from tests.support.kept_episodes import LENGTHS, kept_episodes
 from tests.support.recorded_runs import make_plan

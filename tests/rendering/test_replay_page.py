@@ -16,9 +16,9 @@ import pytest
 
 from evorl.envs import create_env
 from evorl.envs.mujoco_shapes import poses_of
+from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.replay_page import write_body_page, write_picture_page
 from evorl.rendering.tiles import Shown
-from evorl.runs.saved_episode import SavedEpisode
 
 NUM_MOMENTS = 300
 TITLE = "run </script><b> & more"

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from evorl.agent import ActionSpaces, AgentState
 from evorl.agents.random_actions import RandomAgent
+from evorl.assembly import workflow_from_config
 from evorl.sample_batch import SampleBatch
 from evorl.serving.answering import Answering
 from evorl.serving.event_thread import EventThread
@@ -18,7 +19,6 @@ from evorl.serving.segments import Segments
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.switchboard import Switchboard
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.on_policy import OnPolicyWorkflow
 from tests.support.rlx_client import RlxClient
 

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.ops.trees import pack
 from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.serving.test_answering import GRU
 from tests.support.config_files import composed
@@ -255,7 +255,7 @@ def test_an_evaluation_ends_when_it_has_waited_long_enough(serve: Any) -> None:
 def test_who_waits_can_be_stopped_without_a_row(serve: Any) -> None:
     served = serve("ppo")
     stop = threading.Event()
-    served.server.should_stop = stop.is_set
+    served.server.stop_when(stop.is_set)
     threading.Timer(0.3, stop.set).start()
     assert served.iterate(3) is None
     assert int(served.state.iterations) == 0

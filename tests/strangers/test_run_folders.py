@@ -12,13 +12,13 @@ from omegaconf import OmegaConf
 
 import evorl
 from evorl.algorithms.ppo import PPOWorkflow
+from evorl.assembly import workflow_from_config
 from evorl.cli.composition import config_folder
 from evorl.config import gate
 from evorl.config.gate import ForeignCodeError
 from evorl.envs import create_env
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
-from evorl.workflows.assembly import workflow_from_config
 from tests.strangers.conftest import Refused
 from tests.support.stranger_code import StrangerCode, stranger_code
 

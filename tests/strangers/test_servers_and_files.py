@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.episodes.saved_episode import FORMAT, SavedEpisode
 from evorl.runs.files import RunFolderError
 from evorl.runs.replay_file import ReplayFileError, read_replay_facts
 from evorl.runs.run_state import read_state
-from evorl.runs.saved_episode import FORMAT, SavedEpisode
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import NAMES, filled, store
 from tests.support.stranger_code import StrangerCode

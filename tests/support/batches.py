@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from evorl.collecting.batch_agent import BatchAgent
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.space import Box, Discrete
+from evorl.interop.batch_agent import BatchAgent
 from tests.support.counting_env import CountingRows
 
 

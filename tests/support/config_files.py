@@ -10,11 +10,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.agent import Agent
+from evorl.assembly import workflow_class
 from evorl.cli.composition import AGENT_PARTS, compose_config, config_folder
 from evorl.config.defaults import merged
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.runs.spec import RunSpec
-from evorl.workflows.assembly import workflow_class
 
 CONFIGS = config_folder()
 

@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium.spaces import Box as GymnasiumBox
 from gymnasium.spaces import Discrete as GymnasiumDiscrete
 
-from evorl.collecting.host_agent import HostAgent
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.space import Box, Discrete
+from evorl.interop.host_agent import HostAgent
 
 
 class CountingEnv:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from evorl.ops.optimization import Optimizer
 from evorl.parameter_server.parameter_commands import ParameterCommands
 from evorl.parameter_server.parameter_wire import Command, CommandServer
+from evorl.parameter_server.update_rules import ParameterServerSettings, create
 from evorl.types import PyTreeDict
-from evorl.workflows.parameter_server import ParameterServerSettings, create
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 _LOAD = re.compile(r"evorl(\.\w+)+:\w+")
 
@@ -122,3 +123,27 @@ def tracked_texts(root: Path) -> Iterator[tuple[str, str]]:
             yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue  # a picture
+
+
+class ClassInTree(NamedTuple):
+    """A class and the full names of its bases: where they are defined, and not by whom they are imported."""
+
+    node: ast.ClassDef
+    bases: list[str]
+
+
+def classes_of(package: list[SourceFile]) -> dict[str, ClassInTree]:
+    """The classes of files by module and name: two modules may have classes of the same name."""
+    imported = {f"{f.module}.{target.rpartition('.')[2]}": target for f in package for target, _ in f.imports}
+    nodes = [(f, n) for f in package for n in ast.walk(f.tree) if isinstance(n, ast.ClassDef)]
+    names = {f"{f.module}.{n.name}" for f, n in nodes}
+
+    def origin(name: str) -> str:
+        return origin(imported[name]) if name not in names and imported.get(name, name) != name else name
+
+    classes = {}
+    for file, node in nodes:
+        bases = (ast.unparse(base).split("[")[0].partition(".") for base in node.bases)
+        origins = [origin(origin(f"{file.module}.{first}") + dot + rest) for first, dot, rest in bases]
+        classes[f"{file.module}.{node.name}"] = ClassInTree(node, origins)
+    return classes

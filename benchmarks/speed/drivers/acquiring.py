@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.child import read_settings, serve, timed
-from evorl.collecting import BatchAgent, Batcher
+from evorl.interop import BatchAgent, Batcher
 
 
 class Idle(BatchAgent):

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from benchmarks.speed.child import read_settings, serve, timed
-from evorl.collecting import Collector, HostAgent, ReplayMemory
+from evorl.interop import Collector, HostAgent, ReplayMemory
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 
 

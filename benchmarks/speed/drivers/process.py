@@ -64,9 +64,9 @@ def bytes_of_training(overrides: Sequence[str]) -> int:
     """Bytes of a training's whole state: parameters, optimizers, environments, replay buffer."""
     import jax
 
+    from evorl.assembly import workflow_from_config
     from evorl.cli.composition import compose_config
     from evorl.execution.plan import state_bytes
-    from evorl.workflows.assembly import workflow_from_config
 
     workflow = workflow_from_config(compose_config(overrides))
     return state_bytes(jax.eval_shape(workflow.init, jax.random.key(0)))

@@ -35,7 +35,7 @@ class Training:
         """What is trained."""
         from omegaconf import OmegaConf
 
-        from evorl.workflows.assembly import workflow_from_config
+        from evorl.assembly import workflow_from_config
 
         return workflow_from_config(OmegaConf.create(self.config))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from evorl.workflows.assembly import workflow_from_config
+from evorl.assembly import workflow_from_config
 
 
 def test_the_agent_stays_as_it_is_and_its_environments_go_on():

@@ -16,7 +16,7 @@ from benchmarks.speed.comparison import (
     readings_by_side,
     show_quantity,
 )
-from evorl.workflows.assembly import workflow_from_config
+from evorl.assembly import workflow_from_config
 
 
 def rounds(*speeds: float) -> list[dict[str, float]]:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.evaluators import Evaluator
 from evorl.types import PyTreeDict
-from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.conformance.env import assert_trees_equal
 from tests.support.host_envs import MADE, Faulty

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from evorl.collecting.collector import Collector
-from evorl.collecting.host_agent import HostAgent
-from evorl.collecting.host_evaluation import play_on_host
-from evorl.collecting.vector_collector import VectorCollector
 from evorl.envs import Box
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.options import EnvOptions
+from evorl.interop.collector import Collector
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.host_evaluation import play_on_host
+from evorl.interop.vector_collector import VectorCollector
 
 SHARED = {"obs": np.zeros(2, np.float32), "reward": np.zeros((), np.float32), "over": np.zeros((), np.bool_)}
 

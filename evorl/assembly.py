@@ -1,0 +1,298 @@
+"""Builds a workflow's fields from a config: nested mappings become nodes, unknown names raise errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from evorl.agents.flat_images import check_image_networks
+from evorl.config.defaults import completed
+from evorl.config.gate import distrusting, grant
+from evorl.config.names import SHIPPED_WORKFLOWS, load, load_class
+from evorl.config.nodes import default_of, fields_from_config
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
+from evorl.envs import AutoresetMode, create_env
+from evorl.evaluators.episodes import longest_episode
+from evorl.execution.plan import plan_execution
+from evorl.ops.schedules import Schedule
+from evorl.runs.spec import RunSpec
+
+# Stand-ins for ``Workflow`` and its type, whose module imports this one.
+Workflow: TypeAlias = Any
+WorkflowClass: TypeAlias = Any
+
+_STRUCTURE = frozenset({"env", "agent", "num_envs", "autoreset_mode"})
+# Keys of a run's config from which the workflow is not built.
+RUN_KEYS = (RunSpec.keys() - RunSpec.keys("builds")) | {"workflow", "seed"}
+# Keys from which fields are built, but which are not fields themselves.
+BUILD_KEYS = _STRUCTURE | (RunSpec.keys("builds") - {"seed"})
+# Options of an environment that apply to training only, not to evaluations.
+TRAINING_OPTIONS = frozenset(
+    {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
+    | {"terminal_on_life_loss", "goal_setter"}
+)
+_IS_REMOTE = "evorl.envs.remote:is_remote"
+_MAKE_KEEPING = "evorl.episodes.recording_options:make_keeping"  # loaded only if evaluations record something
+_MAKE_INTRINSIC = "evorl.agents.intrinsic:make_intrinsic"  # loaded only if there is an intrinsic reward
+OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
+_NO_TRAINING = {
+    AutoresetMode.DISABLED: "an environment whose episode has ended is not reset, so training would get no more data",
+    AutoresetMode.ENVPOOL: "the step after an episode only resets, and would count as a transition",
+}
+
+
+def config_keys(cls: WorkflowClass) -> frozenset[str]:
+    """Return the valid config keys of this workflow, in addition to the keys of a run."""
+    settings = {field.name for field in dataclasses.fields(cls) if field.metadata.get("setting", True)}
+    return frozenset((settings | BUILD_KEYS) - set(cls.foreign_keys))
+
+
+def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with a value for every setting of the workflow and of its agent, by default the class's.
+
+    Settings of the run (devices, seeds) and parts without a default (environment, inner workflows) are not added.
+    """
+    config = plain(config)
+    keys = config_keys(cls)
+    # A part without a default is another config, such as an inner workflow's, and is completed on its own.
+    parts = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING} | BUILD_KEYS
+    defaults = completed(cls, {name: value for name, value in config.items() if name not in parts})
+    complete = {name: value for name, value in defaults.items() if name in config or name in keys - parts}
+    if "num_envs" in keys:
+        complete |= {"num_envs": cls.default_num_envs, "autoreset_mode": AutoresetMode.NORMAL.value}
+    if "agent" in keys:
+        agent = field_types(cls)["agent"]
+        complete["agent"] = agent.complete_config(config.get("agent"))
+    others = {name: value for name, value in config.items() if name in parts - {"agent"} or name not in complete}
+    workflow = {"workflow": config["workflow"]} if "workflow" in config else {}
+    return {**workflow, **complete, **others}
+
+
+def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
+    """Raise an error if the config has ``replay`` but the workflow has no replay buffer.
+
+    Raises:
+        ValueError: the config has ``replay``; the message names the key of the inner workflow that accepts it.
+    """
+    if "replay" not in config or "replay" in config_keys(cls):
+        return
+    part = next(
+        (name for name in ("learner", "inner") if name in {field.name for field in dataclasses.fields(cls)}), None
+    )
+    if part is None:
+        instead = "remove it, or choose an off-policy agent such as dqn, td3 or sac"
+    else:
+        replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
+        settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]
+        instead = (
+            f"the workflow of {part} may have one, configured by "
+            f"{' '.join(settings) or f'{part}.replay.hindsight=future'}"
+        )
+    raise ValueError(
+        f"replay={config['replay']} configures a replay buffer, which {cls.__name__} does not have: {instead}."
+    )
+
+
+def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments of ``cls`` from a config. See ``Workflow.build_from_config``."""
+    seed = config.get("seed", 0)
+    config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+    refuse_replay(cls, config)
+    check_names(config, config_keys(cls) | RUN_KEYS, "config key")
+    if "env" not in config:
+        raise ValueError("The config has no environment: set env, for example {'library': 'gymnax', 'name': ...}.")
+    total = config.get("total_timesteps", getattr(cls, "total_timesteps", None))
+    config = {key: value if key == "env" else with_shares(value, total, key) for key, value in config.items()}
+    settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
+    fields = fields_from_config(cls, settings, "")
+    num_envs, autoreset_mode = cls.training_rows(config, fields)
+    actors = None
+    if config.get("actors") is not None:
+        actors, num_envs = _make_actors(cls, config, num_envs)
+    env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
+    if fields.get("intrinsic") is not None:
+        fields["intrinsic"] = load(_MAKE_INTRINSIC)(fields["intrinsic"], env)
+    eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
+    eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
+    eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)
+    execution, env_chunk = plan_execution(
+        env,
+        devices=config.get("devices", 1),
+        num_seeds=positive(config.get("num_seeds", 1), "num_seeds"),
+        env_chunk=config.get("env_chunk", "auto"),
+        min_bytes=cls.min_bytes_per_device,
+        evenly=cls.needs_even_shares,
+        small_updates=cls.has_small_updates,
+    )
+    multiple = env.num_agents * execution.num_devices
+    if execution.num_devices > 1 and eval_env.num_envs % multiple:
+        eval_env = make_env(eval_config, eval_rows(eval_episodes, multiple), AutoresetMode.DISABLED)
+    plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
+    if plays_episodes and not load(_IS_REMOTE)(eval_env):
+        longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
+    keeping = None
+    if config.get("evaluation") is not None:
+        is_standard = cls.evaluation.__module__ == "evorl.workflows.workflow"
+        keeping = load(_MAKE_KEEPING)(config["evaluation"], eval_env, eval_episodes, is_standard)
+    agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
+    check_image_networks(agent, env.obs_space, env.action_space)
+    parts = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
+    return {**fields, **parts, "actors": actors, "keeping": keeping}
+
+
+def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
+    """Replace the ``steps`` of schedules, in environment steps, by ``share``, their fraction of the training.
+
+    Args:
+        config: any value of a config.
+        total_timesteps: environment steps of the training; ``None`` if unknown.
+        where: dotted path of ``config``, for messages.
+
+    Raises:
+        ValueError: ``steps`` is not a positive number, or ``total_timesteps`` is unknown or not a positive number.
+    """
+    if not isinstance(config, Mapping):
+        return config
+    result = {name: with_shares(value, total_timesteps, f"{where}.{name}") for name, value in config.items()}
+    if "steps" not in result or not set(result) <= OF_SCHEDULES:
+        return result
+    steps = result.pop("steps")
+    if steps is None:
+        return result
+    if total_timesteps is None:
+        raise ValueError(
+            f"{where}.steps cannot be used here, because this part does not determine the length of the training: set "
+            f"{where}.share instead."
+        )
+    total, steps = (
+        checked_value(value, float, name, "(0, inf)")
+        for name, value in {"total_timesteps": total_timesteps, f"{where}.steps": steps}.items()
+    )
+    return result | {"share": steps / total}
+
+
+def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Any, int]:
+    """Build the actors of a config; return them and the number of environments per iteration of the learner.
+
+    Raises:
+        ValueError: the environments cannot be divided evenly among the actors, or a setting is invalid.
+    """
+    settings = load("evorl.actors.actor_settings:actor_settings")(config["actors"])
+    if num_envs % settings.count:
+        raise ValueError(
+            f"num_envs={num_envs} environments cannot be divided evenly among actors.count={settings.count}: choose a "
+            f"multiple of {settings.count}."
+        )
+    envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
+    actor_config = {**config, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
+    grant(path)  # the class has passed the gate, perhaps under another path
+    for name in ("actors", "num_seeds", "devices", "evaluation"):
+        actor_config.pop(name, None)
+    if "num_minibatches" in config_keys(cls):
+        actor_config["num_minibatches"] = 1  # the learner's number may not divide an actor's part of the batch
+    actors = load("evorl.actors.actor_loop:Actors")(settings, actor_config)
+    return actors, envs_per_actor if settings.is_async else num_envs
+
+
+def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:
+    """Build a workflow from a config that names its class.
+
+    Args:
+        config: mapping with the dotted path of a class as ``workflow``, such as ``evorl.algorithms.ppo.PPOWorkflow``.
+        name: name of that setting, for messages.
+
+    Raises:
+        ValueError: the class does not exist, or the config is invalid.
+    """
+    if "workflow" not in config:
+        raise ValueError(f"{name} is missing: set it to a class, for example evorl.algorithms.ppo.PPOWorkflow.")
+    with distrusting(config):
+        return workflow_class(config["workflow"], name).build_from_config(config)
+
+
+def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
+    """Import the class of a dotted path, such as ``evorl.algorithms.ppo.PPOWorkflow``.
+
+    Args:
+        path: dotted path of the class.
+        name: name of the setting with this value, for messages.
+
+    Raises:
+        ValueError: the class does not exist, or is not a workflow.
+        ForeignCodeError: the path comes from an untrusted source, and does not name one of evorl's algorithms.
+    """
+    cls = load_class(path, name, SHIPPED_WORKFLOWS)
+    if not hasattr(cls, "build_from_config"):
+        raise ValueError(
+            f"{name}={path!r} is not a workflow: set it to a class such as evorl.algorithms.ppo.PPOWorkflow."
+        )
+    return cls
+
+
+def inner_workflow(
+    config: Mapping[str, Any], name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]
+) -> Workflow:
+    """Build the inner workflow that a part of a config describes.
+
+    Args:
+        config: config of the outer workflow.
+        name: key of the part, a mapping with a ``workflow`` key.
+        shared: settings of the outer workflow that apply to the inner one, too.
+        not_its_own: further settings that only the outer workflow has.
+
+    Raises:
+        ValueError: the part has a setting of the outer workflow, or is invalid.
+    """
+    part = checked_mapping(config.get(name), name)
+    for setting in (*shared, *not_its_own):
+        if setting in part:
+            raise ValueError(f"{name}.{setting} is a setting of the whole run: set {setting} instead.")
+    if "total_timesteps" not in {*part, *shared}:
+        with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # raises for steps
+    return workflow_from_config({**part, **{key: config[key] for key in shared if key in config}}, f"{name}.workflow")
+
+
+def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:
+    """Create the vector environment of a config."""
+    return create_env(config, parallel=num_envs, autoreset_mode=autoreset_mode)
+
+
+def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """Return the autoreset mode of training environments.
+
+    Raises:
+        ValueError: the mode is unknown, or unsuitable for training because of its idle steps.
+    """
+    if not isinstance(mode, AutoresetMode):
+        check_names([str(mode).upper()], AutoresetMode.__members__, "autoreset_mode")
+        mode = AutoresetMode[str(mode).upper()]
+    if mode in _NO_TRAINING:
+        raise ValueError(
+            f"autoreset_mode={mode.value} is unsuitable for training: {_NO_TRAINING[mode]}. Use normal or fast."
+        )
+    return mode
+
+
+def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | str:
+    """Add the seed of the simulators to an environment's config, if a compiled program cannot pass it to them."""
+    if not isinstance(config, Mapping) or config.get("host") != "compiled":
+        return config
+    return {"seed": seed, **config}
+
+
+def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """Remove the options for training only from an environment's config, so that evaluations report its own reward."""
+    if not isinstance(config, Mapping):
+        return config
+    excluded = set(TRAINING_OPTIONS)
+    if isinstance(config.get("randomization"), Mapping) and config["randomization"].get("in_evaluation") is False:
+        excluded.add("randomization")
+    return {key: value for key, value in config.items() if key not in excluded}
+
+
+def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
+    """Return the number of parallel environments of an evaluation: one per episode, up to a limit."""
+    rounds = math.ceil(num_episodes / at_most)
+    return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

@@ -1,0 +1,37 @@
+"""Positions and velocities of the bodies in a saved episode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evorl.envs.env import Env
+from evorl.episodes.saved_episode import SavedEpisode
+
+PHYSICS = (("qpos", "qvel"), ("q", "qd"))  # MuJoCo's names, and brax's, of positions and velocities
+
+
+def physics_of(episode: SavedEpisode) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return positions ``[T + 1, nq]`` and velocities ``[T + 1, nv]`` of an episode; ``None`` without bodies."""
+    arrays = episode.arrays
+    return next(((arrays[q], arrays[v]) for q, v in PHYSICS if q in arrays and v in arrays), None)
+
+
+def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions and velocities of an episode's bodies, checked against the environment's model.
+
+    Raises:
+        ValueError: the episode has no bodies, or they do not match the model.
+    """
+    physics, model = physics_of(episode), env.mujoco_model
+    if physics is None or model is None:
+        raise ValueError(
+            "Only episodes of bodies that MuJoCo's models describe can be replayed (brax, host, Gymnasium's MuJoCo "
+            "environments); this one has no positions of bodies."
+        )
+    qpos, qvel = physics
+    if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):
+        raise ValueError(
+            f"The episode has {qpos.shape[1]} coordinates and {qvel.shape[1]} velocities, but the model of its "
+            f"environment has {model.nq} and {model.nv}: it was saved with another version of the environment."
+        )
+    return qpos, qvel

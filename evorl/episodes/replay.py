@@ -1,0 +1,58 @@
+"""Replays of evaluation episodes: policies play the episodes of an evaluation again, and every step is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from evorl.agent import AgentState
+from evorl.envs.vector import VectorEnv
+from evorl.episodes.recorder import kept_episodes_of
+from evorl.episodes.saved_episode import SavedEpisode
+from evorl.evaluators.episodes import most_steps
+from evorl.evaluators.evaluator import Evaluator
+from evorl.ops.processes import on_host
+from evorl.rollout import ActionFn
+from evorl.types import Key
+
+
+class Player(NamedTuple):
+    """A policy whose episodes are rendered.
+
+    Attributes:
+        title: title of its episodes; empty if they need no title.
+        agent_state: state of the agent.
+        num_episodes: number of episodes that it plays.
+    """
+
+    title: str
+    agent_state: AgentState
+    num_episodes: int
+
+
+def replay_episodes(
+    env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key
+) -> list[tuple[str, SavedEpisode]]:
+    """Return every step of the episodes, with their titles.
+
+    Args:
+        env: a vector environment that freezes at the end of an episode.
+        action_fn: ``agent.evaluate_actions``.
+        players: policies; all play the same episodes.
+        key: key of the evaluation whose first episodes are played.
+    """
+    env.show_physics()
+    episodes = []
+    for title, agent_state, number in players:
+        evaluator = Evaluator(
+            env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
+        )  # static and equal: compiled once for all players with this number of episodes
+        results = on_host(evaluator.evaluate(agent_state, key, number))
+        for _, i, episode in kept_episodes_of(results, number):
+            episodes.append((episode_title(title, i, number), episode))
+    return episodes
+
+
+def episode_title(title: str, number: int, of: int) -> str:
+    """Return the title of one of a player's episodes."""
+    return title if of == 1 and title else f"{title} episode {number + 1}".strip()

@@ -1,0 +1,109 @@
+"""Calls of an agent by a collector: for the action before a step, and for the data to store after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evorl.config.names import did_you_mean
+from evorl.envs.action_conversion import ActionConversion
+from evorl.envs.gymnasium_spaces import action_space_of
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.space import Space
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.transitions import Step
+
+EnvStep = Callable[[Any], Any]
+_METHODS = ("step", "view", "eval_step", "update", "terminal")
+
+ActFn = Callable[[Any], tuple[Any, Mapping[str, Any]]]
+# Completes a step with all the data to store, given the environment's info.
+CompleteFn = Callable[[Step, Mapping[str, Any]], Step]
+
+
+def check_agent(agent: Any) -> None:
+    """Raise ``TypeError`` if the agent lacks one of the required methods of ``HostAgent``."""
+    if isinstance(agent, HostAgent):  # inherited: nothing to check before each rollout
+        return
+    missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
+    if missing:
+        raise TypeError(
+            f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.interop.HostAgent, or "
+            "for an Agent of evorl use JaxHostAgent(agent, agent_state)."
+        )
+
+
+def env_step_for(env: Any, agent: Any) -> EnvStep:
+    """Return ``env.step`` for the actions of ``agent``; actions of an evorl agent are converted first.
+
+    Raises:
+        ValueError: evorl's agents do not support the environment's action space.
+    """
+    space = getattr(env, "action_space", None) if getattr(agent, "gives_agent_actions", False) else None
+    if space is None:
+        return env.step
+    to_dtypes = None
+    if type(space).__module__.startswith("gymnasium"):
+        space, to_dtypes = action_space_of(space)
+    if not isinstance(space, Space) or ActionConversion(space).is_identity:
+        return env.step
+    to_env = ActionConversion(space).to_env
+    return lambda action: env.step(to_env(action) if to_dtypes is None else to_dtypes(to_env(action)))
+
+
+def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None) -> tuple[ActFn, CompleteFn | None]:
+    """Return the functions called before and after each step of one call of ``collect``.
+
+    The second one is ``None`` if there is nothing to add to steps.
+
+    Args:
+        agent: see ``HostAgent``; its ``agent_info`` is set, unless it is ``None`` here.
+        info_names: entries of the environment's info to store.
+        agent_info: information to store with each step.
+
+    Raises:
+        TypeError: the agent lacks a method.
+    """
+    check_agent(agent)
+    if agent_info is not None:
+        agent.agent_info = agent_info
+    act, view = _act_and_view(agent)
+    if view is None and not info_names and agent_info is None:
+        return act, None
+
+    def complete(step: Step, info: Mapping[str, Any]) -> Step:
+        obs, action, reward, next_obs, termination, truncation, extras = step
+        if view is not None:
+            transition = {"obs": obs, "actions": action, "rewards": reward, "next_obs": next_obs}
+            extras = view({**transition, "termination": termination, "truncation": truncation}, extras)
+        if info_names:
+            extras = {**extras, **_entries(info, info_names)}
+        if agent_info is not None:
+            extras = {**extras, "agent_info": agent_info}
+        return obs, action, reward, next_obs, termination, truncation, extras
+
+    return act, complete
+
+
+def _act_and_view(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
+    if not getattr(agent, "wants_history", False):
+        is_inherited = getattr(type(agent), "view", None) is HostAgent.view and "view" not in vars(agent)
+        return agent.step, None if is_inherited else agent.view
+    history: list[dict[str, Any]] = []
+
+    def step(obs: Any) -> Any:
+        return agent.step(obs, history=history)
+
+    def view(transition: Mapping[str, Any], extras: Mapping[str, Any]) -> Mapping[str, Any]:
+        extras = agent.view(transition, extras)
+        history.append({**transition, **extras})
+        return extras
+
+    return step, view
+
+
+def _entries(info: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    for name in names:
+        if name not in info:
+            raise HostEnvError(f"the environment's info has no entry {name!r}.{did_you_mean(name, info)}")
+    return {name: info[name] for name in names}

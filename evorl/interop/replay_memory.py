@@ -1,0 +1,345 @@
+"""Stateful replay memory on the host, for transitions as dicts of NumPy arrays with any names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.interop.host_ring import DrawsAhead, HostRing
+from evorl.ops.trees import concatenate_trees, merged, num_rows
+from evorl.replay_buffers.episode import EpisodeReplayBuffer
+from evorl.replay_buffers.latest import CombinedReplayBuffer
+from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
+from evorl.replay_buffers.ring import ReplayState, check_batch, replace_entries, take
+from evorl.replay_buffers.sequence import SequenceReplayBuffer
+from evorl.replay_buffers.slots import SlotReplayBuffer
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.types import Key, PyTreeDict
+
+_ON_HOST = (UniformReplayBuffer, CombinedReplayBuffer)  # sampled by integers only: kept in NumPy arrays
+_MOST_AT_ONCE = 4096  # maximum rows per call; inputs are padded to a few sizes, because each size is compiled
+
+
+class ReplayMemory:
+    """Wraps one of evorl's replay buffers with its state, and converts between host and device.
+
+    Uniform and combined buffers are kept in NumPy arrays of this process, others in JAX arrays. Both sample the same
+    transitions as the buffer itself for the same keys. Leaves of a batch from NumPy arrays are strided: fields of one
+    array.
+
+    The first transitions determine entries, shapes and dtypes. Each batch also has ``indices``, int32 ``[N]``, which
+    ``take`` and ``update`` accept, and with prioritized sampling ``weights`` ``[N]`` with maximum 1. With a sequence
+    buffer, leaves are ``[N, L, *]``, ``indices`` refer to first steps, and ``mask``, bool ``[N, L]``, is True for steps
+    that are stored; ``dones`` mark ends of episodes within a sequence.
+
+    Args:
+        buffer: replay buffer, which determines capacity and sampling. Its ``num_envs`` is B for transitions
+            ``[T, B, ...]``, and 1 for transitions ``[N, ...]``.
+        extra_columns: shapes of additional float32 entries, by name, which are zeros in transitions that lack them.
+        importance_exponent: importance-sampling exponent of ``weights``; 1 is unbiased.
+        seed: seed of sampling.
+
+    Attributes:
+        buffer: the replay buffer.
+
+    Raises:
+        TypeError: the buffer samples episodes, which need another storage format.
+    """
+
+    def __init__(
+        self,
+        buffer: UniformReplayBuffer,
+        *,
+        extra_columns: Mapping[str, Sequence[int]] | None = None,
+        importance_exponent: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(buffer, EpisodeReplayBuffer | SlotReplayBuffer):
+            taken = type(buffer).__name__
+            raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
+        self.buffer = buffer
+        self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
+        self._state: ReplayState | HostRing | None = None
+        self._extra_columns = {name: tuple(shape) for name, shape in (extra_columns or {}).items()}
+        self._importance_exponent = importance_exponent
+        self._key = jax.random.key(seed)
+        self._draws_ahead = DrawsAhead(self._key)
+        self._num_drawn = 0
+        self._num_added = 0  # rows, ever
+        self._can_draw = False
+
+    def __len__(self) -> int:
+        """Return the number of stored transitions."""
+        return min(self._num_added, self._num_rows) * self._num_envs
+
+    @property
+    def state(self) -> ReplayState | None:
+        """Stored transitions; ``None`` before the first. With a host buffer these are views that later calls change."""
+        return self._state.state if isinstance(self._state, HostRing) else self._state
+
+    @property
+    def num_bytes(self) -> int:
+        """Allocated memory in bytes, including free capacity; 0 before the first transitions."""
+        if isinstance(self._state, HostRing):
+            return self._state.nbytes
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self._state))
+
+    def store(self, transitions: Mapping[str, Any]) -> np.ndarray:
+        """Add transitions, evicting the oldest ones if the buffer is full.
+
+        Args:
+            transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` with several environments.
+
+        Returns:
+            Their indices, int32 ``[N]`` or ``[T, B]``. If there are more transitions than capacity, only the indices of
+            the newest ones remain valid.
+
+        Raises:
+            ValueError: entries, shapes or dtypes differ from the first transitions.
+        """
+        leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
+        if isinstance(self._state, HostRing) and leaves is not None:
+            total = len(leaves[0])
+            self._state.add(leaves)
+        else:
+            total = self._store_converted(self._complete(transitions))
+        indices = self._indices_of_new(total)
+        self._num_added += total
+        return indices
+
+    def _store_converted(self, batch: PyTreeDict) -> int:
+        """Add transitions ``[T, B, ...]`` of any dtypes, which are checked; return T."""
+        if self._state is None:
+            self._state = self._empty(batch)
+        if isinstance(self._state, HostRing):
+            self._state.add(self._host_leaves(self._state, batch))
+        else:
+            self._add_to_device(self._state, batch)
+        return num_rows(batch)
+
+    def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
+        spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
+        if type(self.buffer) in _ON_HOST:
+            return HostRing(self._num_rows, self._num_envs, spec)
+        return jax.jit(self.buffer.init)(spec)
+
+    def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
+        """Return the leaves of ``batch`` ``[T, B, ...]`` for ``HostRing.add``, in the dtypes that are stored."""
+        batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
+        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self._num_rows], batch))
+        leaves = jax.tree.leaves(batch)
+        return [x[:, 0] for x in leaves] if self._num_envs == 1 else leaves
+
+    def _add_to_device(self, state: ReplayState, batch: PyTreeDict) -> None:
+        total, most = num_rows(batch), min(self._num_rows, _MOST_AT_ONCE)
+        for start in range(0, total, most):
+            part = jax.tree.map(lambda x, a=start: x[a : a + most], batch)
+            count = num_rows(part)
+            padded = min(1 << (count - 1).bit_length(), most)
+            part = jax.tree.map(lambda x, n=padded - count: _with_rows(x, n), part)
+            self._state = state = _add(self.buffer, state, part, np.arange(padded) < count)
+
+    def _indices_of_new(self, total: int) -> np.ndarray:
+        num_envs, size = self._num_envs, self._num_rows
+        first = self._num_added % size
+        rows = np.arange(first, first + total, dtype=np.int32)
+        if first + total > size:
+            rows %= np.int32(size)
+        return rows if num_envs == 1 else rows[:, None] * np.int32(num_envs) + np.arange(num_envs, dtype=np.int32)
+
+    def sample(self, batch_size: int, num_batches: int | None = None) -> Any:
+        """Sample random transitions with replacement.
+
+        Returns:
+            A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent batches; ``None`` as long as
+            the buffer cannot be sampled.
+        """
+        state, count = self._state, 1 if num_batches is None else num_batches
+        if state is None or self._num_added == 0:
+            return None
+        if isinstance(state, HostRing):
+            batches = self._sample_on_host(state, batch_size, count)
+        else:
+            self._can_draw = self._can_draw or bool(self.buffer.num_choices(state) > 0)
+            if not self._can_draw:
+                return None
+            call, exponent = np.uint32(self._num_drawn), self._importance_exponent
+            drawn = jax.device_get(_draw(self.buffer, state, self._key, call, exponent, batch_size, count))
+            batches = [jax.tree.map(lambda x, i=i: np.array(x[i]), drawn) for i in range(count)]
+        self._num_drawn += 1
+        return batches[0] if num_batches is None else batches
+
+    def _sample_on_host(self, ring: HostRing, batch_size: int, num_batches: int) -> list[PyTreeDict]:
+        num_envs = self._num_envs
+        indices = self._draws_ahead.integers(self._num_drawn, num_batches, batch_size, ring.size * num_envs)
+        if isinstance(self.buffer, CombinedReplayBuffer):
+            newest = (ring.cursor - 1) % self._num_rows * num_envs
+            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size))
+        return [ring.take(of_batch) for of_batch in indices]
+
+    def take(self, indices: Any) -> PyTreeDict:
+        """Return the transitions, or the sequences, at indices ``[N]``.
+
+        Raises:
+            ValueError: nothing is stored yet, or an index is out of range.
+        """
+        state, indices = self._stored(), self._checked(indices)
+        if isinstance(state, HostRing):
+            return state.take(indices)
+        return jax.tree.map(np.array, _take(self.buffer, state, indices))
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Change stored transitions.
+
+        Args:
+            changes: ``indices`` ``[N]``; optionally ``errors`` ``[N]``, which set their priorities, and new values of
+                entries by name, leaves ``[N, ...]``.
+
+        Raises:
+            ValueError: ``indices`` are missing, an entry is unknown, the buffer is not prioritized, or nothing is
+                stored yet.
+        """
+        entries = dict(changes)
+        indices = entries.pop("indices", None)
+        if indices is None:
+            raise ValueError(
+                f"changes of stored transitions name them by indices, as each batch has them; got {sorted(changes)}."
+            )
+        state, indices = self._stored(), self._checked(indices)
+        data = state.state.data if isinstance(state, HostRing) else state.data
+        errors = entries.pop("errors", None)
+        for name in entries:
+            if name not in data:
+                raise ValueError(no_such("entry of stored transitions", name, data))
+        if errors is not None and not isinstance(self.buffer, PrioritizedReplayBuffer):
+            raise ValueError(
+                f"{type(self.buffer).__name__} draws without priorities: errors are for prioritized buffers."
+            )
+        entries = _as_stored(entries, data, indices.shape)
+        if isinstance(state, HostRing):
+            state.replace(indices, entries)
+            return
+        rows, envs = np.divmod(indices, np.int32(self._num_envs))
+        if entries:
+            state = _replace(state, rows, envs, entries)
+        if errors is not None:
+            state = _set_priorities(self.buffer, state, rows, envs, np.asarray(errors, np.float32))
+        self._state = state
+
+    def _stored(self) -> ReplayState | HostRing:
+        if self._state is None:
+            raise ValueError("nothing is stored yet: store transitions first.")
+        return self._state
+
+    def _checked(self, indices: Any) -> np.ndarray:
+        """Return indices as int32. Raises ``ValueError`` for an index out of range."""
+        checked, room = np.asarray(indices), self._num_rows * self._num_envs
+        if checked.size and not (checked.min() >= 0 and checked.max() < room):
+            raise ValueError(
+                f"indices of stored transitions are from 0 to {room - 1}, as store and each batch give them; got "
+                f"{checked.min()} to {checked.max()}."
+            )
+        return checked.astype(np.int32)
+
+    def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
+        """Add the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
+        num_envs = self._num_envs
+        batch = jax.tree.map(np.asarray, PyTreeDict(transitions))
+        if num_envs == 1:
+            batch = jax.tree.map(lambda x: x[:, None], batch)
+        leading = {x.shape[:2] for x in jax.tree.leaves(batch)}
+        if len(leading) != 1 or next(iter(leading))[1:] != (num_envs,):
+            shapes = {name: jax.tree.map(np.shape, entry) for name, entry in transitions.items()}
+            axes = "[N]" if num_envs == 1 else f"[T, {num_envs}]"
+            raise ValueError(f"all entries of transitions lead with the axes {axes}, got {shapes}.")
+        shape = leading.pop()
+        for name, own in self._extra_columns.items():
+            batch.setdefault(name, np.zeros((*shape, *own), np.float32))
+        first = batch.keys() if self.state is None else self.state.data.keys()
+        if batch.keys() != first:
+            raise ValueError(
+                f"transitions have other entries than the first ones: new are {sorted(batch.keys() - first)}, lacking "
+                f"{sorted(first - batch.keys())}. What is not always there is named in extra_columns."
+            )
+        return batch
+
+
+def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int, ...]) -> dict[str, Any]:
+    """Convert new values of entries to arrays of the stored shapes, leaves ``[*leading, ...]``."""
+
+    def as_stored(name: str) -> Any:
+        def convert(storage: jax.Array, new: Any) -> np.ndarray:
+            array, shape = np.asarray(new), (*leading, *storage.shape[2:])
+            if array.shape != shape:
+                raise ValueError(f"new values of {name} have the shape {list(shape)}, got {list(array.shape)}.")
+            return array
+
+        return jax.tree.map(convert, data[name], entries[name])
+
+    return {name: as_stored(name) for name in entries}
+
+
+def _with_rows(x: np.ndarray, count: int) -> np.ndarray:
+    return concatenate_trees([x, np.zeros((count, *x.shape[1:]), x.dtype)]) if count else x
+
+
+@functools.partial(jax.jit, donate_argnums=1)
+def _add(buffer: UniformReplayBuffer, state: ReplayState, batch: PyTreeDict, mask: jax.Array) -> ReplayState:
+    return buffer.add(state, batch, mask)
+
+
+@functools.partial(jax.jit, static_argnums=(5, 6))
+def _draw(
+    buffer: UniformReplayBuffer,
+    state: ReplayState,
+    key: Key,
+    call: jax.Array,
+    exponent: jax.Array,
+    batch_size: int,
+    num_batches: int,
+) -> PyTreeDict:
+    def draw(key: Key) -> PyTreeDict:
+        rows, envs = buffer.draw_indices(state, key, batch_size)
+        indices = rows * buffer.num_envs + envs
+        others = PyTreeDict(indices=indices)
+        if isinstance(buffer, PrioritizedReplayBuffer):
+            # The state of a prioritized buffer has priorities, which its annotated type lacks.
+            weights = buffer.importance_weights(state, rows, envs, exponent)  # pyright: ignore[reportArgumentType]
+            others.weights = weights / weights.max()
+        return merged(_transitions(buffer, state, indices), others)
+
+    return jax.vmap(draw)(jax.random.split(jax.random.fold_in(key, call), num_batches))
+
+
+@jax.jit
+def _take(buffer: UniformReplayBuffer, state: ReplayState, indices: jax.Array) -> PyTreeDict:
+    return merged(_transitions(buffer, state, indices), {"indices": indices})
+
+
+def _transitions(buffer: UniformReplayBuffer, state: ReplayState, indices: jax.Array) -> PyTreeDict:
+    rows, envs = indices // buffer.num_envs, indices % buffer.num_envs
+    if not isinstance(buffer, SequenceReplayBuffer):
+        return take(state.data, rows, envs, buffer.num_envs)
+    steps = jnp.arange(buffer.length, dtype=jnp.int32)
+    window = (rows[:, None] + steps) % buffer.num_rows  # [N, L]
+    batch = take(state.data, window, jnp.broadcast_to(envs[:, None], window.shape), buffer.num_envs)
+    age = (rows - (state.cursor - state.size)) % buffer.num_rows
+    return merged(batch, {"mask": steps < (state.size - age)[:, None]})
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _replace(state: ReplayState, rows: jax.Array, envs: jax.Array, entries: dict[str, Any]) -> ReplayState:
+    return replace_entries(state, rows, envs, entries)
+
+
+@functools.partial(jax.jit, donate_argnums=1)
+def _set_priorities(
+    buffer: PrioritizedReplayBuffer, state: Any, rows: jax.Array, envs: jax.Array, errors: jax.Array
+) -> ReplayState:
+    return buffer.set_priorities(state, rows, envs, errors)

@@ -1,0 +1,152 @@
+"""Collector of transitions from vectorised simulators, for agents of any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.envs.host.answers import refuse_exit
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.seed_bits import fold_seeds
+from evorl.interop.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
+from evorl.interop.transitions import (
+    Collected,
+    Step,
+    as_columns,
+    check_done_means,
+    make_collected,
+    own_copies,
+    own_copy,
+)
+
+
+class VectorCollector:
+    """Steps vectorised simulators; a row starts a new episode after the end of one.
+
+    ``next_obs`` is the true next observation, also at the end of an episode.
+
+    Args:
+        env: simulators.
+        num_steps: number of steps in a transition, must be 1.
+        done_means: see ``Collector``.
+        info_names: entries of ``info`` to store, arrays ``[B, ...]``.
+        seed: seed from which the seeds of all episodes are derived.
+
+    Attributes:
+        timesteps: number of steps taken so far, over all rows.
+
+    Raises:
+        TypeError: ``num_steps`` is not 1.
+        ValueError: ``done_means`` is unknown.
+    """
+
+    num_waiting = 0
+
+    def __init__(
+        self,
+        env: HostVectorEnv,
+        *,
+        num_steps: int = 1,
+        done_means: str = "either",
+        info_names: Sequence[str] = (),
+        seed: int | None = None,
+    ) -> None:
+        check_done_means(done_means)
+        if num_steps != 1:
+            raise TypeError(
+                f"num_steps must be 1 for a vector environment, got {num_steps}: collect from a single environment, or "
+                "form n-step transitions when sampling (evorl.replay_buffers.n_step)."
+            )
+        self.env = env
+        self.timesteps = 0
+        self._done_means = done_means
+        self._info_names = tuple(info_names)
+        self._seeds = np.random.default_rng(seed)
+        self._obs: Any = None
+        self._returns = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, np.int64)
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environment steps per step of the collector."""
+        return self.env.num_envs
+
+    def restart(self) -> None:
+        """Abandon the running episodes: the next step starts others."""
+        self._obs = None
+
+    def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
+        """Take ``length`` steps in every row; transitions have leaves ``[length, B, ...]``.
+
+        Args:
+            agent: see ``HostAgent``.
+            length: number of steps of each row.
+            agent_info: information that the agent gets as ``agent_info``, and that is stored with each step; leaves
+                ``[B, ...]``.
+
+        Raises:
+            TypeError: the agent lacks a method.
+            ValueError: steps are inconsistent, see ``as_columns``.
+            HostEnvError: a simulator failed.
+        """
+        act, complete = calls_of(agent, self._info_names, agent_info)
+        try:
+            env_step = env_step_for(self.env, agent)
+            steps, ended = self._take_steps(env_step, act, complete, agent.terminal, length)
+            return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
+        except BaseException as error:
+            self.restart()  # the state of the simulators is unknown
+            refuse_exit(error, f"the simulators or the agent, after {self.timesteps} steps,")
+            raise
+
+    def _take_steps(
+        self,
+        env_step: EnvStep,
+        act: ActFn,
+        complete: CompleteFn | None,
+        terminal: Callable[[Any], None],
+        length: int,
+    ) -> tuple[list[Step], list[tuple[float, int, int]]]:
+        """Take steps; return them, and (return, length, timestep) of each episode that ended."""
+        steps: list[Step] = []
+        ended: list[tuple[float, int, int]] = []
+        obs = self._start() if self._obs is None else self._obs
+        for _ in range(length):
+            action, extras = act(obs)
+            stored_action, extras = own_copy(action), own_copies(extras)
+            next_obs, reward, termination, truncation, info = env_step(action)
+            next_obs = jax.tree.map(np.array, next_obs)
+            step = (obs, stored_action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
+            steps.append(step if complete is None else complete(step, own_copies(info)))
+            self.timesteps += self.num_envs
+            self._returns += reward
+            self._lengths += 1
+            obs, is_over = next_obs, step[4] | step[5]
+            if is_over.any():
+                terminal(is_over)
+                rows = np.flatnonzero(is_over).tolist()
+                ended += [(self._returns[i], self._lengths[i], self.timesteps) for i in rows]
+                obs = self._restarted(is_over, next_obs)
+        self._obs = obs
+        return steps, ended
+
+    def _start(self) -> Any:
+        self._returns[:], self._lengths[:] = 0.0, 0
+        return jax.tree.map(np.array, self.env.reset(self._draw_seeds()))
+
+    def _restarted(self, is_over: np.ndarray, next_obs: Any) -> Any:
+        self._returns[is_over], self._lengths[is_over] = 0.0, 0
+        start = self.env.partial_reset(is_over.copy(), self._draw_seeds())
+        return rows_where(is_over, start, next_obs)
+
+    def _draw_seeds(self) -> np.ndarray:
+        """Return a seed per row, used or not, so that a row's seeds do not depend on the other rows' episodes."""
+        return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
+
+
+def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
+    """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is True, else of ``on_false``; arrays ``[B, ...]``."""
+    return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)

@@ -1,0 +1,148 @@
+"""Deterministic simulation of a parameter server and delayed workers in one process, to compare modes of the server.
+
+Time is counted in ticks. A worker pulls, learns, and pushes after its delay; meanwhile other workers push. Workers that
+push at the same tick push in the order of their numbers, and all of them pull again after the last push.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.agent import AgentState
+from evorl.config.values import positive
+from evorl.execution.rows import RunningMeans
+from evorl.parameter_server.update_rules import ParameterServerSettings, ParameterServerState, create, pull, push
+from evorl.parameter_server.worker import ParameterWorker, settings_for, worker_key, workflow_of
+from evorl.types import Params, PyTreeDict, State
+from evorl.workflows.workflow import Workflow
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulated:
+    """Result of a simulation.
+
+    Attributes:
+        rows: one row per push, in order: ``time`` in ticks, ``worker``, ``step`` of the server after the push,
+            ``staleness`` (updates since the worker pulled), ``accepted``, and the worker's metrics as ``train/*``.
+        params: final parameters, by the name of their optimizer.
+        agent_state: worker 0's agent with these parameters.
+        server: final state of the server.
+        evaluation: evaluation of that agent, see ``Workflow.evaluate``.
+    """
+
+    rows: list[dict[str, float | int]]
+    params: Params
+    agent_state: AgentState
+    server: ParameterServerState
+    evaluation: PyTreeDict
+
+
+def simulate_workers(
+    config: Mapping[str, Any] | Workflow,
+    num_workers: int,
+    delays: Sequence[int | Sequence[int]] = (),
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    num_pushes: int | None = None,
+) -> Simulated:
+    """Train with workers that share a parameter server.
+
+    With one worker and ``send="gradient"`` the result equals ordinary training with this seed.
+
+    Args:
+        config: config with the key ``workflow``, or a workflow.
+        num_workers: number of workers, each with the environments of the config.
+        delays: ticks from a pull to the push, per worker: one number, or several that are cycled through. By default
+            all workers take ``num_workers`` ticks and start one tick apart.
+        settings: settings of the server, such as mode and send, see ``ParameterServerSettings``.
+        seed: seed of the simulation.
+        num_pushes: number of pushes, accepted or not; ``None`` runs until ``total_timesteps``.
+
+    Raises:
+        ValueError: the workflow does not support a parameter server, or an argument is invalid.
+    """
+    workflow = workflow_of(config)
+    server_settings = settings_for(workflow, settings)
+    num_workers = positive(num_workers, "num_workers")
+    worker_delays = _delays(delays, num_workers)
+    workers = [ParameterWorker(workflow, server_settings.send, seed, i) for i in range(num_workers)]
+    first = workers[0]
+    for other in workers[1:]:
+        other.take_rest(first.served.rest_of(first.agent_state))
+    server = create(server_settings, first.served.taken_from(first.agent_state))
+    starts = [0 if delays else worker - num_workers + 1 for worker in range(num_workers)]
+    loop = _Ticks(server_settings, server, workers, worker_delays, starts)
+    while (num_pushes is None and loop.step < server_settings.total_timesteps) or len(loop.rows) < (num_pushes or 0):
+        loop.next_push()
+    params, _ = pull(loop.server)
+    agent_state = first.served.put_into(first.agent_state, params)
+    eval_key = workflow.init(worker_key(seed, 0)).eval_key
+    state = State(agent_state=agent_state, eval_key=eval_key, iterations=loop.server.updates)
+    return Simulated(loop.rows, params, agent_state, loop.server, workflow.evaluate(state))
+
+
+class _Ticks:
+    """Simulated clock with the pending pushes."""
+
+    def __init__(
+        self,
+        settings: ParameterServerSettings,
+        server: ParameterServerState,
+        workers: Sequence[ParameterWorker],
+        delays: Sequence[Sequence[int]],
+        starts: Sequence[int],
+    ) -> None:
+        self.server, self.step = server, 0
+        self.rows: list[dict[str, float | int]] = []
+        self._settings, self._workers, self._delays = settings, workers, delays
+        self._turns = [0] * len(workers)
+        self._pulled: dict[int, tuple[Params, int, int]] = {}  # parameters, step and updates of the server when pulled
+        self._due: list[tuple[int, int]] = []
+        self._pulling: list[int] = []
+        for worker in range(len(workers)):
+            self._begin(worker, starts[worker])
+
+    def _begin(self, worker: int, now: int) -> None:
+        delays = self._delays[worker]
+        self._pulled[worker] = *pull(self.server), int(self.server.updates)
+        heapq.heappush(self._due, (now + delays[self._turns[worker] % len(delays)], worker))
+        self._turns[worker] += 1
+
+    def next_push(self) -> None:
+        """Advance to the next push; after the last push of a tick, the workers that pushed in it pull again."""
+        now, worker = heapq.heappop(self._due)
+        params, step, updates = self._pulled.pop(worker)
+        work = self._workers[worker].work(params, step)
+        if work.sent is not None:
+            staleness = int(self.server.updates) - updates
+            self.server, accepted = push(self._settings, self.server, work.sent, work.steps, step)
+            self.step = int(self.server.step)
+            row = {"time": now, "worker": worker, "step": self.step, "staleness": staleness, "accepted": int(accepted)}
+            self.rows.append(row | _means(work.metrics))
+        self._pulling.append(worker)
+        if not self._due or self._due[0][0] > now:
+            pulling, self._pulling = self._pulling, []
+            for number in pulling:
+                self._begin(number, now)
+
+
+def _means(metrics: PyTreeDict) -> dict[str, float | int]:
+    """Return the metrics of one iteration in the form of a row."""
+    means = RunningMeans({})
+    means.add(jax.tree.map(lambda x: np.asarray(x)[None], metrics))
+    return means.take()
+
+
+def _delays(delays: Sequence[int | Sequence[int]], num_workers: int) -> list[list[int]]:
+    if not delays:
+        delays = [num_workers] * num_workers
+    if len(delays) != num_workers:
+        raise ValueError(f"delays must have one entry per worker ({num_workers}), got {len(delays)}: {list(delays)}.")
+    lists = [[x] if isinstance(x, int) else list(x) for x in delays]
+    return [[positive(x, f"delays[{i}]") for x in row or [0]] for i, row in enumerate(lists)]

@@ -1,0 +1,253 @@
+"""Worker of a parameter server: an ordinary workflow that sends its updates to the server.
+
+A worker has its own environments, replay buffer and random keys. The server stores the parameters that optimizers
+update. Target networks and observation statistics stay with the worker, which updates them from the server's parameters
+as it would from its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.assembly import workflow_from_config
+from evorl.config.nodes import node_from_config
+from evorl.envs.remote import is_remote
+from evorl.execution.trainable import Collector
+from evorl.ops import processes
+from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
+from evorl.ops.trees import copied
+from evorl.parameter_server.update_rules import ParameterServerSettings, Sent
+from evorl.types import Key, Params, PyTreeDict, State
+from evorl.workflows.on_policy import ActorCriticWorkflow
+from evorl.workflows.workflow import Workflow
+
+
+def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
+    """Return the workflow, built if ``config`` is a config, after checking that it supports a parameter server.
+
+    Raises:
+        ValueError: the workflow does not support a parameter server.
+    """
+    workflow = workflow_from_config(config) if isinstance(config, Mapping) else config
+    name = type(workflow).__name__
+    if not hasattr(workflow, "init_optimizers") or not optimizers_of(workflow):
+        raise ValueError(
+            f"{name} has no optimizer whose gradients could be sent to a parameter server: use ppo, a2c, dqn or sac."
+        )
+    if workflow.actors is not None or workflow.execution.num_seeds is not None:
+        raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
+    if is_remote(workflow.env) and workflow.eval_interval > 0:
+        raise ValueError(
+            f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "
+            "server: set it to 0. train/episode_return reports the episodes of the workers' simulators."
+        )
+    owned = ServedParameters.of(workflow).owned
+    idle = [path for path in optimizers_of(workflow) if path not in owned]
+    if idle:
+        raise ValueError(
+            f"{name} has no persistent {', '.join(idle)}, or changes parameters without an optimizer, so its gradients "
+            "cannot be sent to a parameter server. Send trajectories instead: use evorl serve for remote simulators, "
+            "or actors for local environments."
+        )
+    return workflow
+
+
+def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) -> ParameterServerSettings:
+    """Return the server's settings for workers of this workflow.
+
+    Args:
+        workflow: see ``workflow_of``.
+        settings: configurable fields of ``ParameterServerSettings``, such as mode and send.
+
+    Raises:
+        ValueError: a setting is invalid, or ``send="gradient"`` with several optimizers.
+    """
+    name, optimizer = next(iter(optimizers_of(workflow).items()))
+    if isinstance(workflow, ActorCriticWorkflow):  # paths of the server's parameters start with the optimizer's name
+        optimizer = optimizer.scaled(f"{name}/value", workflow.value_learning_rate_scale)
+    defaults = {"total_timesteps": float(workflow.total_timesteps), "optimizer": optimizer}
+    server_settings = node_from_config(ParameterServerSettings, settings, "parameter_server", **defaults)
+    names = list(ServedParameters.of(workflow).owned)
+    if server_settings.send == "gradient" and len(names) > 1:
+        raise ValueError(
+            f"{type(workflow).__name__} applies several optimizers ({', '.join(names)}) in one update, each to the "
+            "result of the previous one, which parameter_server.send=gradient does not support: set "
+            "parameter_server.send=delta."
+        )
+    return server_settings
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedParameters:
+    """Partition of an agent's state into parameters on the server and the rest, which stays with the workers.
+
+    Attributes:
+        owned: trees of indices of leaves of ``agent_state.params``, by the name of their optimizer.
+    """
+
+    owned: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, workflow: Workflow) -> ServedParameters:
+        """Return the partition whose server part are the parameters that the workflow's optimizers update."""
+        shapes = jax.eval_shape(lambda key: workflow.setup(key).agent_state, jax.random.key(0))
+        return cls(owned_by_optimizers(workflow, shapes))
+
+    def taken_from(self, agent_state: AgentState) -> PyTreeDict:
+        """Return the server's part of an agent's parameters, by the name of the optimizer."""
+        leaves = jax.tree.leaves(agent_state.params)
+        return PyTreeDict({self._key(name): jax.tree.map(lambda i: leaves[i], x) for name, x in self.owned.items()})
+
+    def put_into(self, agent_state: AgentState, params: Mapping[str, Any]) -> AgentState:
+        """Replace the server's part of an agent's parameters by ``params``."""
+        leaves, structure = jax.tree.flatten(agent_state.params)
+        for name, tree in self.owned.items():
+            for i, leaf in zip(jax.tree.leaves(tree), jax.tree.leaves(params[self._key(name)]), strict=True):
+                leaves[i] = leaf
+        return agent_state.replace(params=structure.unflatten(leaves))
+
+    def rest_of(self, agent_state: AgentState) -> list[Any]:
+        """Return the other arrays of an agent that change during training: target networks, observation statistics."""
+        leaves, is_rest = self._split(agent_state)
+        return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
+
+    def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
+        """Replace these arrays of an agent by ``rest``, which ``rest_of`` returned for another agent."""
+        leaves, is_rest = self._split(agent_state)
+        arrays = iter(rest)
+        return jax.tree.unflatten(
+            jax.tree.structure(agent_state),
+            [next(arrays) if replace else leaf for leaf, replace in zip(leaves, is_rest, strict=True)],
+        )
+
+    def _split(self, agent_state: AgentState) -> tuple[list[Any], list[bool]]:
+        owned = set(jax.tree.leaves(dict(self.owned)))
+        leaves, structure = jax.tree.flatten(agent_state.params)
+        flags = structure.unflatten([i not in owned for i in range(len(leaves))])
+        others = jax.tree.map(_is_sent, agent_state.replace(params=None))
+        return jax.tree.leaves(agent_state), jax.tree.leaves(others.replace(params=flags))
+
+    @staticmethod
+    def _key(name: str) -> str:
+        return name.replace(".", "_").replace(":", "_")
+
+
+def _is_sent(leaf: Any) -> bool:
+    """Return False for random keys, which stay with their worker."""
+    return not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Result of one iteration of a worker.
+
+    Attributes:
+        sent: gradient or delta, with the structure of the server's parameters; ``None`` if there was no update yet, or
+            if the simulators were stopped.
+        steps: environment steps since the last push.
+        metrics: metrics of the iteration, on the host.
+    """
+
+    sent: Params | None
+    steps: int
+    metrics: PyTreeDict
+
+
+def worker_key(seed: int, worker: int) -> Key:
+    """Return the random key of a worker; worker 0 has the key of ordinary training with this seed."""
+    key = jax.random.key(seed)
+    return jax.random.fold_in(key, worker) if worker else key
+
+
+class ParameterWorker:
+    """Learns with the server's parameters from its own environments, or from simulators that connect to it.
+
+    Args:
+        workflow: see ``workflow_of``.
+        send: ``gradient`` or ``delta``.
+        seed: seed of the whole training.
+        worker: number of this worker, from 0; determines its random key.
+        collector: collects instead of the workflow's environments, like ``Workflow.actors``; ``None`` for the
+            environments.
+        message: callback for status messages of the collector.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        send: Sent,
+        seed: int = 0,
+        worker: int = 0,
+        collector: Collector | None = None,
+        message: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.served = ServedParameters.of(workflow)
+        self._send: Sent = send
+        self._message = message
+        self._workflow = (tapped(workflow) if send == "gradient" else workflow).replace(actors=collector)
+        self._total = float(workflow.total_timesteps)
+        self._state: State = self._workflow.init(worker_key(seed, worker))
+        self._done = self._unsent = 0
+
+    @property
+    def agent_state(self) -> AgentState:
+        """State of the agent after the last iteration."""
+        return self._state.agent_state
+
+    def take_rest(self, rest: list[Any]) -> None:
+        """Start from another worker's ``rest``: its target networks and observation statistics."""
+        self._state = self._state.replace(agent_state=self.served.with_rest(self._state.agent_state, rest))
+
+    def work(self, params: Params, step: int) -> Work:
+        """Run one iteration.
+
+        Args:
+            params: parameters of the server, which are only read.
+            step: the server's step, i.e. the environment steps of all workers, for schedules.
+
+        Raises:
+            ValueError: ``send`` is ``gradient``, and an iteration makes several gradient steps.
+        """
+        copies = copied(params)  # the iteration donates its state
+        state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, copies))
+        metrics, self._state = self._at(step).iterate(with_fresh_taps(state), 1, self._message)
+        if metrics is None:
+            return Work(None, 0, PyTreeDict())
+        metrics = jax.tree.map(lambda x: x[0], processes.on_host(metrics))
+        steps = self._workflow.timesteps_per_iteration or int(metrics.pop("timesteps"))
+        self._done += steps
+        self._unsent += steps
+        sent = self._gradient() if self._send == "gradient" else self._delta(params)
+        steps, self._unsent = (self._unsent, 0) if sent is not None else (0, self._unsent)
+        return Work(sent, steps, metrics)
+
+    def _at(self, step: int) -> Workflow:
+        """Return the workflow with ``total_timesteps`` scaled such that its progress equals that of all workers."""
+        fraction = self._done / step if step and self._done else 1.0
+        return self._workflow.replace(total_timesteps=self._total * fraction)
+
+    def _gradient(self) -> Params | None:
+        (tap,) = taps_in(self._state.opt_state)
+        count = int(tap.count)
+        if count > 1:
+            raise ValueError(
+                f"{type(self._workflow).__name__} makes {count} gradient steps per iteration, but "
+                "parameter_server.send=gradient needs exactly one: choose send=delta, or a single update (num_epochs=1 "
+                "and num_minibatches=1, or updates_per_iteration=1)."
+            )
+        (name,) = self.served.taken_from(self._state.agent_state)
+        return PyTreeDict({name: tap.gradient}) if count else None
+
+    def _delta(self, before: Params) -> Params:
+        return _difference(self.served.taken_from(self._state.agent_state), before)
+
+
+@jax.jit
+def _difference(after: Params, before: Params) -> Params:
+    return jax.tree.map(jnp.subtract, after, before)

@@ -1,0 +1,73 @@
+"""Episodes as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.episodes.saved_episode import SavedEpisode
+from evorl.runs.files import RunFolderError
+
+ARRAYS = {"qpos": np.arange(8.0).reshape(4, 2) / 3, "action": np.ones((3, 1), np.float32)}
+EPISODE = SavedEpisode({"env": {"name": "hopper"}, "length": 3}, ARRAYS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "episodes" / "000000001000_000"
+    EPISODE.save(path)
+    return path
+
+
+def test_numpy_alone_opens_it(path: Path) -> None:
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["qpos"], ARRAYS["qpos"])
+        assert stored["qpos"].dtype == np.float64
+    about = json.loads(path.with_suffix(".json").read_text())
+    assert about["env"] == {"name": "hopper"}
+    assert about["arrays"]["action"] == {"shape": [3, 1], "dtype": "float32"}
+    assert sorted(file.name for file in path.parent.iterdir()) == [f"{path.name}.json", f"{path.name}.npz"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".npz", ".json"])
+def test_it_is_read_by_either_name_and_written_again(path: Path, suffix: str) -> None:
+    episode = SavedEpisode.load(path.with_suffix(suffix))
+    assert episode.about["length"] == 3
+    assert episode.arrays.keys() == ARRAYS.keys()
+    SavedEpisode(EPISODE.about, {"qpos": ARRAYS["qpos"][:1]}).save(path)
+    assert SavedEpisode.load(path).arrays["qpos"].shape == (1, 2)
+
+
+def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"There is no file .*none\.json: an episode is a \.npz and a \.json"):
+        SavedEpisode.load(tmp_path / "none.npz")
+    whole = path.with_suffix(".npz").read_bytes()
+    path.with_suffix(".npz").write_bytes(whole[:100])
+    with pytest.raises(RunFolderError, match="is damaged, or none of ours"):
+        SavedEpisode.load(path)
+    with path.with_suffix(".npz").open("wb") as file:
+        np.savez(file, qpos=ARRAYS["qpos"][:2], action=ARRAYS["action"])
+    with pytest.raises(RunFolderError, match="tells of other arrays than it has"):
+        SavedEpisode.load(path)
+    path.with_suffix(".npz").write_bytes(whole)
+    path.with_suffix(".json").write_text("{}")
+    with pytest.raises(RunFolderError, match="does not describe an episode as this version writes it"):
+        SavedEpisode.load(path)
+
+
+def test_objects_are_not_read(path: Path) -> None:
+    """They would run code."""
+    np.savez(path.with_suffix(".npz"), qpos=np.array([print], dtype=object))
+    with pytest.raises(RunFolderError, match="is damaged, or none of ours"):
+        SavedEpisode.load(path)
+
+
+def test_nothing_is_written_through_a_link(path: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    path.with_name(f"{path.name}.npz.new").symlink_to(precious)
+    with pytest.raises(RunFolderError, match="is a symbolic link"):
+        EPISODE.save(path)
+    assert not precious.exists()

@@ -1,0 +1,211 @@
+"""Recorded transitions into and out of replay buffers: nothing is lost, mixed up, or taken from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.envs import create_env
+from evorl.execution.recorded_steps import _wrap_observations, save_recorded_steps
+from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
+from evorl.types import PyTreeDict
+from tests.support.choice_env import MADE_BY
+from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
+from tests.support.small_workflows import small
+
+PENDULUM = {"name": "Pendulum-v1", "max_episode_steps": 10}
+
+
+def _loading(named: str | None = None, **changes: Any) -> Any:
+    replay = {"load": named or recorded_pendulum(), **changes.pop("replay", {})}
+    return small("sac", PENDULUM, **{"replay_capacity": 300, **changes, "replay": replay})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_envs": 3, "prioritized": True},  # which leaves one transition over
+        {"num_seeds": 2},
+        {"num_envs": 8, "devices": 2},
+    ],
+    ids=["plain", "prioritized", "seeds", "devices"],
+)
+def test_what_is_loaded_is_what_was_recorded(changes: dict[str, Any]) -> None:
+    workflow = _loading(**changes)
+    state = workflow.init(0)
+    num_envs = workflow.env.num_envs
+    num_rows = NUM_STEPS // num_envs
+    columns = {name: x[NUM_STEPS - num_rows * num_envs :] for name, x in pendulum_columns().items()}
+    replay = state.replay_state
+    for seed in range(workflow.execution.num_seeds or 1):
+        of_seed = jax.tree.map(lambda x, i=seed: np.asarray(x[i] if "num_seeds" in changes else x), replay)
+        assert (of_seed.size, of_seed.cursor) == (num_rows, num_rows % of_seed.data.rewards.shape[0])
+        for name in ("obs", "actions", "rewards", "next_obs"):
+            pieces = columns[name].reshape(num_envs, num_rows, *columns[name].shape[1:])
+            np.testing.assert_array_equal(getattr(of_seed.data, name)[:num_rows], np.swapaxes(pieces, 0, 1))
+        dones = (columns["termination"] | columns["truncation"]).reshape(num_envs, num_rows).copy()
+        dones[:, -1] = True  # a piece ends there
+        np.testing.assert_array_equal(of_seed.data.dones[:num_rows], dones.T)
+        termination = columns["termination"].reshape(num_envs, num_rows)
+        np.testing.assert_array_equal(of_seed.data.extras.termination[:num_rows], termination.T)
+    if workflow.prioritized:
+        rows, envs = workflow.replay_buffer.draw_indices(replay, jax.random.key(0), 500)
+        assert int(np.asarray(rows).max()) < num_rows
+        assert len(set(np.asarray(envs).tolist())) == num_envs
+    _, after = workflow.iterate(state, 1)  # the next transitions follow
+    assert int(np.asarray(after.replay_state.size).ravel()[0]) == num_rows + 1
+
+
+def test_statistics_of_observations_are_those_of_what_was_loaded() -> None:
+    workflow = _loading(agent={"network": {"torso": [8]}, "normalize_obs": True})
+    statistics = workflow.init(0).agent_state.obs_preprocessor_state
+    np.testing.assert_allclose(statistics.mean, pendulum_columns()["obs"].mean(axis=0), atol=1e-5)
+
+
+def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
+    """Of a ring that has come around, under one seed and several; and a second time to the last bit."""
+    for seeds in (None, 2):
+        changes = {} if seeds is None else {"num_seeds": seeds}
+        workflow = small("sac", PENDULUM, num_envs=4, replay_capacity=40, learning_starts=1e6, **changes)
+        _, state = workflow.iterate(workflow.init(3), 13)
+        replay = jax.tree.map(np.array, state.replay_state)
+        path = tmp_path / f"of_{seeds}"
+        facts = save_recorded_steps(workflow, state, path)
+        assert facts["num_steps"] == 40 * (seeds or 1)
+        assert facts["env"] == TITLE
+        columns = read_columns(path.with_suffix(".npz"), read_replay_facts(path.with_suffix(".npz")))
+        rewards = replay.data.rewards.reshape(seeds or 1, 10, 4)
+        expected = np.concatenate([np.roll(of_seed, -3, axis=0).T.ravel() for of_seed in rewards])
+        np.testing.assert_array_equal(columns["rewards"], expected)  # 13 = 10 + 3: the oldest row is the fourth
+        assert columns["truncation"].reshape(-1, 10)[:, -1].all()  # what is known of an environment ends there
+    again = small("sac", PENDULUM, num_envs=4, replay_capacity=80, replay={"load": str(path)})
+    facts = save_recorded_steps(again, again.init(0), tmp_path / "again")
+    assert facts["num_steps"] == 80
+    assert (tmp_path / "again.npz").read_bytes() == path.with_suffix(".npz").read_bytes()
+
+
+def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
+    """One slot after another; a file that has more episodes than there are slots for is refused."""
+    replay, size = {"overwrite": "random"}, {"num_envs": 4, "replay_capacity": 120}
+    workflow = small("sac", PENDULUM, learning_starts=1e6, replay=replay, **size)
+    _, state = workflow.iterate(workflow.init(3), 47)
+    stored = jax.tree.map(np.array, state.replay_state.data)
+    sizes = np.asarray(state.replay_state.size)[0]
+    facts = save_recorded_steps(workflow, state, tmp_path / "slots")
+    assert facts["num_steps"] == sizes.sum() == 4 * 27
+    columns = read_columns(tmp_path / "slots.npz", read_replay_facts(tmp_path / "slots.npz"))
+    expected = np.concatenate([stored.rewards[:steps, i] for i, steps in enumerate(sizes)])
+    np.testing.assert_array_equal(columns["rewards"], expected)
+    np.testing.assert_array_equal(np.flatnonzero(columns["truncation"]) + 1, np.cumsum(sizes))
+    loading = {**replay, "load": str(tmp_path / "slots")}
+    again = small("sac", PENDULUM, **size, replay=loading).init(0).replay_state
+    np.testing.assert_array_equal(again.size[0], sizes)
+    for i, steps in enumerate(sizes):
+        np.testing.assert_array_equal(again.data.obs[:steps, i], stored.obs[:steps, i])
+    few = small("sac", PENDULUM, num_envs=4, replay_capacity=110, replay=loading)
+    with pytest.raises(ReplayFileError, match=r"3 episodes of up to 10 steps .* holds only 2: set replay_capacity=120"):
+        few.init(0)
+
+
+def test_goals_are_saved_and_relabelled(tmp_path: Path) -> None:
+    goals = {"name": "goal/bit_flip", "num_bits": 4}
+    workflow = small("dqn", goals, num_envs=4, replay_capacity=80, learning_starts=1e6)
+    _, state = workflow.iterate(workflow.init(0), 12)
+    save_recorded_steps(workflow, state, tmp_path / "bits")
+    facts = read_replay_facts(tmp_path / "bits.npz")
+    assert {name for name in facts["columns"] if name.startswith("obs")} == {
+        "obs.observation",
+        "obs.achieved_goal",
+        "obs.desired_goal",
+    }
+    learner = small(
+        "dqn",
+        goals,
+        num_envs=2,
+        replay_capacity=facts["num_steps"],
+        offline=True,
+        replay={"load": str(tmp_path / "bits"), "hindsight": "future"},
+    )
+    metrics, _ = learner.iterate(learner.init(0), 3)
+    assert "episodes" not in metrics
+    assert np.isfinite(np.asarray(metrics.td_loss[:3])).all()
+
+
+def test_an_empty_buffer_is_not_saved(tmp_path: Path) -> None:
+    workflow = small("sac", PENDULUM)
+    with pytest.raises(ReplayFileError, match="the replay buffer of this checkpoint is empty"):
+        save_recorded_steps(workflow, workflow.init(0), tmp_path / "empty")
+
+
+def test_arrays_that_would_share_a_column_are_not_saved(tmp_path: Path) -> None:
+    workflow = small("sac", PENDULUM)
+    _, state = workflow.iterate(workflow.init(0), 1)
+    obs = state.replay_state.data.obs
+    data = state.replay_state.data.replace(obs=PyTreeDict({"eye.left": obs, "eye": {"left": obs + 1}}))
+    state = state.replace(replay_state=state.replay_state.replace(data=data))
+    with pytest.raises(ReplayFileError, match=r"2 arrays of a step would share the column 'obs\.eye\.left': .* rename"):
+        save_recorded_steps(workflow, state, tmp_path / "shared")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("env", "changes", "message"),
+    [
+        ("Pendulum-v1", {"replay_capacity": 200}, r"has 256 transitions, more than replay_capacity=200: set"),
+        ("Pendulum-v1", {"num_envs": 300}, "has 256 transitions, but this workflow needs at least 300"),
+        (
+            "MountainCarContinuous-v0",
+            {},
+            "recorded in gymnax/Pendulum-v1, but this run's environment is gymnax/Mountain",
+        ),
+        (
+            "MountainCarContinuous-v0",
+            {"replay": {"other_env": True}},
+            r"obs in .* is float32\[3\] per step, but this environment needs float32\[2\]",
+        ),
+        ("CartPole-v1", {"replay": {"other_env": True}}, r"obs in .* is float32\[3\] per step, .* float32\[4\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(env: str, changes: dict[str, Any], message: str) -> None:
+    replay = {"load": recorded_pendulum(), **changes.pop("replay", {})}
+    with pytest.raises(ReplayFileError, match=message):
+        small("sac", env, **{"replay_capacity": 300, **changes, "replay": replay})
+
+
+def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
+    columns = pendulum_columns()
+    del columns["next_obs"]
+    write_replay_file(tmp_path / "half", columns, TITLE)
+    with pytest.raises(ReplayFileError, match="has no column 'next_obs', which this agent and environment require"):
+        _loading(str(tmp_path / "half"))
+
+
+def test_recorded_observations_pass_through_the_wrappers() -> None:
+    env = create_env({"factory": MADE_BY, "max_episode_steps": 5, "flatten_obs": True, "history": 2})
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(1, 4, 5)
+    columns: dict[str, Any] = {
+        "obs.kind": kinds[:4],
+        "next_obs.kind": kinds[1:],
+        "actions": np.zeros(4, np.int32),
+        "rewards": np.zeros(4, np.float32),
+        "termination": np.array([False, True, False, False]),
+        "truncation": np.array([False, False, False, True]),
+    }
+    for name, shape in (("grid", (2, 2)), ("eye", (2, 2))):
+        columns |= {f"{which}.{name}": np.zeros((4, *shape), np.int32) for which in ("obs", "next_obs")}
+    seen = _wrap_observations(env, columns, "minari:test")
+    width = env.obs_space.shape[0] // 2
+    of_kind = slice(width - 3, width)  # the last part of a frame: eye, grid, kind
+    first, second = (seen["obs"][:, start : start + width][:, of_kind] for start in (0, width))
+    np.testing.assert_array_equal(second.argmax(axis=1) + 1, kinds[:4])
+    # An episode starts with its first observation twice: at steps 0 and 2.
+    np.testing.assert_array_equal(first.argmax(axis=1) + 1, kinds[[0, 0, 2, 2]])
+    newest = seen["next_obs"][:, width:][:, of_kind]
+    np.testing.assert_array_equal(newest.argmax(axis=1) + 1, kinds[1:])
+    assert seen["actions"] is columns["actions"]

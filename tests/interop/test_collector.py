@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.interop.collector import Collector
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.replay_memory import ReplayMemory
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from tests.support.counting_env import CountingEnv, TracingAgent
+
+
+def test_calls_come_in_order_and_extras_stay_with_their_step() -> None:
+    agent = TracingAgent()
+    collected = Collector(CountingEnv(3)).collect(agent, 3)
+    assert agent.calls == ["step", "view"] * 3 + ["terminal"]
+    transitions = collected.transitions
+    assert transitions is not None
+    np.testing.assert_array_equal(transitions.obs, [[0], [1], [2]])  # though the environment has one array only
+    np.testing.assert_array_equal(transitions.next_obs, [[1], [2], [3]])
+    np.testing.assert_array_equal(transitions.seen, [0, 10, 20])
+    np.testing.assert_array_equal(transitions.error, 0)
+    assert transitions.dones.tolist() == [False, False, True]
+
+
+def test_steps_wait_for_others_across_calls_but_not_across_episodes() -> None:
+    collector, agent = Collector(CountingEnv(4), num_steps=3), TracingAgent()
+    counts, waiting = [], []
+    for _ in range(5):
+        transitions = collector.collect(agent, 2).transitions
+        counts.append(0 if transitions is None else len(transitions.rewards))
+        waiting.append(collector.num_waiting)
+        if transitions is not None:
+            np.testing.assert_array_equal(transitions.rewards, [[1, 2, 3], [2, 3, 4], [3, 4, 0], [4, 0, 0]])
+            np.testing.assert_array_equal(transitions.seen, [0, 10, 20, 30])
+    assert counts == [0, 4, 0, 4, 0]
+    assert waiting == [2, 0, 2, 0, 2]
+    assert collector.timesteps == 10
+
+
+def test_one_episode_is_collected_with_its_results() -> None:
+    collector = Collector(CountingEnv(4), num_steps=3)
+    for turn in (1, 2):
+        collected = collector.collect_episode(TracingAgent())
+        assert collected.transitions is not None
+        assert len(collected.transitions.rewards) == 4
+        assert (collected.episode_returns.tolist(), collected.episode_lengths.tolist()) == ([10.0], [4])
+        assert (collected.ended_at.tolist(), collected.num_episodes) == ([4 * turn], 1)
+    collector.collect(TracingAgent(), 1)
+    assert collector.collect_episode(TracingAgent()).episode_returns.tolist() == [10.0]  # also of one that runs
+
+
+def test_episodes_go_on_from_call_to_call_until_they_are_left() -> None:
+    env = CountingEnv(5)
+    collector = Collector(env, seed=7)
+    agent = TracingAgent()
+    first, second = collector.collect(agent, 3), collector.collect(agent, 4)
+    assert (first.num_episodes, second.ended_at.tolist(), second.episode_returns.tolist()) == (0, [5], [15.0])
+    np.testing.assert_array_equal(second.transitions.obs[:, 0], [3, 4, 0, 1])
+    collector.restart()
+    np.testing.assert_array_equal(collector.collect(agent, 2).transitions.obs[:, 0], [0, 1])
+    assert env.seeds == [7, None, None]
+
+
+def test_nothing_is_collected_in_no_step() -> None:
+    collected = Collector(CountingEnv(2)).collect(TracingAgent(), 0)
+    assert collected.transitions is None
+    assert collected.episode_returns.shape == (0,)
+
+
+def test_what_the_user_chooses_is_told_and_stored() -> None:
+    class Chosen(TracingAgent):
+        def step(self, obs: Any) -> Any:
+            return self.agent_info["action"], {}
+
+    collector = Collector(CountingEnv(3), info_names=("twice",))
+    transitions = collector.collect(Chosen(), 2, agent_info={"action": np.int64(2)}).transitions
+    np.testing.assert_array_equal(transitions.actions, [2, 2])
+    np.testing.assert_array_equal(transitions.agent_info.action, [2, 2])
+    np.testing.assert_array_equal(transitions.twice, [2, 4])
+    with pytest.raises(HostEnvError, match=r"no entry 'twic'\. Did you mean 'twice'"):
+        Collector(CountingEnv(3), info_names=("twic",)).collect(TracingAgent(), 1)
+
+
+def test_an_agent_that_wants_it_sees_the_steps_so_far() -> None:
+    class Historian(HostAgent):
+        wants_history = True
+
+        def __init__(self) -> None:
+            self.seen: list[list[float]] = []
+
+        def step(self, obs: Any, history: list) -> Any:
+            self.seen.append([float(step["rewards"]) for step in history])
+            return 0, {"length": len(history)}
+
+    agent, collector = Historian(), Collector(CountingEnv(9))
+    for _ in range(2):
+        np.testing.assert_array_equal(collector.collect(agent, 3).transitions.length, [0, 1, 2])
+    assert agent.seen == [[], [1.0], [1.0, 2.0], [], [4.0], [4.0, 5.0]]
+
+
+def test_after_a_failure_another_episode_starts() -> None:
+    class Failing(TracingAgent):
+        def step(self, obs: Any) -> Any:
+            if obs[0] == 2 and not self.batches:
+                raise KeyboardInterrupt
+            return super().step(obs)
+
+    env, agent = CountingEnv(5), Failing()
+    collector = Collector(env, num_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect(agent, 4)
+    agent.batches.append(None)
+    np.testing.assert_array_equal(collector.collect(agent, 4).transitions.obs[:, 0], [0, 1, 2])
+    assert len(env.seeds) == 2
+
+
+def test_observations_may_have_several_parts() -> None:
+    class Parts(CountingEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            return self._parts(super().reset(**kwargs)[0]), {}
+
+        def step(self, action: Any) -> Any:
+            obs, *others = super().step(action)
+            return self._parts(obs), *others
+
+        def _parts(self, obs: np.ndarray) -> Any:
+            return {"count": obs, "pair": (obs * 2, int(obs[0]))}
+
+    agent = HostAgent(CountingEnv(1).action_space)
+    transitions = Collector(Parts(3), num_steps=2).collect(agent, 3).transitions
+    np.testing.assert_array_equal(transitions.obs.count[:, 0], [0, 1, 2])
+    np.testing.assert_array_equal(transitions.next_obs.pair[0][:, 0], [4, 6, 6])
+    np.testing.assert_array_equal(transitions.obs.pair[1], [0, 1, 2])
+    memory = ReplayMemory(UniformReplayBuffer(capacity=5))
+    memory.store(transitions)
+    np.testing.assert_array_equal(memory.take([2, 0]).obs.pair[1], [2, 0])
+
+
+def test_what_cannot_work_is_refused_in_words() -> None:
+    class NoAgent:
+        def step(self, obs: Any) -> Any:
+            return 0, {}
+
+    with pytest.raises(
+        TypeError, match=r"NoAgent has no method view, eval_step, update, terminal: inherit from .*Host"
+    ):
+        Collector(CountingEnv(3)).collect(NoAgent(), 1)
+    with pytest.raises(ValueError, match="num_steps=0"):
+        Collector(CountingEnv(3), num_steps=0)
+    with pytest.raises(ValueError, match=r"length must be at least 0, got -1; .* use collect_episode"):
+        Collector(CountingEnv(3)).collect(TracingAgent(), -1)
+    env = CountingEnv(3)
+    env.step = lambda action: (np.zeros(1), 0.0, False, {})  # as Gym did once
+    with pytest.raises(HostEnvError, match=r"must return a tuple \(observation, reward, terminated, truncated, info\)"):
+        Collector(env).collect(TracingAgent(), 1)
+
+
+class _Idle(HostAgent):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def step(self, obs: Any) -> Any:
+        self.calls += 1
+        return self.calls & 1, {}
+
+
+def _calls(act: Any) -> int:
+    """How many Python functions are called while it acts: what code costs, the same on any machine at any hour."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_collecting_costs_little_beside_the_environment() -> None:
+    """Three calls a step at most beside those of a bare loop over CartPole, which are seven."""
+    env, steps, agent = gymnasium.make("CartPole-v1"), 2000, _Idle()
+
+    def bare() -> None:
+        env.reset(seed=0)
+        for i in range(steps):
+            _, _, termination, truncation, _ = env.step(i & 1)
+            if termination or truncation:
+                env.reset()
+
+    collector = Collector(gymnasium.make("CartPole-v1"), seed=0)
+
+    def collect() -> None:
+        for _ in range(steps // 250):
+            collector.collect(agent, 250)
+
+    bare()
+    collect()
+    assert _calls(collect) <= _calls(bare) + 3 * steps

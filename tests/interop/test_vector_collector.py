@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.interop.host_agent import HostAgent
+from evorl.interop.vector_collector import VectorCollector
+from evorl.padded_batch import split_episodes
+from tests.support.counting_env import CountingRows, TracingAgent
+
+LENGTHS = [2, 3, 3, 5]
+
+
+def test_rows_go_on_by_themselves_and_successors_are_true() -> None:
+    env, agent = CountingRows(LENGTHS), TracingAgent()
+    collector = VectorCollector(env, seed=1, info_names=("row",))
+    collected = collector.collect(agent, 6)
+    transitions = collected.transitions
+    assert transitions is not None
+    for row, length in enumerate(LENGTHS):
+        steps = np.arange(6) % length
+        np.testing.assert_array_equal(transitions.obs[:, row, 0], steps)
+        np.testing.assert_array_equal(transitions.next_obs[:, row, 0], steps + 1)
+        np.testing.assert_array_equal(transitions.seen[:, row], 10 * steps)
+        np.testing.assert_array_equal(transitions.dones[:, row], steps == length - 1)
+    np.testing.assert_array_equal(transitions.truncation, transitions.dones & (np.arange(4) % 2 == 1))
+    np.testing.assert_array_equal(transitions.row, np.tile(np.arange(4), (6, 1)))
+    assert collected.ended_at.tolist() == [8, 12, 12, 16, 20, 24, 24, 24]
+    assert collected.episode_lengths.tolist() == [2, 3, 3, 2, 5, 2, 3, 3]
+    assert collected.episode_returns.tolist() == [n * (n + 1) / 2 for n in collected.episode_lengths]
+    assert collector.timesteps == 24
+    assert agent.calls.count("step") == 6
+
+
+def test_every_episode_starts_by_a_seed_that_follows_from_the_collectors() -> None:
+    started = []
+    for lengths, seed in (([2, 3], 4), ([2, 5], 4), ([2, 3], 5)):
+        env = CountingRows(lengths)
+        VectorCollector(env, seed=seed).collect(TracingAgent(), 4)
+        started.append(env.seeds)
+    assert [rows for rows, _ in started[0]] == [[0, 1], [0], [1], [0]]
+    np.testing.assert_array_equal(started[0][1][1], started[1][1][1])
+    assert len({tuple(seeds) for _, seeds in started[0] + started[2]}) == 8
+
+
+def test_episodes_continue_in_the_next_call_unless_they_are_left() -> None:
+    collector, agent = VectorCollector(CountingRows([4, 4])), TracingAgent()
+    collector.collect(agent, 3)
+    collected = collector.collect(agent, 2)
+    np.testing.assert_array_equal(collected.transitions.obs[:, 0, 0], [3, 0])
+    assert collected.episode_returns.tolist() == [10.0, 10.0]
+    collector.restart()
+    np.testing.assert_array_equal(collector.collect(agent, 1).transitions.obs[0], [[0], [0]])
+
+
+def test_each_row_has_its_own_policy() -> None:
+    class Chosen(HostAgent):
+        def step(self, obs: Any) -> Any:
+            return self.agent_info["agent_id"] % 3, {"by": self.agent_info["agent_id"]}
+
+    ids = np.arange(32)
+    collected = VectorCollector(CountingRows([3, 5] * 16)).collect(Chosen(_SPACE, num_envs=32), 7, {"agent_id": ids})
+    episodes = split_episodes(collected.transitions, collected.transitions.dones)
+    for agent_id in (collected.transitions.agent_info.agent_id, collected.transitions.by):
+        np.testing.assert_array_equal(agent_id, np.tile(ids, (7, 1)))
+    np.testing.assert_array_equal(episodes.at(0).by, episodes.info.env)
+
+
+_SPACE = CountingRows([1]).action_space
+
+
+def test_several_steps_in_one_transition_are_for_single_environments() -> None:
+    with pytest.raises(TypeError, match=r"num_steps must be 1 .* got 2: collect from a single"):
+        VectorCollector(CountingRows([3]), num_steps=2)
+
+
+def test_simulators_of_gymnasium_are_collected_from() -> None:
+    env = make_gymnasium_simulators("CartPole-v1", 3)
+    runs = []
+    for _ in range(2):
+        agent = HostAgent(env.action_space, seed=2, num_envs=3)
+        runs.append(VectorCollector(env, seed=3).collect(agent, 60).transitions)
+    env.close()
+    first, second = runs
+    np.testing.assert_array_equal(first.obs, second.obs)
+    goes_on = ~first.dones[:-1]
+    np.testing.assert_array_equal(first.next_obs[:-1][goes_on], first.obs[1:][goes_on])
+    assert (~goes_on).sum() > 3
+    assert (np.abs(first.next_obs[:-1][~goes_on]) > np.abs(first.obs[1:][~goes_on])).any(axis=-1).all()
+    assert set(np.unique(first.actions)) == {0, 1}

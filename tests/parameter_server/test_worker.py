@@ -1,0 +1,119 @@
+"""A worker is an ordinary workflow: what it sends, what it keeps, and what it cannot do."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.parameter_server.worker import ParameterWorker, ServedParameters, settings_for, worker_key, workflow_of
+from tests.support.small_workflows import arrays, assert_close, assert_identical, small
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_an_agent_is_taken_apart_and_put_together(algorithm: str, env: str) -> None:
+    workflow = small(algorithm, env)
+    one, other = workflow.init(0).agent_state, workflow.init(1).agent_state
+    served = ServedParameters.of(workflow)
+    rest = served.rest_of(other)
+    assert rest, "there are target networks"
+    joined = served.put_into(served.with_rest(one, rest), served.taken_from(other))
+    assert_identical(joined, other)
+    halfway = served.put_into(one, served.taken_from(other))
+    different = {name for name, leaf in arrays(halfway).items() if not np.array_equal(leaf, arrays(one)[name])}
+    assert different
+    assert not any("target" in name for name in different)
+
+
+def test_workers_draw_differently_and_the_first_as_an_ordinary_training() -> None:
+    assert_identical(worker_key(3, 0), jax.random.key(3))
+    words = {tuple(jax.random.key_data(worker_key(3, i)).tolist()) for i in range(20)}
+    assert len(words) == 20
+
+
+def test_it_sends_the_gradient_of_its_batch() -> None:
+    workflow = small("a2c", optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None})
+    worker = ParameterWorker(workflow, "gradient", seed=5)
+    params = worker.served.taken_from(worker.agent_state)
+    before = jax.tree.map(jnp.copy, params)
+    work = worker.work(params, 0)
+    _, plain = workflow.iterate(workflow.init(5), 1)
+    assert_identical(params, before)
+    step = jax.tree.map(jnp.subtract, before.optimizer, plain.agent_state.params)
+    assert work.sent is not None
+    assert_close(work.sent.optimizer, step, 2e-6)
+    assert work.steps == workflow.timesteps_per_iteration
+    assert np.isfinite(work.metrics.policy_loss)
+
+
+def test_it_sends_the_change_of_its_parameters() -> None:
+    workflow = small("ppo")
+    worker = ParameterWorker(workflow, "delta", seed=5)
+    params = worker.served.taken_from(worker.agent_state)
+    before = jax.tree.map(jnp.copy, params)
+    work = worker.work(params, 0)
+    _, plain = workflow.iterate(workflow.init(5), 1)
+    assert work.sent is not None
+    assert_close(jax.tree.map(jnp.add, before, work.sent).optimizer, plain.agent_state.params, 1e-6)
+
+
+def test_steps_before_the_first_update_come_with_the_first_push() -> None:
+    workflow = small("dqn", updates_per_iteration=1, learning_starts=100)
+    worker = ParameterWorker(workflow, "gradient")
+    params = worker.served.taken_from(worker.agent_state)
+    per_iteration = workflow.timesteps_per_iteration
+    silent = 0
+    while (work := worker.work(params, 0)).sent is None:
+        silent += 1
+        assert work.steps == 0
+    assert silent > 0
+    assert work.steps == (silent + 1) * per_iteration
+
+
+def test_schedules_follow_the_steps_of_all() -> None:
+    """Four workers are over four times as fast as each of them is alone."""
+    workflow = small("a2c", total_timesteps=64 * 100)
+    worker = ParameterWorker(workflow, "gradient")
+    params = worker.served.taken_from(worker.agent_state)
+    for step in (0, 256, 512):
+        worker.work(params, step)
+    state = worker._state
+    assert float(worker._at(4 * 192).progress(state)) == pytest.approx(0.12)
+    assert float(workflow.progress(state)) == pytest.approx(0.03)
+    alone = worker._at(192)
+    assert float(alone.total_timesteps) == workflow.total_timesteps, "one worker: to the bit"
+
+
+def test_several_gradient_steps_are_refused() -> None:
+    workflow = small("ppo")
+    worker = ParameterWorker(workflow, settings_for(workflow).send)
+    with pytest.raises(ValueError, match=r"PPOWorkflow makes 4 gradient steps.*choose send=delta"):
+        worker.work(worker.served.taken_from(worker.agent_state), 0)
+
+
+def test_several_optimizers_are_refused() -> None:
+    workflow = small("sac", "Pendulum-v1")
+    with pytest.raises(ValueError, match=r"SACWorkflow applies .*actor_optimizer.*send=delta"):
+        settings_for(workflow, {"send": "gradient"})
+    assert settings_for(workflow, {"send": "delta"}).send == "delta"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "words"),
+    [
+        ("trpo", {}, "no persistent policy_optimizer"),
+        ("map_elites", {}, "no optimizer whose gradients"),
+        ("a2c", {"num_seeds": 2}, "one seed and no actors"),
+    ],
+)
+def test_workflows_that_cannot_work_for_a_server(algorithm: str, changes: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        workflow_of(small(algorithm, "Pendulum-v1" if algorithm == "map_elites" else "CartPole-v1", **changes))
+
+
+def test_a_setting_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match=r"parameter_server.*mod.*mode"):
+        settings_for(small("a2c"), {"mod": "fifo"})
+    with pytest.raises(ValueError, match=r"parameter_server.num_gradients must be a positive whole number"):
+        settings_for(small("a2c"), {"num_gradients": -3})

@@ -1,0 +1,180 @@
+"""Runs that begin with the parameters of another: what is taken, what is fresh, and what is refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.structure import CheckpointError
+from evorl.types import State
+from evorl.warm_start import warm_start
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import inner_config, small
+
+ENV = "Pendulum-v1"
+
+
+def stored(folder: Path, workflow: Workflow, seed: int = 3, score: float | None = None) -> State:
+    """A state of the workflow as a run's only checkpoint."""
+    state = workflow.init(seed)
+    about = {"iterations": 0, "timesteps": 640}
+    RunCheckpointer(folder / "checkpoints").save(state, about, score)
+    return jax.device_get(state.agent_state)
+
+
+@pytest.fixture(scope="module")
+def ppo() -> Workflow:
+    return small("ppo", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
+
+
+@pytest.fixture(scope="module")
+def ppo_run(tmp_path_factory: pytest.TempPathFactory, ppo: Workflow) -> tuple[Path, Any]:
+    """The folder of a run of PPO with normalised observations, and its agent."""
+    folder = tmp_path_factory.mktemp("ppo")
+    return folder, stored(folder, ppo)
+
+
+@pytest.fixture(scope="module")
+def sac_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("sac")
+    return folder, stored(folder, small("sac", ENV))
+
+
+def equal(a: Any, b: Any) -> bool:
+    pairs = zip(jax.tree.leaves(jax.device_get(a)), jax.tree.leaves(jax.device_get(b)), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+def test_the_agent_is_taken_and_all_else_is_fresh(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
+    folder, agent = ppo_run
+    begin = warm_start(ppo.replace(discount=0.5), folder)
+    state, fresh = begin.first_state(5), ppo.init(5)
+    assert equal(state.agent_state, agent)
+    assert not equal(fresh.agent_state.params.policy, agent.params.policy)
+    others = [name for name in fresh if name not in ("agent_state", "key", "eval_key")]
+    assert {"opt_state", "env_state", "iterations"} <= set(others)
+    assert all(equal(_no_keys(state[name]), _no_keys(fresh[name])) for name in others)
+    assert state.key == fresh.key
+    sizes = {name: sum(x.size for x in jax.tree.leaves(part)) for name, part in agent.params.items()}
+    taken = ", ".join(f"{name} ({size:,} numbers)" for name, size in sizes.items())
+    assert begin.messages == (
+        f"Starts from {folder}, checkpoint of 640 steps: {taken}, observation statistics.",
+        "Newly initialised: optimizers, environments, counters, and the replay buffer if there is one.",
+    )
+
+
+def _no_keys(tree: Any) -> Any:
+    def words(x: jax.Array) -> jax.Array:
+        return jax.random.key_data(x) if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+    return jax.tree.map(words, tree)
+
+
+def test_a_part_alone(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
+    folder, agent = ppo_run
+    begin = warm_start(ppo, folder, ["policy"])
+    state = begin.first_state(5)
+    assert equal(state.agent_state.params.policy, agent.params.policy)
+    assert equal(state.agent_state.params.value, ppo.init(5).agent_state.params.value)
+    assert begin.messages[-1].startswith("Newly initialised: value, optimizers")
+    assert begin.messages[-1].endswith("Not loaded: value.")
+
+
+def test_an_update_learns_on_from_it(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
+    folder, agent = ppo_run
+    _, state = ppo.step(warm_start(ppo, folder).first_state(5))
+    distances = jax.tree.map(
+        lambda a, b: float(np.abs(a - b).max()), jax.device_get(state.agent_state.params), agent.params
+    )
+    assert 0 < max(jax.tree.leaves(distances)) < 0.1  # some steps of 1e-3
+
+
+def test_one_seed_serves_several_and_not_the_other_way_round(ppo_run: tuple[Path, Any], tmp_path: Path) -> None:
+    folder, agent = ppo_run
+    several = small("ppo", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True}, num_seeds=2)
+    state = warm_start(several, folder).first_state(5)
+    for seed in range(2):
+        assert equal(jax.tree.map(lambda x, seed=seed: x[seed], state.agent_state), agent)
+    two = stored(tmp_path, several)
+    assert equal(warm_start(several, tmp_path).first_state(5).agent_state, two)
+    with pytest.raises(ValueError, match=r"has 2 seeds, but this run has 1: set num_seeds=2"):
+        warm_start(several.replace(execution=small("ppo", ENV).execution), tmp_path)
+
+
+def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], ppo_run: tuple[Path, Any]) -> None:
+    sac = small("sac", ENV)
+    folder, agent = sac_run
+    state = warm_start(sac, folder, ["critic"]).first_state(5)
+    assert equal(state.agent_state.params.critic, agent.params.critic)
+    assert equal(state.agent_state.params.target_critic, agent.params.target_critic)
+    assert not equal(state.agent_state.params.policy, agent.params.policy)
+    with pytest.raises(ValueError, match=r"normalised observations, .* set agent\.normalize_obs=true\."):
+        warm_start(sac, ppo_run[0], ["policy"])
+    normalizing = small("sac", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
+    assert "The other run did not normalise observations" in warm_start(normalizing, folder).messages[-1]
+
+
+def test_of_one_network(tmp_path: Path) -> None:
+    dqn = small("dqn")
+    agent = stored(tmp_path, dqn)
+    state = warm_start(dqn, tmp_path, ["online"]).first_state(5)
+    assert equal(state.agent_state.params, agent.params)
+    pointers = {id(x) for x in jax.tree.leaves(state.agent_state.params)}
+    assert len(pointers) == len(jax.tree.leaves(state.agent_state.params))
+
+
+def test_evolution_searches_around_the_policy_of_a_gradient_learner(ppo_run: tuple[Path, Any]) -> None:
+    folder, agent = ppo_run
+    optimizer = {"name": "openes", "pop_size": 4}
+    evolution: Any = small(
+        "neuroevolution", ENV, optimizer=optimizer, agent={"network": {"torso": [8]}, "normalize_obs": True}
+    )
+    state = warm_start(evolution, folder).first_state(5)
+    solution = evolution.optimizer.solution(state.ec_state)
+    for policy in (solution, state.agent_state.params.policy, state.best.policy):
+        policy = policy["params"]
+        assert equal(policy, {name: agent.params.policy[name] for name in policy})  # all but the spread of actions
+    assert not equal(evolution.init(5).agent_state.params.policy, agent.params.policy)
+
+
+def test_what_does_not_fit_is_told_with_both_shapes(
+    ppo: Workflow, ppo_run: tuple[Path, Any], sac_run: tuple[Path, Any], tmp_path: Path
+) -> None:
+    folder, _ = ppo_run
+    wide = small("ppo", ENV, agent={"network": {"torso": [16]}, "normalize_obs": True})
+    with pytest.raises(
+        ValueError, match=r"policy/.* is float32\[.*8.*\] in .* but float32\[.*16.*\] here\. Skip it by "
+    ):
+        warm_start(wide, folder)
+    with pytest.raises(ValueError, match=r"here\. Use an environment with the same spaces and the same"):
+        warm_start(wide, folder, ["policy"])
+    with pytest.raises(
+        ValueError, match=r"observation statistics/mean is float32\[3\] in .* but float32\[4\] here|policy/"
+    ):
+        warm_start(small("ppo", "CartPole-v1", agent={"network": {"torso": [8]}, "normalize_obs": True}), folder)
+    with pytest.raises(ValueError, match=r"init_from\.parts: there is no part in .* 'polcy'\. Did you mean 'policy'"):
+        warm_start(ppo, folder, ["polcy"])
+    with pytest.raises(ValueError, match="no common part"):
+        warm_start(small("dqn"), folder)
+    with pytest.raises(CheckpointError, match="has no complete checkpoint"):
+        warm_start(ppo, tmp_path)
+    with pytest.raises(CheckpointError, match="has no checkpoint 7: choose latest, best or one of 0"):
+        warm_start(ppo, folder, which=7)
+
+
+def test_populations_are_refused(ppo_run: tuple[Path, Any], ppo: Workflow, tmp_path: Path) -> None:
+    population = small(
+        "pbt", ENV, inner=inner_config("ppo"), pop_size=2, search_space={"discount": {"low": 0.9, "high": 0.99}}
+    )
+    with pytest.raises(ValueError, match=r"init_from loads the parameters of one agent, but PBT trains a population"):
+        warm_start(population, ppo_run[0])
+    RunCheckpointer(tmp_path / "checkpoints").save(
+        {"members": np.zeros(2), "scores": np.zeros(2)}, {"iterations": 1, "timesteps": 10}
+    )
+    with pytest.raises(ValueError, match=r"did not train a single agent: its checkpoint has members, scores"):
+        warm_start(ppo, tmp_path)
