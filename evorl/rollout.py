@@ -30,6 +30,7 @@ def rollout(
     agent_state: AgentState,
     key: Key,
     rollout_length: int,
+    *,
     env_extra_fields: Sequence[str] = (),
     env_chunk: int | None = None,
 ) -> tuple[SampleBatch, EnvState]:

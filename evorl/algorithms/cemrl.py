@@ -62,9 +62,8 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         def draw(key: Key, num: int) -> SampleBatch:
             return learner.replace(updates_per_iteration=num).draw_batches(state, key, progress)[0]
 
-        policies, policy_losses = improved_policies(
-            learner, agent_state, policies, draw, num_updates, policy_key, learner.actor_optimizer, progress
-        )
+        options = {"key": policy_key, "optimizer": learner.actor_optimizer, "progress": progress}
+        policies, policy_losses = improved_policies(learner, agent_state, policies, draw, num_updates, **options)
         losses.actor_loss = policy_losses.mean()
         rows = jnp.where(num_updates > 0, rows, self.pop_size)
         return losses, state.replace(ec_state=self.optimizer.inject(state.ec_state, policies, rows))

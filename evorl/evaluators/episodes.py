@@ -112,6 +112,7 @@ def play_episodes(
     keys: tuple[Key, Key],
     wanted: jax.Array,
     max_episode_steps: int,
+    *,
     discount: jax.Array | float = 1.0,
     env_fields: Sequence[str] = (),
     observe: bool = False,

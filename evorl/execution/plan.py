@@ -31,6 +31,7 @@ def plan_execution(
     devices: str | int = "auto",
     num_seeds: int = 1,
     env_chunk: str | int | None = "auto",
+    *,
     min_bytes: int = MIN_BYTES_PER_DEVICE,
     num_members: int | None = None,
     evenly: bool = True,

@@ -68,7 +68,7 @@ class TrainingServer(ByValue):
             simulators.obs_space,
             simulators.action_space,
             settings.max_clients,
-            settings.token,
+            token=settings.token,
         )
         self._thread: EventThread | None = None
         self._counted = (time.perf_counter(), 0)

@@ -76,9 +76,9 @@ class LearnerEmitter(PyTreeNode):
             parents,
             lambda key, num: self._draw(learned, key, num),
             self.num_updates,
-            key,
-            self.optimizer,
-            progress,
+            key=key,
+            optimizer=self.optimizer,
+            progress=progress,
         )
         policy = learned.agent_state.params.policy
         return jax.tree.map(lambda rows, x: jnp.concatenate([rows, x[None]]), improved, policy)
