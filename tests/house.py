@@ -40,9 +40,9 @@ BARS: dict[str, float] = {
     "imports inside functions": 460,
     "strings that load a name late": 94,
     "functions with more than six positional parameters": 0,
-    "methods of Workflow": 28,
-    "fields of Workflow": 13,
-    "class variables of Workflow": 10,
+    "methods of Workflow": 20,
+    "fields of Workflow": 12,
+    "class variables of Workflow": 8,
     "lines of the package": 66000,
     "breaches of the rules of English": 0,
 }

@@ -18,6 +18,7 @@ from evorl.config.values import check_names, plain, positive, require_positive
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
+from evorl.execution.trainable import most_timesteps
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
@@ -120,7 +121,7 @@ class PBTWorkflow(Workflow):
     @property
     def iterations_per_generation(self) -> int:
         """Iterations of each member between two selections."""
-        return max(1, round(self.generation_interval / self.inner.most_timesteps_per_iteration))
+        return max(1, round(self.generation_interval / most_timesteps(self.inner)))
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -130,7 +131,7 @@ class PBTWorkflow(Workflow):
     @property
     def most_timesteps_per_iteration(self) -> int:
         """Upper bound of the environment steps of a generation, summed over members."""
-        return self.pop_size * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
+        return self.pop_size * self.iterations_per_generation * most_timesteps(self.inner)
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

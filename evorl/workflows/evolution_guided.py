@@ -17,7 +17,7 @@ from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
 from evorl.evaluators.population_evaluator import join_action_fns, population_action_fn, with_policy
-from evorl.execution.plan import MIN_BYTES_PER_DEVICE
+from evorl.execution.plan import PlanRules
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.rollout import ActionFn
@@ -57,7 +57,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
     checkpoint_interval: float = 2.5e5
 
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
-    min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE  # the learner's updates exchange gradients
+    plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # the learner's updates exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
 
     def __post_init__(self) -> None:

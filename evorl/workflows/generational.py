@@ -13,6 +13,7 @@ from evorl.config.values import require_positive
 from evorl.envs import AutoresetMode
 from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode
 from evorl.evaluators.population_evaluator import PopulationEvaluator
+from evorl.execution.plan import PlanRules
 from evorl.metrics import EpisodeStatistics, episode_statistics
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
@@ -35,8 +36,8 @@ class GenerationalWorkflow(Workflow):
     checkpoint_interval: float = 2.5e6
 
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
-    min_bytes_per_device: ClassVar[int] = 0  # devices communicate only once per generation
-    needs_even_shares: ClassVar[bool] = False  # rows after the last individual are padding
+    # Devices communicate only once per generation, and rows after the last individual are padding.
+    plan_rules: ClassVar[PlanRules] = PlanRules(min_bytes=0, evenly=False)
     sharded_axes: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:

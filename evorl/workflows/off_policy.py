@@ -17,6 +17,8 @@ from evorl.agents.critic_ensemble import policy_improvers
 from evorl.agents.random_actions import random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
+from evorl.execution.collector import collects_by_acting
+from evorl.execution.trainable import Capabilities
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
@@ -96,14 +98,13 @@ class OffPolicyWorkflow(Workflow):
             )
 
     @property
-    def corrects_lag(self) -> bool:
-        """True, because off-policy algorithms learn from data of older policies."""
-        return True
-
-    @property
-    def learns_from_single_steps(self) -> bool:
-        """True if each transition is used on its own."""
-        return self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes
+    def capabilities(self) -> Capabilities:
+        """Rollouts of older policies; single steps if each transition is used on its own. No rollouts if offline."""
+        return Capabilities(
+            rollouts=not self.offline and collects_by_acting(self),
+            lag=True,
+            single_steps=self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes,
+        )
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
@@ -129,11 +130,6 @@ class OffPolicyWorkflow(Workflow):
     def timesteps_per_iteration(self) -> int:
         """Steps of one rollout over all environments; the number of updates if offline."""
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
-
-    @property
-    def collects_as_its_family(self) -> bool:
-        """True if rollouts are collected by ``acting`` alone; False offline, where nothing is collected."""
-        return not self.offline and super().collects_as_its_family
 
     def init(self, key: Key | int = 0) -> State:
         """Initialise the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""

@@ -13,6 +13,9 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.config.values import require_positive
+from evorl.execution.collector import collects_by_acting
+from evorl.execution.plan import PlanRules
+from evorl.execution.trainable import Capabilities
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
@@ -43,7 +46,7 @@ class OnPolicyWorkflow(Workflow):
     normalize_rewards: bool = False
     intrinsic: Any = None
 
-    has_small_updates: ClassVar[bool] = True
+    plan_rules: ClassVar[PlanRules] = PlanRules(small_updates=True)
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "reward_scale": 0}
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "truncation", "episode_return", "episode_length")
 
@@ -53,24 +56,21 @@ class OnPolicyWorkflow(Workflow):
         return self.rollout_length * self.env.num_envs
 
     @property
-    def corrects_lag(self) -> bool:
-        """True if the losses use importance ratios, i.e. if the agent has the bound ``clip_rho``."""
-        return hasattr(self.agent, "clip_rho")
+    def capabilities(self) -> Capabilities:
+        """Rollouts, unless episodes are restarted before each; lag if the losses use importance ratios (``clip_rho``).
 
-    @property
-    def learns_from_single_steps(self) -> bool:
-        """False if rewards are normalised, because the running returns continue from one rollout to the next."""
-        return not self.normalize_rewards
+        Normalised rewards need consecutive rollouts, because the running returns continue from one to the next.
+        """
+        return Capabilities(
+            rollouts=not self.restarts_episodes and collects_by_acting(self),
+            lag=hasattr(self.agent, "clip_rho"),
+            single_steps=not self.normalize_rewards,
+        )
 
     @property
     def restarts_episodes(self) -> bool:
         """True if every trajectory starts with new episodes in all environments."""
         return False
-
-    @property
-    def collects_as_its_family(self) -> bool:
-        """True if ``acting`` alone determines rollouts; False if episodes are restarted before each rollout."""
-        return not self.restarts_episodes and super().collects_as_its_family
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches."""

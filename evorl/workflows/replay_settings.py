@@ -151,7 +151,7 @@ class ReplaySettings(PyTreeNode):
                     f"updates_per_iteration={workflow.updates_per_iteration} must be a whole number with offline=true, "
                     "where an iteration consists of updates only."
                 )
-            if workflow.actors is not None:
+            if workflow.execution.collector is not None:
                 raise ValueError("offline=true does not collect transitions, so actors have no effect: remove actors.")
             if workflow.intrinsic is not None:
                 raise ValueError(

@@ -20,7 +20,7 @@ from evorl.config.search_space import range_of_number
 from evorl.config.values import checked_value
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
-from evorl.execution.trainable import SEED_AXIS
+from evorl.execution.trainable import SEED_AXIS, most_timesteps
 from evorl.ops.random import keys_of_seeds
 from evorl.ops.trees import named_leaves, with_leaves
 from evorl.types import Key, PyTreeData, PyTreeDict, State, pytree_field
@@ -98,8 +98,7 @@ class SideBySideWorkflow(Workflow):
             inner.env,
             num_seeds=len(seeds),
             env_chunk=inner.env_chunk,
-            min_bytes=inner.min_bytes_per_device,
-            small_updates=inner.has_small_updates,
+            rules=dataclasses.replace(inner.plan_rules, evenly=True),
         )
         execution, _ = plan(devices)
         if execution.axis != SEED_AXIS:  # the number of rows is not a multiple of the devices, or is 1
@@ -123,7 +122,7 @@ class SideBySideWorkflow(Workflow):
     @property
     def most_timesteps_per_iteration(self) -> int:
         """Maximum environment steps of each row per iteration."""
-        return self.inner.most_timesteps_per_iteration
+        return most_timesteps(self.inner)
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
