@@ -16,7 +16,6 @@ from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import acting_template, leaves_of, tree_of
 from evorl.execution.collector import PROGRAM
-from evorl.execution.trainable import learn_once
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
@@ -146,4 +145,4 @@ def _begin(workflow: Any, state: State) -> tuple[Any, State]:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _learn(workflow: Any, state: State, trajectory: SampleBatch) -> tuple[PyTreeDict, State]:
-    return learn_once(workflow, state, trajectory)
+    return workflow.pure_step(state, trajectory)

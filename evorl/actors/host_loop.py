@@ -17,7 +17,6 @@ import numpy as np
 
 from evorl.execution.collector import ProgramCollector
 from evorl.execution.programs import over_seeds
-from evorl.execution.trainable import learn_once
 from evorl.ops.trees import Flat, Packed, pack
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -142,7 +141,7 @@ def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) 
     def one_seed(state: State) -> tuple[Any, State]:
         trajectory, env_state = _finished(workflow, state.pop("rollout"), state.pop("answer"))
         _, state = workflow.acting(state.replace(env_state=env_state))
-        metrics, state = learn_once(workflow, state, trajectory)
+        metrics, state = workflow.pure_step(state, trajectory)
         return (metrics, _first_of(workflow, state)), state | dict.fromkeys(("rollout", "answer", "env_state"))
 
     joined = state | {"rollout": rollout, "answer": answer}

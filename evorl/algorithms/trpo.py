@@ -211,20 +211,18 @@ class TRPOWorkflow(OnPolicyWorkflow):
         begin: Begin,
         num_epochs: int,
     ) -> tuple[Params, Any, PyTreeDict]:
-        """Train for ``num_epochs`` epochs of minibatches; return parameters, optimizer state and mean losses.
-
-        ``trained`` are the parameters and the optimizer's state before, and ``loss(params, batch=minibatch)`` the loss.
-        """
+        """Train on ``loss(params, batch=minibatch)``; return parameters, optimizer state and mean losses."""
 
         def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            batch_loss = functools.partial(loss, batch=minibatch)
-            *carry, losses = gradient_step(batch_loss, optimizer, *carry, progress=progress)
+            *carry, losses = gradient_step(
+                functools.partial(loss, batch=minibatch), optimizer, *carry, progress=progress
+            )
             return tuple(carry), losses
 
         rows = batch if begin.by_trajectory else batch.flatten()
         passes = Passes(0, num_epochs, num_epochs)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, trained, rows, begin, passes)
-        return params, opt_state, jax.tree.map(jnp.mean, losses)
+        trained, losses = scan_updates(self, one_minibatch, trained, rows, begin, passes)
+        return *trained, jax.tree.map(jnp.mean, losses)
 
     def _natural_step(
         self, agent_state: AgentState, opt_state: Any, batch: ActorCriticBatch, dones: jax.Array

@@ -18,7 +18,6 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.vector import env_title
 from evorl.evaluators.episodes import NO_FAULT, EpisodeOutcomes
 from evorl.execution.session import TrainingDiverged
-from evorl.execution.trainable import learn_once
 from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
@@ -41,7 +40,7 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
         return workflow.pure_step(state)
     experience, state = workflow.collect(state)
     faults = env_faults(experience)
-    metrics, state = learn_once(workflow, state, experience)
+    metrics, state = workflow.pure_step(state, experience)
     return metrics if faults is None else PyTreeDict(metrics | {ENV_FAULTS: faults}), state
 
 

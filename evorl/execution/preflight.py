@@ -102,7 +102,7 @@ def preflight(workflow: Any) -> Preflight:
     key = jax.random.key(0)
     state = programs.state_shapes(workflow, key)
     execution = workflow.execution
-    specs = programs.state_specs(execution, workflow.sharded_axes, state)
+    specs = programs.state_specs(execution, state)
     traced = programs.training_program(execution.in_order).trace(workflow, programs.laid_out(workflow, state), 1)
     bytes_per_device = temporary_bytes(traced.jaxpr)
     devices = max(1, execution.num_devices // jax.process_count()) if on_cpu() else 1

@@ -114,7 +114,6 @@ class Capabilities:
 class Trainable(Protocol):
     """Pure ``setup``, ``pure_step`` and ``evaluation``, and the plan of a run. See ``Workflow`` for their semantics."""
 
-    sharded_axes: ClassVar[Mapping[str, int]]
     optional_metrics: ClassVar[tuple[str, ...]]
     rows_stand_alone: ClassVar[bool]
 
@@ -166,15 +165,15 @@ class Trainable(Protocol):
         """Return the initial state of one seed; pure."""
         ...
 
-    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
+    def pure_step(self, state: Any) -> tuple[PyTreeDict, Any]:
         """Run one iteration of one seed; pure."""
         ...
 
-    def evaluation(self, state: State) -> PyTreeDict:
+    def evaluation(self, state: Any) -> PyTreeDict:
         """Evaluate one seed; pure."""
         ...
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: Any) -> Mapping[str, Chart]:
         """Return charts that describe the end of a run."""
         ...
 
@@ -182,7 +181,7 @@ class Trainable(Protocol):
         """Return the initial state, from a compiled program."""
         ...
 
-    def evaluate(self, state: State) -> PyTreeDict:
+    def evaluate(self, state: Any) -> PyTreeDict:
         """Evaluate, with a compiled program."""
         ...
 
@@ -203,9 +202,3 @@ def collected_by(workflow: W, collector: Collector | None) -> W:
 def most_timesteps(workflow: Any) -> int:
     """Return the largest number of environment steps per iteration."""
     return workflow.timesteps_per_iteration or workflow.most_timesteps_per_iteration
-
-
-def learn_once(workflow: Any, state: State, batch: Any) -> tuple[PyTreeDict, State]:
-    """Run the second half of an iteration, on experience collected anywhere: ``update``, and count the iteration."""
-    metrics, state = workflow.update(state, batch)
-    return metrics, state.replace(iterations=state.iterations.add(1))

@@ -40,7 +40,7 @@ def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]
 
 
 class _Factor(NamedTuple):
-    """Factor of a product: its value, its free axes and those that are summed over."""
+    """Factor of a product: its value, its free axes and its summed axes."""
 
     value: Any
     free: Sequence[int]

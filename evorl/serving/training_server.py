@@ -14,7 +14,6 @@ import numpy as np
 from evorl.actors.host_loop import stacked_rows
 from evorl.agents.random_actions import RandomAgent
 from evorl.envs.remote import is_remote
-from evorl.execution.trainable import learn_once
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
 from evorl.serving.answering import Answering
@@ -239,4 +238,4 @@ def _learn(workflow: Any, state: State, packed: Packed, cuts: jax.Array) -> tupl
     trajectory = trajectory.replace(
         dones=trajectory.dones | cuts, extras=trajectory.extras | {"env_extras": env_extras}
     )
-    return learn_once(workflow, state, workflow.collected(trajectory))
+    return workflow.pure_step(state, workflow.collected(trajectory))

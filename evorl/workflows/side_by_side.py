@@ -61,7 +61,6 @@ class SideBySideWorkflow(Workflow):
     seeds: jax.Array = pytree_field(kw_only=True)
 
     rows_stand_alone: ClassVar[bool] = True
-    sharded_axes: ClassVar[Mapping[str, int]] = {}  # devices hold whole rows
 
     @classmethod
     def of(
@@ -138,7 +137,7 @@ class SideBySideWorkflow(Workflow):
 
     def setup(self, key: Any) -> State:
         """Initialise one row from ``key``, a ``RowStart``."""
-        return self.row(key.numbers).setup(key.key) | {"numbers": key.numbers}
+        return State(self.row(key.numbers).setup(key.key), numbers=key.numbers)
 
     def collect(self, state: State) -> tuple[Any, State]:
         """Collect with the row's workflow."""
@@ -148,9 +147,9 @@ class SideBySideWorkflow(Workflow):
         """Update with the row's workflow."""
         return self._with_numbers(state, lambda row, rest: row.update(rest, batch))
 
-    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
+    def pure_step(self, state: State, batch: Any = None) -> tuple[PyTreeDict, State]:
         """Step the row's workflow, which may override ``pure_step``."""
-        return self._with_numbers(state, lambda row, rest: row.pure_step(rest))
+        return self._with_numbers(state, lambda row, rest: row.pure_step(rest, batch))
 
     def watched_step(self, state: State) -> tuple[PyTreeDict, State]:
         """Step as a row does, and look for faults of its environments; see ``evorl.execution.env_faults``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from evorl.execution.collector import PROGRAM
 from evorl.execution.learning import run_learning
 from evorl.execution.plan import PlanRules
 from evorl.execution.session import Checkpointer, RunSession
-from evorl.execution.trainable import Capabilities, Collector, Execution, learn_once
+from evorl.execution.trainable import Capabilities, Collector, Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
@@ -33,11 +33,11 @@ from evorl.workflows.assembly import read_workflow_config, training_mode
 
 _HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
 _HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
-Result = TypeVar("Result")
+S = TypeVar("S", bound=State)
 
 
-class Workflow(PyTreeNode):
-    """A complete training procedure. Subclasses define set-up, collection and update.
+class Workflow(PyTreeNode, Generic[S]):
+    """A complete training procedure. Subclasses define set-up, collection and update, and the class S of their state.
 
     Called from Python, ``init``, ``step`` and ``evaluate`` are compiled; inside a user's ``jit``, ``vmap`` or ``scan``
     they compose. Numbers are pytree leaves: another learning rate or discount runs the same compiled program.
@@ -92,8 +92,6 @@ class Workflow(PyTreeNode):
     # Metrics that are NaN while they have no value; in other metrics NaN means that the training diverged.
     optional_metrics: ClassVar[tuple[str, ...]] = ()
     rows_stand_alone: ClassVar[bool] = False  # True if the other seeds continue when one seed diverges
-    # Entries of the state with one row per environment, and the axis of those rows.
-    sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any], **others: Any) -> Self:
@@ -148,27 +146,29 @@ class Workflow(PyTreeNode):
         return programs.seed_keys(self.execution, key)
 
     @abstractmethod
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> S:
         """Return the initial state of one seed; pure. It contains everything that a step changes."""
 
     @abstractmethod
-    def collect(self, state: State) -> tuple[Any, State]:
+    def collect(self, state: S) -> tuple[Any, S]:
         """Act in the environments; return the experience (a ``SampleBatch``, or results of episodes) and the state."""
 
     @abstractmethod
-    def update(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
+    def update(self, state: S, batch: Any) -> tuple[PyTreeDict, S]:
         """Learn from experience, wherever it was collected; return metrics (scalars by name) and the new state."""
 
-    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
-        """Run one iteration of one seed on this device: ``collect``, ``update``, count."""
-        batch, state = self.collect(state)
-        return learn_once(self, state, batch)
+    def pure_step(self, state: S, batch: Any = None) -> tuple[PyTreeDict, S]:
+        """Run one iteration of one seed on this device: ``collect`` (unless ``batch`` is given), ``update``, count."""
+        if batch is None:
+            batch, state = self.collect(state)
+        metrics, state = self.update(state, batch)
+        return metrics, state.replace(iterations=state.iterations.add(1))
 
-    def progress(self, state: State) -> jax.Array:
+    def progress(self, state: S) -> jax.Array:
         """Return the fraction of the training that is done, in [0, 1], for schedules."""
         return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
-    def evaluation(self, state: State) -> PyTreeDict:
+    def evaluation(self, state: S) -> PyTreeDict:
         """Evaluate one seed; pure. It has a separate stream of keys, so that it does not affect the training."""
         evaluator = Evaluator(
             env=self.eval_env,
@@ -180,11 +180,11 @@ class Workflow(PyTreeNode):
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
         return evaluator.evaluate(state.agent_state, key, self.eval_episodes).summary()
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: S) -> Mapping[str, Chart]:
         """Return charts of the state at the end of a run, by name; runs on the host."""
         return {}
 
-    def init(self, key: Key | int = 0) -> State:
+    def init(self, key: Key | int = 0) -> S:
         """Return the initial state, computed by one compiled program.
 
         Args:
@@ -204,17 +204,17 @@ class Workflow(PyTreeNode):
             return load(_HOST_LOOP)
         return PROGRAM
 
-    def step(self, state: State) -> tuple[PyTreeDict, State]:
+    def step(self, state: S) -> tuple[PyTreeDict, S]:
         """Run one iteration; return metrics and the next state."""
         return call_with_simulators(self, programs.step_program, self, state)
 
-    def evaluate(self, state: State) -> PyTreeDict:
+    def evaluate(self, state: S) -> PyTreeDict:
         """Return mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
         return call_with_simulators(self, self.collector.evaluate, self, state)
 
     def learn(
         self,
-        state: State | None = None,
+        state: S | None = None,
         *,
         key: Key | int = 0,
         recorder: Recorder | None = None,
@@ -223,7 +223,7 @@ class Workflow(PyTreeNode):
         should_stop: Callable[[], bool] | None = None,
         session: RunSession | None = None,
         eval_at_start: bool = False,
-    ) -> State:
+    ) -> S:
         """Train until ``total_timesteps``, with recording and checkpoints.
 
         Args:
@@ -251,7 +251,7 @@ class Workflow(PyTreeNode):
         self.eval_env.close()
 
 
-def call_with_simulators(workflow: Workflow, fn: Callable[..., Result], *args: Any) -> Result:
+def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any) -> Any:
     """Return ``fn(*args)``; if its program may call simulators, wait for it, so that their errors are raised here.
 
     Raises:
@@ -270,10 +270,10 @@ def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
     return episode_statistics(*collectives.gather_rows(rows, axis=1))
 
 
-def split_setup_keys(key: Key) -> tuple[Key, Key, State]:
+def split_setup_keys(key: Key, state_class: type[S]) -> tuple[Key, Key, S]:
     """Split the key of ``setup`` into keys for the agent and the environments, and the entries that every state has.
 
     These are keys for training and for evaluation, and a counter of iterations.
     """
     agent_key, env_key, training_key, eval_key = jax.random.split(key, 4)
-    return agent_key, env_key, State(key=training_key, eval_key=eval_key, iterations=WideCounter.create())
+    return agent_key, env_key, state_class(key=training_key, eval_key=eval_key, iterations=WideCounter.create())

@@ -17,7 +17,6 @@ import pytest
 
 from evorl.execution.collector import iterate
 from evorl.execution.trainable import collected_by
-from evorl.metrics import WideCounter
 from evorl.ops.trees import pack
 from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
@@ -200,7 +199,7 @@ class Noting(PyTreeNode):
     def collected(self, trajectory: Any) -> Any:
         return trajectory
 
-    def update(self, state: Any, batch: Any) -> tuple[Any, Any]:
+    def pure_step(self, state: Any, batch: Any) -> tuple[Any, Any]:
         return PyTreeDict(batch=batch), state
 
 
@@ -212,17 +211,13 @@ def test_a_cut_is_a_truncation(case: str, serve: Any) -> None:
     with playing(served.address, 2, 3, lengths=(50,)):
         served.iterate(1)
     steps, cuts = served.batches[0]
-    metrics, _ = training_server._learn(
-        Noting(), PyTreeDict(iterations=WideCounter.create()), pack(steps, 2), np.ones_like(cuts)
-    )
+    metrics, _ = training_server._learn(Noting(), PyTreeDict(), pack(steps, 2), np.ones_like(cuts))
     batch = metrics.batch
     assert batch.dones.all()
     assert not batch.extras.env_extras.termination.any()
     assert all(batch.extras.env_extras.get("truncation", cuts | True).ravel())
     assert gone.steps[0][0].tobytes() in {obs.tobytes() for obs in np.asarray(batch.obs).reshape(-1, 3)}
-    metrics, _ = training_server._learn(
-        Noting(), PyTreeDict(iterations=WideCounter.create()), pack(steps, 2), np.zeros_like(cuts)
-    )
+    metrics, _ = training_server._learn(Noting(), PyTreeDict(), pack(steps, 2), np.zeros_like(cuts))
     np.testing.assert_array_equal(metrics.batch.dones, steps.dones)
 
 
