@@ -83,7 +83,11 @@ def test_close_may_be_called_twice() -> None:
     [
         ("ppo", {}, Capabilities(rollouts=True)),
         ("ppo", {"normalize_rewards": True}, Capabilities(rollouts=True, single_steps=False)),
-        ("trpo", {"episodes_per_batch": 2}, Capabilities()),  # episodes are restarted before each rollout
+        (
+            "trpo",
+            {"episodes_per_batch": 2, "rollout_length": 10},
+            Capabilities(),
+        ),  # episodes are restarted before each rollout
         ("impala", {}, Capabilities(rollouts=True, lag=True)),
         ("sac", {}, Capabilities(rollouts=True, lag=True)),
         ("sac", {"n_step": 2}, Capabilities(rollouts=True, lag=True, single_steps=False)),
