@@ -55,6 +55,7 @@ def _descendants(root: int) -> list[int]:
 def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Generator) -> dict[str, Any]:
     """One training of which actors are killed. Returns what was seen."""
     from evorl.assembly import workflow_from_config
+    from evorl.execution.collector import iterate
 
     config = {
         "workflow": "evorl.algorithms.dqn.DQNWorkflow",
@@ -73,7 +74,7 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
         told.append(time.monotonic())
         print(message, flush=True)
 
-    _, state = workflow.iterate(state, 3, note)
+    _, state = iterate(workflow, state, 3, note)
     stored, seconds = int(state.replay_state.size), []
     before = set(_descendants(os.getpid()))
     for number in range(num_kills):
@@ -84,13 +85,13 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
         start, replaced = time.monotonic(), len(told)
         by_ray = False  # it starts by itself another actor for one that dies while it is made
         while len(told) == replaced and not by_ray and time.monotonic() - start < 60:
-            _, state = workflow.iterate(state, 1, note)
+            _, state = iterate(workflow, state, 1, note)
             alive = actor_processes(kind, with_stopped=False)
             by_ray = kind == "ray" and victim not in alive and len(alive) == len(actors) and len(told) == replaced
         if len(told) - replaced != (not by_ray):
             raise SystemExit(f"after {what.name} {len(told) - replaced} actors were replaced, not one")
         seconds.append((time.monotonic() if by_ray else told[-1]) - start)
-        _, state = workflow.iterate(state, 2, note)
+        _, state = iterate(workflow, state, 2, note)
         now = int(state.replay_state.size)
         if now < stored:
             raise SystemExit(f"{stored - now} stored transitions were lost")

@@ -122,9 +122,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         devices=config.get("devices", 1),
         num_seeds=positive(config.get("num_seeds", 1), "num_seeds"),
         env_chunk=config.get("env_chunk", "auto"),
-        min_bytes=cls.min_bytes_per_device,
-        evenly=cls.needs_even_shares,
-        small_updates=cls.has_small_updates,
+        rules=cls.plan_rules,
     )
     multiple = env.num_agents * execution.num_devices
     if execution.num_devices > 1 and eval_env.num_envs % multiple:
@@ -138,8 +136,9 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         keeping = load(_MAKE_KEEPING)(config["evaluation"], eval_env, eval_episodes, is_standard)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     check_image_networks(agent, env.obs_space, env.action_space)
+    execution = dataclasses.replace(execution, collector=actors)
     parts = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
-    return {**fields, **parts, "actors": actors, "keeping": keeping}
+    return {**fields, **parts, "keeping": keeping}
 
 
 def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ def rollout(
     agent_state: AgentState,
     key: Key,
     rollout_length: int,
+    *,
     env_extra_fields: Sequence[str] = (),
     env_chunk: int | None = None,
 ) -> tuple[SampleBatch, EnvState]:
@@ -243,7 +244,10 @@ class Acting(PyTreeData):
     warming_up: Any = None
 
 
-class ActsInRollouts(Protocol):
+S = TypeVar("S", bound=State)
+
+
+class ActsInRollouts(Protocol[S]):
     """A workflow that learns from rollouts of fixed length."""
 
     env_fields: ClassVar[tuple[str, ...]]
@@ -263,7 +267,7 @@ class ActsInRollouts(Protocol):
         """Number of environments that are stepped together; ``None`` for all."""
         ...
 
-    def acting(self, state: State) -> tuple[Acting, State]:
+    def acting(self, state: S) -> tuple[Acting, S]:
         """Return the policy inputs of the next rollout, and the state after its random draws."""
         ...
 
@@ -276,7 +280,7 @@ class ActsInRollouts(Protocol):
         ...
 
 
-def collect_rollout(workflow: ActsInRollouts, state: State) -> tuple[SampleBatch, State]:
+def collect_rollout(workflow: ActsInRollouts[S], state: S) -> tuple[SampleBatch, S]:
     """Run a rollout ``[T, B, ...]`` in this device's environments; return it and the state after it."""
     acting, state = workflow.acting(state)
     trajectory, env_state = rollout(

@@ -15,8 +15,19 @@ argument of a jitted function, and changing one of its numbers does not recompil
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import chex
 import jax
@@ -283,8 +294,53 @@ class ByValue:
         return self.__dict__["_hash"]
 
 
+class Entry(NamedTuple):
+    """Properties of a declared entry of a state, as in ``env_state: Annotated[EnvState, Entry(axis=0)]``.
+
+    Attributes:
+        axis: axis of its leaves with one row per environment, or per member of a population; ``None`` without one.
+        optional: true if the entry is absent in some states.
+    """
+
+    axis: int | None = None
+    optional: bool = False
+
+
 class State(PyTreeDict):
-    """State of a workflow: everything that a step changes, by name."""
+    """State of a workflow: everything that a step changes, by name.
+
+    A subclass declares its entries as annotations, for readers and type checkers; see ``declared_entries``.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _register_dict(cls)
+
+
+@functools.cache
+def declared_entries(cls: type[State]) -> Mapping[str, Entry]:
+    """Return the entries that a class of states declares, by name; none for ``State`` itself."""
+    hints = get_type_hints(cls, include_extras=True)
+    metadata = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    return {name: next((x for x in marks if isinstance(x, Entry)), Entry()) for name, marks in metadata.items()}
+
+
+def check_entries(state: State) -> State:
+    """Return the state, after checking that it has exactly the entries that its class declares.
+
+    Raises:
+        TypeError: an entry is missing, or not declared. A class without declarations accepts any entries.
+    """
+    declared = declared_entries(type(state))
+    missing = sorted(name for name, entry in declared.items() if not entry.optional and name not in state)
+    undeclared = sorted(set(state) - set(declared)) if declared else []
+    for names, problem in ((missing, "lacks"), (undeclared, "does not declare")):
+        if names:
+            raise TypeError(
+                f"{type(state).__name__} {problem} {', '.join(names)}: it declares {', '.join(sorted(declared))}. "
+                "setup must return the declared entries; a subclass of the state declares others."
+            )
+    return state
 
 
 _register_dict(PyTreeDict)

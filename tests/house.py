@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # observations, which were part of agent.py. An import reads the conversion of actions, the encoding of observations,
 # their spaces, the gate, the session, the collector and the run's settings besides (94; 70 before them).
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1147,
+    "lines of the functions that a PPO step enters": 1146,
     "files of the functions that a PPO step enters": 24,
     "lines of the functions that a SAC step enters": 1339,
     "files of the functions that a SAC step enters": 31,
@@ -39,11 +39,11 @@ BARS: dict[str, float] = {
     "functions with a parameter of type DictConfig": 4,
     "imports inside functions": 460,
     "strings that load a name late": 94,
-    "functions with more than six positional parameters": 17,
-    "methods of Workflow": 28,
-    "fields of Workflow": 13,
-    "class variables of Workflow": 10,
-    "lines of the package": 66000,
+    "functions with more than six positional parameters": 0,
+    "methods of Workflow": 20,
+    "fields of Workflow": 12,
+    "class variables of Workflow": 7,
+    "lines of the package": 66140,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.

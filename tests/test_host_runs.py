@@ -12,6 +12,7 @@ import pytest
 from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
 from evorl.cli.main import train_from_spec
+from evorl.execution.collector import iterate
 from evorl.execution.learning import NEW_EPISODES
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
@@ -76,7 +77,7 @@ def test_what_plays_whole_episodes_plays_them_on_the_host() -> None:
     for env in ({"factory": "tests.support.host_envs:cartpole", "max_steps": 20}, {"name": "gymnax/CartPole-v1"}):
         limit = {} if "factory" in env else {"max_episode_steps": 20}
         workflow = workflow_from_config({"workflow": path, "env": {**env, **limit}, "eval_chunk": 3, **small})
-        states.append(workflow.iterate(workflow.init(0), 2)[1])
+        states.append(iterate(workflow, workflow.init(0), 2)[1])
         workflow.close()
     host, device = states
     assert_trees_equal(host.agent_state, device.agent_state, 1e-4)
@@ -98,7 +99,7 @@ def test_learners_beside_a_population_and_members_of_pbt_take_part_on_the_host()
             "eval_episodes": 2,
         }
     )
-    metrics, state = pbt.iterate(pbt.init(0), 1)
+    metrics, state = iterate(pbt, pbt.init(0), 1)
     assert np.isfinite(jax.tree.leaves(metrics)[0]).all()
     assert state.members.env_state.obs.shape == (3, 2, 4)
     pbt.close()

@@ -39,7 +39,8 @@ def _run(num_envs: int = NUM_ENVS, env_chunk: int | None = None) -> tuple[EnvSta
     @jax.jit
     def run(key: jax.Array, parameter: jax.Array) -> Any:
         start, fields = env.reset(key), ("termination", "is_reset_step")
-        return start, *rollout(env.step, _act, start, AgentState(parameter), key, LENGTH, fields, env_chunk)
+        options = {"env_extra_fields": fields, "env_chunk": env_chunk}
+        return start, *rollout(env.step, _act, start, AgentState(parameter), key, LENGTH, **options)
 
     return run(KEY, jnp.float32(0.5))
 
@@ -106,7 +107,7 @@ def test_a_field_that_is_not_there_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"names 'terminated'.*available: is_reset_step, .*Did you mean 'termination'?"
     ):
-        rollout(env.step, _act, state, AgentState(jnp.float32(0.0)), KEY, 1, ("terminated",))
+        rollout(env.step, _act, state, AgentState(jnp.float32(0.0)), KEY, 1, env_extra_fields=("terminated",))
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,23 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
+from evorl.types import (
+    Entry,
+    PyTreeData,
+    PyTreeDict,
+    PyTreeNode,
+    State,
+    check_entries,
+    declared_entries,
+    pytree_field,
+)
 
 
 def _double(x: float) -> float:
@@ -198,3 +207,43 @@ def test_node_refuses_what_it_cannot_hold() -> None:
 
 def test_lists_in_static_fields_become_tuples() -> None:
     assert Part(size=1, sizes=[4, 5]).sizes == (4, 5)  # pyright: ignore[reportArgumentType]
+
+
+class Declared(State):
+    """A state with a row per environment, and an entry that may be absent."""
+
+    rows: Annotated[jax.Array, Entry(axis=1)]
+    count: jax.Array
+    extra: Annotated[jax.Array, Entry(optional=True)]
+
+
+class DeclaredFurther(Declared):
+    more: jax.Array
+
+
+def test_a_state_declares_its_entries() -> None:
+    expected = {"rows": Entry(axis=1), "count": Entry(), "extra": Entry(optional=True)}
+    assert declared_entries(Declared) == expected
+    assert declared_entries(DeclaredFurther) == expected | {"more": Entry()}
+    assert declared_entries(State) == {}
+
+
+def test_a_state_of_a_class_stays_one() -> None:
+    """Also through JAX, whose leaves have the names of a plain state."""
+    state = Declared(rows=jnp.ones((2, 3)), count=jnp.zeros(()))
+    others = [state.replace(count=jnp.ones(())), state | {"extra": jnp.ones(())}, copy.deepcopy(state)]
+    others.append(jax.jit(lambda state: state)(state))
+    assert [type(x) for x in others] == [Declared] * 4
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+    assert paths == [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(State(state))]
+
+
+def test_missing_and_undeclared_entries_are_errors() -> None:
+    state = Declared(rows=jnp.ones((2, 3)), count=jnp.zeros(()))
+    assert check_entries(state) is state
+    assert check_entries(state | {"extra": jnp.ones(())}).extra == 1.0
+    with pytest.raises(TypeError, match=r"DeclaredFurther lacks more: .*count, extra, more, rows"):
+        check_entries(DeclaredFurther(state))
+    with pytest.raises(TypeError, match=r"Declared does not declare counts: .*count, extra, rows"):
+        check_entries(state | {"counts": jnp.ones(())})
+    assert check_entries(State(anything=1)).anything == 1

@@ -43,18 +43,18 @@ class Actors(ByValue):
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` if a workflow does not support these actors."""
         name = type(workflow).__name__
-        if not workflow.collects_as_its_family:
+        if not workflow.capabilities.rollouts:
             raise ValueError(f"{name} does not collect rollouts in a way that actors support: remove actors.")
         if workflow.execution.num_seeds is not None:
             raise ValueError("actors collect for one seed: remove num_seeds, or run a sweep over seeds.")
         if not self.settings.is_async:
             return
-        if not workflow.corrects_lag:
+        if not workflow.capabilities.lag:
             raise ValueError(
                 f"actors.mode=async collects with policies that are up to {self.settings.max_lag} updates old, and "
                 f"{name} does not correct for that: use mode=sync, agent=impala, or an off-policy agent."
             )
-        if not workflow.learns_from_single_steps:
+        if not workflow.capabilities.single_steps:
             raise ValueError(
                 f"{name} learns from several steps in a row, which rollouts of different actors are not: use "
                 "actors.mode=sync, or remove the settings that need them (n_step, replay.hindsight, "
@@ -148,4 +148,4 @@ def _begin(workflow: Any, state: State) -> tuple[Any, State]:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _learn(workflow: Any, state: State, trajectory: SampleBatch) -> tuple[PyTreeDict, State]:
-    return workflow.learn_once(state, trajectory)
+    return workflow.pure_step(state, trajectory)

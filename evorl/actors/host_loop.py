@@ -142,7 +142,7 @@ def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) 
     def one_seed(state: State) -> tuple[Any, State]:
         trajectory, env_state = _finished(workflow, state.pop("rollout"), state.pop("answer"))
         _, state = workflow.acting(state.replace(env_state=env_state))
-        metrics, state = workflow.learn_once(state, trajectory)
+        metrics, state = workflow.pure_step(state, trajectory)
         return (metrics, _first_of(workflow, state)), state | dict.fromkeys(("rollout", "answer", "env_state"))
 
     joined = state | {"rollout": rollout, "answer": answer}

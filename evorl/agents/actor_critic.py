@@ -286,9 +286,8 @@ class ActorCriticAgent(Agent):
         """Return the batch of a trajectory ``[T, B]``, with advantages and value targets by GAE."""
         estimates, next_values = self.estimates_of_trajectory(agent_state, agent_state.params, trajectory)
         termination = trajectory.extras.env_extras.termination
-        advantages, targets = gae(
-            trajectory.rewards, estimates.values, next_values, termination, trajectory.dones, discount, gae_lambda
-        )
+        steps = (trajectory.rewards, estimates.values, next_values, termination, trajectory.dones)
+        advantages, targets = gae(*steps, discount=discount, gae_lambda=gae_lambda)
         return self.batch_of(trajectory, targets=targets, advantages=advantages, values=estimates.values)
 
     def batch_of(self, trajectory: SampleBatch, **computed: Any) -> ActorCriticBatch:

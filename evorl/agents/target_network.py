@@ -56,25 +56,28 @@ def update_online_and_target(
 
 
 def update_part(
-    part: tuple[str, Callable[..., tuple[jax.Array, PyTreeDict]], Optimizer],
+    name: str,
     agent_state: AgentState,
     opt_state: PyTreeDict,
     *args: Any,
+    loss_fn: Callable[..., tuple[jax.Array, PyTreeDict]],
+    optimizer: Optimizer,
     progress: jax.Array,
 ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
     """Take one gradient step on one group of the agent's parameters; see ``gradient_step``.
 
     Args:
-        part: name of the parameters, ``loss_fn(params, *args) -> (loss, metrics)``, and the optimizer.
+        name: name of the parameters, and of their optimizer's state.
         agent_state: state of the agent.
         opt_state: optimizer states by name.
         *args: further arguments of the loss.
+        loss_fn: ``loss_fn(params, *args) -> (loss, metrics)``.
+        optimizer: optimizer of these parameters.
         progress: completed fraction of training in [0, 1].
 
     Returns:
         The agent state and optimizer states with that group updated, and the metrics of the loss.
     """
-    name, loss_fn, optimizer = part
     params, part_state, losses = gradient_step(
         loss_fn, optimizer, agent_state.params[name], opt_state[name], *args, progress=progress
     )

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Params, PyTreeDict, State, pytree_field
-from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
+from evorl.types import Key, Params, PyTreeDict, pytree_field
+from evorl.workflows.evolution_guided import EvolutionGuidedState, EvolutionGuidedWorkflow
 from evorl.workflows.nested_learner import learn_in_blocks, row_of
 from evorl.workflows.policy_improvement import improved_policies
 
@@ -44,7 +44,9 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         """Number of individuals improved by gradients, H, at least 1."""
         return max(1, round(self.improved_share * self.pop_size))
 
-    def guide(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
+    def guide(
+        self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
+    ) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Update the critics with each of the H selected policies in turn, then update these policies in parallel.
 
         The selected policies are spread evenly over the generation, so that one of each mirrored pair is improved. In
@@ -62,15 +64,14 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         def draw(key: Key, num: int) -> SampleBatch:
             return learner.replace(updates_per_iteration=num).draw_batches(state, key, progress)[0]
 
-        policies, policy_losses = improved_policies(
-            learner, agent_state, policies, draw, num_updates, policy_key, learner.actor_optimizer, progress
-        )
+        options = {"key": policy_key, "optimizer": learner.actor_optimizer, "progress": progress}
+        policies, policy_losses = improved_policies(learner, agent_state, policies, draw, num_updates, **options)
         losses.actor_loss = policy_losses.mean()
         rows = jnp.where(num_updates > 0, rows, self.pop_size)
         return losses, state.replace(ec_state=self.optimizer.inject(state.ec_state, policies, rows))
 
     def _train_critics(
-        self, state: State, policies: Params, key: Key, num_updates: jax.Array
+        self, state: EvolutionGuidedState, policies: Params, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, PyTreeDict]:
         """Update the learner ``num_updates`` times, split evenly over policies ``[H, ...]``, which stay as passed."""
         num_policies, progress = self.num_injected, self.progress(state)

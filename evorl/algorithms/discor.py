@@ -121,9 +121,9 @@ class DisCorWorkflow(SACWorkflow):
         weights = batch.extras.weights * weights_of_mean_one(-next_errors / temperature[:, None])
         weighted = batch.replace(extras=batch.extras.replace(weights=weights))
         agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, weighted, keys, progress)
-        part = ("error", self.agent.error_loss, self.critic_optimizer)
         inputs = (agent_state, batch, losses.td_errors, next_errors)
-        agent_state, opt_state, error_losses = update_part(part, agent_state, opt_state, *inputs, progress=progress)
+        step = {"loss_fn": self.agent.error_loss, "optimizer": self.critic_optimizer, "progress": progress}
+        agent_state, opt_state, error_losses = update_part("error", agent_state, opt_state, *inputs, **step)
         temperature = polyak_update(temperature, collectives.mean_over_shares(error_losses.pop("errors")), self.tau)
         agent_state = agent_state.replace(params=agent_state.params.replace(error_temperature=temperature))
         error_losses.error_temperature = temperature.mean()

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from evorl.config.values import require_positive
 from evorl.metrics import EvaluationMetrics
-from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
+from evorl.types import Key, Params, PyTreeDict
+from evorl.workflows.evolution_guided import EvolutionGuidedState, EvolutionGuidedWorkflow
 from evorl.workflows.nested_learner import learn_in_blocks, row_of
 
 
@@ -59,7 +59,9 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         """Number of injected individuals: one policy per learner."""
         return self.num_rl_agents
 
-    def guide(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
+    def guide(
+        self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
+    ) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Update every learner and, if due, inject their policies into the coming generation.
 
         The evaluated population has already been replaced by then. The injected policies replace the last individuals
@@ -72,7 +74,9 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         policies = state.learners.agent_state.params.policy
         return losses, state.replace(ec_state=self.optimizer.inject(state.ec_state, policies, rows))
 
-    def _learn(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
+    def _learn(
+        self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
+    ) -> tuple[PyTreeDict, EvolutionGuidedState]:
         progress = self.progress(state)
 
         def train(learner: PyTreeDict, key: Key) -> tuple[PyTreeDict, PyTreeDict, Any]:
@@ -86,7 +90,7 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         losses, learners, _ = jax.vmap(train, out_axes=(0, 0, None))(state.learners, keys)
         return jax.tree.map(lambda x: x.mean(axis=0), losses), state.replace(learners=learners)
 
-    def evaluation(self, state: State) -> PyTreeDict:
+    def evaluation(self, state: EvolutionGuidedState) -> PyTreeDict:
         """Evaluate the optimizer's solution, and as ``rl_episode_return`` the mean return of the learners' policies.
 
         All policies are evaluated on the same episodes.

@@ -75,11 +75,11 @@ class IMPALAAgent(ActorCriticAgent):
             batch.extras.env_extras.termination,
             batch.dones,
             jax.lax.stop_gradient(log_prob) - batch.extras.policy_extras.log_prob,
-            discount,
-            self.vtrace_lambda,
-            self.clip_rho,
-            self.clip_c,
-            self.clip_policy_rho,
+            discount=discount,
+            lambda_=self.vtrace_lambda,
+            clip_rho=self.clip_rho,
+            clip_c=self.clip_c,
+            clip_pg_rho=self.clip_policy_rho,
         )
         advantages = standardize(targets.advantages) if self.normalize_advantages else targets.advantages
         policy_loss = policy_gradient(log_prob, advantages).mean()

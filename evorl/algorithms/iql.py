@@ -190,14 +190,13 @@ class IQLWorkflow(OffPolicyWorkflow):
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
         """Update each part once; deterministic, ``keys`` are unused."""
         losses = PyTreeDict()
-        for part in (
+        for name, loss_fn, optimizer in (
             ("value", self.agent.value_loss, self.value_optimizer),
             ("policy", self.agent.actor_loss, self.actor_optimizer),
             ("critic", self.agent.critic_loss, self.critic_optimizer),
         ):
-            agent_state, opt_state, part_losses = update_part(
-                part, agent_state, opt_state, agent_state, batch, progress=progress
-            )
+            step = {"loss_fn": loss_fn, "optimizer": optimizer, "progress": progress}
+            agent_state, opt_state, part_losses = update_part(name, agent_state, opt_state, agent_state, batch, **step)
             losses |= part_losses
         params = with_target_networks(agent_state.params, self.tau)
         return agent_state.replace(params=params), opt_state, losses

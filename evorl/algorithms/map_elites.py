@@ -9,8 +9,8 @@ archive of centroids this is CVT-MAP-Elites (Vassiliades et al. 2018, https://ar
 from __future__ import annotations
 
 from evorl.agents.policy import PolicyAgent
-from evorl.types import Key, Params, State
-from evorl.workflows.quality_diversity import QualityDiversityWorkflow
+from evorl.types import Key, Params
+from evorl.workflows.quality_diversity import QualityDiversityState, QualityDiversityWorkflow
 
 
 class MAPElitesWorkflow(QualityDiversityWorkflow):
@@ -18,6 +18,6 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
 
     agent: PolicyAgent
 
-    def offspring(self, state: State, key: Key) -> Params:
+    def offspring(self, state: QualityDiversityState, key: Key) -> Params:
         """Return children of random elites."""
         return self.vary(state, key, self.pop_size)

@@ -19,8 +19,8 @@ from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers import NSGA2, MultiObjectiveOptimizer
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.runs.recording import Chart, Panel, for_each_seed
-from evorl.types import PyTreeDict, State
-from evorl.workflows.evolution import EvolutionWorkflow
+from evorl.types import PyTreeDict
+from evorl.workflows.evolution import EvolutionState, EvolutionWorkflow
 
 RETURN = "return"  # name of the objective that is the episode return
 
@@ -83,7 +83,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
         columns = [totals[name.removeprefix("-")].mean(axis=1) for name in self.objectives]
         return jnp.stack(columns, axis=1) * jnp.asarray(signs)
 
-    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+    def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
         """Pass the objectives to the optimizer, and measure the front of the selected parents."""
         ec_state = self.optimizer.at_progress(state.ec_state, self.progress(state))
         metrics, state = super().update(state.replace(ec_state=ec_state), batch)
@@ -95,7 +95,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
             metrics[f"best/{name}"] = objectives[:, number].max()
         return metrics, state
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: EvolutionState) -> Mapping[str, Chart]:
         """Return the chart ``pareto_front`` of each seed: the parents' objectives, with the front marked."""
         objectives = jax.device_get(state.ec_state.objectives)
         return for_each_seed("pareto_front", self.execution.num_seeds, lambda i: self._chart(objectives[i]))

@@ -19,6 +19,7 @@ from evorl.config.values import check_names, plain, positive, require_positive
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
+from evorl.execution.trainable import most_timesteps
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
@@ -37,7 +38,7 @@ from evorl.workflows.population import (
     training_scores,
     with_shared_replay,
 )
-from evorl.workflows.population_history import PopulationHistory
+from evorl.workflows.population_history import PopulationHistory, PopulationState
 from evorl.workflows.workflow import Workflow
 
 # Settings of the population as a whole, which cannot be searched.
@@ -45,7 +46,7 @@ _RUN_SETTINGS = ("total_timesteps", "log_interval", "eval_interval", "checkpoint
 _SHARED = ("env", "eval_episodes", "env_chunk")
 
 
-class PBTWorkflow(Workflow):
+class PBTWorkflow(Workflow[PopulationState]):
     """A population of workflows that train in parallel, with selection and variation of their hyperparameters.
 
     Attributes:
@@ -86,7 +87,6 @@ class PBTWorkflow(Workflow):
         "resample_probability": "[0, 1]",
         "social_factor": "[0, inf)",
     }
-    sharded_axes: ClassVar[Mapping[str, int]] = {"members": 0}
     optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # absent before the first episode has ended
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
@@ -120,7 +120,7 @@ class PBTWorkflow(Workflow):
     @property
     def iterations_per_generation(self) -> int:
         """Iterations of each member between two selections."""
-        return max(1, round(self.generation_interval / self.inner.most_timesteps_per_iteration))
+        return max(1, round(self.generation_interval / most_timesteps(self.inner)))
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -130,7 +130,7 @@ class PBTWorkflow(Workflow):
     @property
     def most_timesteps_per_iteration(self) -> int:
         """Upper bound of the environment steps of a generation, summed over members."""
-        return self.pop_size * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
+        return self.pop_size * self.iterations_per_generation * most_timesteps(self.inner)
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -143,7 +143,7 @@ class PBTWorkflow(Workflow):
         share = {"total_timesteps": self.total_timesteps / self.pop_size}
         return with_leaves(self.inner, self.search_space.named(hyper_parameters) | share)
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> PopulationState:
         """Initialise the members, each with its own key and sampled hyperparameters."""
         key, eval_key, space_key, members_key = jax.random.split(key, 4)
         hyper_parameters = self.search_space.sample(space_key, self.pop_size)
@@ -152,7 +152,7 @@ class PBTWorkflow(Workflow):
         members = jax.vmap(lambda values, key: self.member(values).setup(key))(hyper_parameters[rows], member_keys)
         shared = {"replay_state": members.pop("replay_state")} if self.shared_replay else {}
         shared, counter = jax.tree.map(lambda x: x[0], (State(shared), members.pop("iterations")))
-        return State(
+        return PopulationState(
             members=members,
             shared=shared,
             hyper_parameters=hyper_parameters,
@@ -165,7 +165,7 @@ class PBTWorkflow(Workflow):
             velocities=jnp.zeros_like(hyper_parameters),
         )
 
-    def collect(self, state: State) -> tuple[SampleBatch, State]:
+    def collect(self, state: PopulationState) -> tuple[SampleBatch, PopulationState]:
         """Train every member for a generation and score it.
 
         Returns:
@@ -198,7 +198,7 @@ class PBTWorkflow(Workflow):
     def _evaluation_of_member(self, state: State) -> PyTreeDict:
         return self.member(state.hyper_parameters).evaluation(state)
 
-    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
+    def update(self, state: PopulationState, batch: SampleBatch) -> tuple[PyTreeDict, PopulationState]:
         """Replace the worst members by clones of the best, and vary the clones' hyperparameters."""
         key, exploit_key, explore_key = jax.random.split(state.key, 3)
         scores = batch.rewards
@@ -220,7 +220,7 @@ class PBTWorkflow(Workflow):
             state = state.replace(members=clones(state.members, parents) | env_states)
         return metrics, state
 
-    def _explore(self, state: State, key: Key, parents: jax.Array) -> State:
+    def _explore(self, state: PopulationState, key: Key, parents: jax.Array) -> PopulationState:
         """Vary the hyperparameters of the replaced members."""
         space, before, (move_key, resample_key) = self.search_space, state.hyper_parameters, jax.random.split(key)
         replaced = (parents != jnp.arange(self.pop_size))[:, None]
@@ -236,7 +236,7 @@ class PBTWorkflow(Workflow):
         explored = space.resample(resample_key, explored, self.resample_probability)
         return state.replace(hyper_parameters=jnp.where(replaced, explored, before))
 
-    def evaluation(self, state: State) -> PyTreeDict:
+    def evaluation(self, state: PopulationState) -> PyTreeDict:
         """Evaluate the member with the best score, on episodes that did not count towards this score."""
         best = best_member(state.scores)
         read = State({name: x for name, x in state.members.items() if name in self.inner.evaluation_entries})
@@ -244,7 +244,7 @@ class PBTWorkflow(Workflow):
         member |= {"eval_key": state.eval_key, "iterations": state.iterations.times(self.iterations_per_generation)}
         return self._evaluation_of_member(member | {"hyper_parameters": state.hyper_parameters[best]})
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: PopulationState) -> Mapping[str, Chart]:
         """Return the chart ``schedule`` of each seed: all members' hyperparameters, and the best member's lineage."""
         size = (int(state.iterations), self.timesteps_per_iteration, self.search_space)
         return for_each_seed("schedule", self.execution.num_seeds, lambda i: state.history[i].chart(*size))

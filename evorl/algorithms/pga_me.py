@@ -15,11 +15,11 @@ import jax.numpy as jnp
 
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops.optimization import Optimizer
-from evorl.types import Key, Params, PyTreeDict, State, pytree_field
+from evorl.types import Key, Params, PyTreeDict, pytree_field
 from evorl.workflows.learner_emitter import LearnerEmitter
 from evorl.workflows.nested_learner import read_config_with_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.quality_diversity import QualityDiversityWorkflow
+from evorl.workflows.quality_diversity import QualityDiversityState, QualityDiversityWorkflow
 
 
 class PGAMEWorkflow(QualityDiversityWorkflow):
@@ -79,14 +79,14 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         """Entries of ``info`` that the replay buffer needs."""
         return LearnerEmitter.recorded_entries
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> QualityDiversityState:
         """Initialise the policies, an empty archive and the learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
         state.learner = self.emitter.init(learner_key)
         return state
 
-    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+    def update(self, state: QualityDiversityState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, QualityDiversityState]:
         """Store all transitions and train the learner, then update the archive and breed, as in the base class."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
         progress = self.progress(state)
@@ -94,7 +94,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         metrics, state = super().update(state.replace(key=key, learner=learner), batch)
         return metrics | losses, state
 
-    def offspring(self, state: State, key: Key) -> Params:
+    def offspring(self, state: QualityDiversityState, key: Key) -> Params:
         """Return the offspring by variation, those by gradients, and the learner's policy, in this order."""
         variation_key, gradient_key = jax.random.split(key)
         varied = self.vary(state, variation_key, self.pop_size - self.num_by_gradients)

@@ -40,7 +40,7 @@ from evorl.replay_buffers.sequence import (
     with_swapped_axes,
 )
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, State, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
@@ -226,7 +226,7 @@ class R2D2Workflow(OffPolicyWorkflow):
         length = self.replay_buffer.length
         return with_swapped_axes(take_sequences(replay_state, rows, envs, self.num_stored_envs, length))
 
-    def _num_updates(self, state: State) -> jax.Array:
+    def _num_updates(self, state: Any) -> jax.Array:
         has_sequences = self.replay_buffer.num_choices(state.replay_state) > 0
         return jnp.where(has_sequences, super()._num_updates(state), 0)
 

@@ -202,19 +202,17 @@ class SACWorkflow(OffPolicyWorkflow):
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
         """Update the critics once."""
-        part = ("critic", self.agent.critic_loss, self.critic_optimizer)
-        return update_part(part, agent_state, opt_state, agent_state, batch, keys, progress=progress)
+        step = {"loss_fn": self.agent.critic_loss, "optimizer": self.critic_optimizer, "progress": progress}
+        return update_part("critic", agent_state, opt_state, agent_state, batch, keys, **step)
 
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
         """Update the policy once, by the updated critics, and the temperature."""
-        part = ("policy", self.agent.actor_loss, self.actor_optimizer)
-        agent_state, opt_state, losses = update_part(
-            part, agent_state, opt_state, agent_state, batch, keys, progress=progress
-        )
-        part = ("log_temperature", self.agent.temperature_loss, self.temperature_optimizer)
-        adapted, opt_state, temperature = update_part(part, agent_state, opt_state, losses.entropy, progress=progress)
+        step = {"loss_fn": self.agent.actor_loss, "optimizer": self.actor_optimizer, "progress": progress}
+        agent_state, opt_state, losses = update_part("policy", agent_state, opt_state, agent_state, batch, keys, **step)
+        step |= {"loss_fn": self.agent.temperature_loss, "optimizer": self.temperature_optimizer}
+        adapted, opt_state, temperature = update_part("log_temperature", agent_state, opt_state, losses.entropy, **step)
         return (adapted if self.agent.adaptive_temperature else agent_state), opt_state, losses | temperature
 
 

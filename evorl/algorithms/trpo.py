@@ -7,6 +7,7 @@ derivatives of the log-probabilities (``trpo-d1``); ``ppo`` takes clipped gradie
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
@@ -180,19 +181,21 @@ class TRPOWorkflow(OnPolicyWorkflow):
             batch = batch.with_standardized_advantages()
         whole = collectives.gather_rows(batch, axis=1)
         policy_key, value_key = jax.random.split(key)
-        params, inputs = agent_state.params, (agent_state, whole, progress)
+        params, begin = agent_state.params, Begin(policy_key, progress, self.agent.is_recurrent)
         if self.kind == "ppo":
-            trained = (self.policy_optimizer, params.policy, opt_state.policy, policy_key)
+            loss = functools.partial(self.agent.clipped_loss, agent_state=agent_state)
+            trained = (params.policy, opt_state.policy)
             policy, policy_state, metrics = self._gradient_steps(
-                self.agent.clipped_loss, *trained, *inputs, self.num_epochs
+                loss, self.policy_optimizer, trained, whole, begin, self.num_epochs
             )
             opt_state = opt_state.replace(policy=policy_state)
         else:
             policy, first_fraction, metrics = self._natural_step(agent_state, opt_state, batch, trajectory.dones)
             opt_state = opt_state.replace(first_fraction=first_fraction)
-        trained = (self.optimizer, params.value, opt_state.value, value_key)
+        loss, num_epochs = functools.partial(self.agent.value_loss, agent_state=agent_state), self.num_value_epochs
+        trained, begin = (params.value, opt_state.value), begin._replace(key=value_key)
         value, value_state, value_losses = self._gradient_steps(
-            self.agent.value_loss, *trained, *inputs, self.num_value_epochs or self.num_epochs
+            loss, self.optimizer, trained, whole, begin, num_epochs or self.num_epochs
         )
         metrics |= value_losses
         metrics.explained_variance = explained_variance(whole.values, whole.targets)
@@ -203,25 +206,23 @@ class TRPOWorkflow(OnPolicyWorkflow):
         self,
         loss: Callable[..., tuple[jax.Array, PyTreeDict]],
         optimizer: Optimizer,
-        params: Params,
-        opt_state: Any,
-        key: Key,
-        agent_state: AgentState,
+        trained: tuple[Params, Any],
         batch: ActorCriticBatch,
-        progress: jax.Array,
+        begin: Begin,
         num_epochs: int,
     ) -> tuple[Params, Any, PyTreeDict]:
-        """Train for ``num_epochs`` epochs of minibatches; return parameters, optimizer state and mean losses."""
+        """Train on ``loss(params, batch=minibatch)``; return parameters, optimizer state and mean losses."""
 
         def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
-            *carry, losses = gradient_step(loss, optimizer, *carry, agent_state, minibatch, progress=progress)
+            *carry, losses = gradient_step(
+                functools.partial(loss, batch=minibatch), optimizer, *carry, progress=progress
+            )
             return tuple(carry), losses
 
-        by_trajectory = self.agent.is_recurrent
-        rows = batch if by_trajectory else batch.flatten()
-        begin, passes = Begin(key, progress, by_trajectory), Passes(0, num_epochs, num_epochs)
-        (params, opt_state), losses = scan_updates(self, one_minibatch, (params, opt_state), rows, begin, passes)
-        return params, opt_state, jax.tree.map(jnp.mean, losses)
+        rows = batch if begin.by_trajectory else batch.flatten()
+        passes = Passes(0, num_epochs, num_epochs)
+        trained, losses = scan_updates(self, one_minibatch, trained, rows, begin, passes)
+        return *trained, jax.tree.map(jnp.mean, losses)
 
     def _natural_step(
         self, agent_state: AgentState, opt_state: Any, batch: ActorCriticBatch, dones: jax.Array

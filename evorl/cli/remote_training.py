@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from evorl.config.command_lines import as_arguments
+from evorl.execution.trainable import collected_by
 from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
                 "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
             )
         return workflow
-    if workflow.actors is not None:
+    if workflow.execution.collector is not None:
         raise ValueError(
             "actors step environments of their own, and those of env=remote come by themselves: leave it out."
         )
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
-    return workflow.replace(actors=TrainingServer(workflow, serve_settings(spec.serve or {})))
+    return collected_by(workflow, TrainingServer(workflow, serve_settings(spec.serve or {})))
 
 
 def refuse_local_run(which: str, runs_folder: str) -> None:
@@ -56,7 +57,7 @@ def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: 
     """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
     from evorl.envs.remote import is_remote
 
-    if not is_remote(workflow.env) or workflow.actors is None:
+    if not is_remote(workflow.env) or workflow.execution.collector is None:
         return
     from evorl.serving.client_metrics import ClientMetrics
 

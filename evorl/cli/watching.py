@@ -247,8 +247,8 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
         workflow.agent.evaluate_actions,
         players,
         jax.random.fold_in(key, counter.low),
-        request.size,
-        request.frames,
+        size=request.size,
+        num_frames=request.frames,
         as_bodies=request.format != "html",
     )
     with _pages_told(request.format), episodes as shown:

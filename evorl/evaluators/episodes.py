@@ -112,6 +112,7 @@ def play_episodes(
     keys: tuple[Key, Key],
     wanted: jax.Array,
     max_episode_steps: int,
+    *,
     discount: jax.Array | float = 1.0,
     env_fields: Sequence[str] = (),
     observe: bool = False,
@@ -137,11 +138,10 @@ def play_episodes(
     Raises:
         ValueError: ``info`` has no such entry.
     """
-    reset_keys, action_keys = keys
-    env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
+    env_state = with_recurrent_state(env.reset(keys[0]), agent_state)
 
     def one_step(env_state: EnvState, step: jax.Array | int) -> tuple[EnvState, SampleBatch]:
-        step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, step)
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys[1], step)
         env_state, transition = env_step(env.step, action_fn, env_state, agent_state, step_keys, record or ())
         if record is not None:
             transition = transition.replace(dones=transition.dones | (step + 1 == max_episode_steps))

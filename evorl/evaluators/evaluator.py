@@ -112,7 +112,7 @@ def _play(
         episode_keys(key, episode_ids),
         episode_ids < num_episodes,
         evaluator.max_episode_steps,
-        evaluator.discount,
+        discount=evaluator.discount,
         env_fields=("is_success", *goal_fields) if has_goals else (),
         num_kept=evaluator.keep_steps,
     )

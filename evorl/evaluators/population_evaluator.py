@@ -92,10 +92,10 @@ class PopulationEvaluator(PyTreeNode):
                 episode_keys(key, episode_ids),
                 is_valid,
                 self.max_episode_steps,
-                self.discount,
-                self.env_fields,
-                self.observe,
-                self.record,
+                discount=self.discount,
+                env_fields=self.env_fields,
+                observe=self.observe,
+                record=self.record,
                 watch=self.watch,
             )
 

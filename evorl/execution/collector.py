@@ -12,6 +12,12 @@ from evorl.execution.trainable import Collector
 from evorl.types import PyTreeDict, State
 
 
+def collects_by_acting(workflow: Any) -> bool:
+    """Return True if ``collect`` is that of the family's base class, which collects rollouts by ``acting`` alone."""
+    family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
+    return family is not None and type(workflow).collect is vars(family).get("collect")
+
+
 @dataclasses.dataclass(frozen=True)
 class ProgramCollector:
     """Collects within the compiled program of the iteration, by a scan over its steps."""
@@ -40,3 +46,10 @@ class ProgramCollector:
 
 
 PROGRAM: Collector = ProgramCollector()
+
+
+def iterate(
+    workflow: Any, state: State, num_iterations: int, message: Callable[..., None] = lambda *_: None
+) -> tuple[PyTreeDict | None, State]:
+    """Run iterations by the workflow's own collector, see ``Collector.iterate``; the state is donated."""
+    return workflow.collector.iterate(workflow, state, num_iterations, message)

@@ -40,7 +40,7 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
         return workflow.pure_step(state)
     experience, state = workflow.collect(state)
     faults = env_faults(experience)
-    metrics, state = workflow.learn_once(state, experience)
+    metrics, state = workflow.pure_step(state, experience)
     return metrics if faults is None else PyTreeDict(metrics | {ENV_FAULTS: faults}), state
 
 

@@ -19,11 +19,12 @@ import numpy as np
 
 from evorl.envs import EnvState
 from evorl.execution import programs
+from evorl.execution.collector import iterate
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.env_faults import KeyedMessages
 from evorl.execution.intervals import EveryIterations, every
 from evorl.execution.session import Intervals, RunSession, SessionRules
-from evorl.execution.trainable import Trainable
+from evorl.execution.trainable import Trainable, most_timesteps
 from evorl.ops import processes
 from evorl.ops.random import seed_or_key
 from evorl.ops.trees import num_rows
@@ -173,7 +174,7 @@ class LearningRun:
         return self.session.iterations >= self.last_iteration
 
     def _refuse_endless_iterations(self) -> None:
-        steps, total = self.steps or self.workflow.most_timesteps_per_iteration, self.workflow.total_timesteps
+        steps, total = most_timesteps(self.workflow), self.workflow.total_timesteps
         if steps > max(MANY_STEPS, 100 * total):
             raise ValueError(
                 f"One iteration may take {steps:,} environment steps, {steps / total:,.0f} times "
@@ -212,7 +213,7 @@ class LearningRun:
         num_iterations = processes.number_of_first(num_iterations)  # clocks differ
         started = time.perf_counter()
         clock = CompileClock()
-        metrics, state = self.workflow.iterate(state, num_iterations, self.message)
+        metrics, state = iterate(self.workflow, state, num_iterations, self.message)
         if metrics is None:
             return state  # the actors were asked to stop
         if first:
@@ -247,7 +248,7 @@ class LearningRun:
     def _until_due(self) -> int:
         """Return the number of iterations until the next evaluation, checkpoint or the end."""
         session = self.session
-        most = self.workflow.most_timesteps_per_iteration * self.num_seeds
+        most = most_timesteps(self.workflow) * self.num_seeds
         intervals = filter(None, (self.intervals.evaluations, self.intervals.checkpoints))
         left = [interval.until_due(session.iterations, session.counted, most) for interval in intervals]
         left.append(self.last_iteration - session.iterations)

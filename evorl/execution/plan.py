@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,32 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 MIN_BYTES_PER_DEVICE = 1 << 13
 
 
+@dataclasses.dataclass(frozen=True)
+class PlanRules:
+    """Requirements of a workflow on its plan, and properties that decide whether several devices are worthwhile.
+
+    Attributes:
+        min_bytes: on a CPU, size of environment states per device from which ``"auto"`` uses several devices.
+        evenly: require the same number of environments on every device.
+        small_updates: true if updates are also small operations when the environment states are small.
+    """
+
+    min_bytes: int = MIN_BYTES_PER_DEVICE
+    evenly: bool = True
+    small_updates: bool = False
+
+
+USUAL_RULES = PlanRules()
+
+
 def plan_execution(
     env: Any,
     devices: str | int = "auto",
     num_seeds: int = 1,
     env_chunk: str | int | None = "auto",
-    min_bytes: int = MIN_BYTES_PER_DEVICE,
+    *,
+    rules: PlanRules = USUAL_RULES,
     num_members: int | None = None,
-    evenly: bool = True,
-    small_updates: bool = False,
 ) -> tuple[Execution, int | None]:
     """Plan the execution of a workflow on this machine; also return the number of environments stepped together.
 
@@ -45,11 +63,9 @@ def plan_execution(
         num_seeds: number of seeds to run in parallel.
         env_chunk: ``"auto"`` chooses a number of environments that fits the cache of a CPU; otherwise an integer, or
             ``None`` for all.
-        min_bytes: on a CPU, size of environment states per device from which ``"auto"`` uses several devices.
+        rules: requirements of the workflow.
         num_members: number of population members, which are sharded instead of environments; ``None`` without a
             population.
-        evenly: require the same number of environments on every device.
-        small_updates: true if updates are also small operations when the environment states are small.
 
     Raises:
         ValueError: there are fewer devices than requested, or the environments cannot be split evenly.
@@ -74,14 +90,14 @@ def plan_execution(
     copies = env.num_envs // env.num_agents
     axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
-        enough = max(1, math.ceil(min_bytes / bytes_per_copy)) if on_cpu and num_members is None else 1
-        count = _worthwhile_devices(available, seeds, rows, enough, evenly, processes)
+        enough = max(1, math.ceil(rules.min_bytes / bytes_per_copy)) if on_cpu and num_members is None else 1
+        count = _worthwhile_devices(available, seeds, rows, enough, rules.evenly, processes)
     else:
         count = _checked_devices(devices, available, processes)
-    if evenly:
+    if rules.evenly:
         _check_shares(count, seeds, rows, axis, env.num_agents)
     if count == 1:
-        in_order = on_cpu and small_updates and rows * (seeds or 1) * bytes_per_copy < 2 * min_bytes
+        in_order = on_cpu and rules.small_updates and rows * (seeds or 1) * bytes_per_copy < 2 * rules.min_bytes
         return Execution(num_seeds=seeds, in_order=in_order), env_chunk
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk

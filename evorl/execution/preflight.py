@@ -14,6 +14,7 @@ from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.live_bytes import num_equations, temporary_bytes
 from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, shown_bytes
+from evorl.execution.trainable import most_timesteps
 from evorl.ops.collectives import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 
@@ -101,7 +102,7 @@ def preflight(workflow: Any) -> Preflight:
     key = jax.random.key(0)
     state = programs.state_shapes(workflow, key)
     execution = workflow.execution
-    specs = programs.state_specs(execution, workflow.sharded_axes, state)
+    specs = programs.state_specs(execution, state)
     traced = programs.training_program(execution.in_order).trace(workflow, programs.laid_out(workflow, state), 1)
     bytes_per_device = temporary_bytes(traced.jaxpr)
     devices = max(1, execution.num_devices // jax.process_count()) if on_cpu() else 1
@@ -120,7 +121,7 @@ def preflight(workflow: Any) -> Preflight:
         process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
-        steps_per_iteration=steps or workflow.most_timesteps_per_iteration,
+        steps_per_iteration=most_timesteps(workflow),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -19,20 +19,19 @@ from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
 from evorl.ops.collectives import on_cpu
 from evorl.ops.random import keys_of_seeds
-from evorl.types import Key, PyTreeDict, State
+from evorl.types import Entry, Key, PyTreeDict, State, check_entries, declared_entries
 
 MAX_FOLD = 1024  # maximal number of iterations, and rows of metrics, per call of the training program
 
 
-def state_specs(execution: Execution, sharded_axes: Mapping[str, int], state: State) -> State:
+def state_specs(execution: Execution, state: State) -> State:
     """Return a ``PartitionSpec`` for every leaf of a state: the axis that the mesh shards.
 
     Args:
         execution: execution plan.
-        sharded_axes: for the entries of the state with one row per environment (or population member), the axis of
-            these rows.
-        state: state or its shapes.
+        state: state or its shapes; its class declares the axes of rows. Plain ``State``: only ``env_state`` has one.
     """
+    declared = declared_entries(type(state)) or {"env_state": Entry(axis=0)}
     seed_axes = 0 if execution.num_seeds is None else 1
 
     def leaf_spec(name: str, leaf: Any) -> PartitionSpec:
@@ -40,12 +39,12 @@ def state_specs(execution: Execution, sharded_axes: Mapping[str, int], state: St
             return PartitionSpec()
         if execution.axis == SEED_AXIS:
             return PartitionSpec(SEED_AXIS)
-        axis = sharded_axes.get(name)
+        axis = declared.get(name, Entry()).axis
         if axis is None or leaf.ndim <= axis + seed_axes:
             return PartitionSpec()
         return PartitionSpec(*[None] * (axis + seed_axes), execution.axis)
 
-    return State({name: jax.tree.map(functools.partial(leaf_spec, name), entry) for name, entry in state.items()})
+    return type(state)({name: jax.tree.map(functools.partial(leaf_spec, name), entry) for name, entry in state.items()})
 
 
 def side_by_side(
@@ -65,7 +64,7 @@ def side_by_side(
         returns_state: true if ``fn`` returns the state, with the same entries.
         axis_name: name of the axis, for collectives between members.
     """
-    axes = State({name: None if name == "iterations" or name in shared else 0 for name in state})
+    axes = type(state)({name: None if name == "iterations" or name in shared else 0 for name in state})
     out_axes = (0, axes) if returns_state else 0
     return jax.vmap(fn, in_axes=(axes,), out_axes=out_axes, axis_name=axis_name)(state)
 
@@ -86,7 +85,7 @@ def on_mesh(workflow: Trainable, fn: Callable[..., Any], returns_state: bool) ->
         return fn
 
     def sharded(workflow: Trainable, state: State, *args: Any) -> Any:
-        specs = state_specs(execution, workflow.sharded_axes, state)
+        specs = state_specs(execution, state)
         by_seed = execution.axis == SEED_AXIS
         metric_specs = PartitionSpec(None, SEED_AXIS) if by_seed else PartitionSpec()
         if not returns_state:
@@ -125,7 +124,7 @@ def state_shapes(workflow: Trainable, key: Key) -> State:
         ValueError: the state does not fit in memory.
     """
     state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
-    check_memory(workflow, state, state_specs(workflow.execution, workflow.sharded_axes, state))
+    check_memory(workflow, state, state_specs(workflow.execution, state))
     return state
 
 
@@ -203,7 +202,7 @@ def laid_out(workflow: Trainable, shapes: State) -> State:
     return jax.tree.map(
         lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(execution.mesh, spec)),
         shapes,
-        state_specs(execution, workflow.sharded_axes, shapes),
+        state_specs(execution, shapes),
     )
 
 
@@ -220,9 +219,7 @@ def _initial_state(workflow: Trainable, starts: Any) -> State:
     def set_up_share(workflow: Trainable, starts: Any) -> tuple[list, ...]:
         state = _set_up(workflow, starts)
         leaves, layout["treedef"] = jax.tree.flatten(state)
-        specs = jax.tree.leaves(
-            state_specs(execution, workflow.sharded_axes, state), is_leaf=lambda x: isinstance(x, PartitionSpec)
-        )
+        specs = jax.tree.leaves(state_specs(execution, state), is_leaf=lambda x: isinstance(x, PartitionSpec))
         layout["groups"] = [layouts.index(spec) for spec in specs]
         return tuple(
             [leaf for leaf, group in zip(leaves, layout["groups"], strict=True) if group == i]
@@ -240,8 +237,8 @@ def _initial_state(workflow: Trainable, starts: Any) -> State:
 def _set_up(workflow: Trainable, starts: Any) -> State:
     """Return the initial state of every seed."""
     if workflow.execution.num_seeds is None:
-        return workflow.setup(starts)
-    state = jax.vmap(workflow.setup)(starts)
+        return check_entries(workflow.setup(starts))
+    state = check_entries(jax.vmap(workflow.setup)(starts))
     return state.replace(iterations=jax.tree.map(lambda x: x[0], state.iterations))
 
 
@@ -315,7 +312,7 @@ def place(workflow: Trainable, state: State) -> State:
     execution = workflow.execution
     if execution.axis is None:
         return jax.tree.map(_on_first_device, state)
-    specs = state_specs(execution, workflow.sharded_axes, state)
+    specs = state_specs(execution, state)
     return jax.tree.map(lambda x, spec: _on_devices(x, NamedSharding(execution.mesh, spec)), state, specs)
 
 

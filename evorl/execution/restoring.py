@@ -35,11 +35,11 @@ def restore(
 
 def _entries_of(state: State, names: Iterable[str]) -> State:
     """Return some entries of a state; a dot selects an entry of an entry."""
-    chosen = State()
+    chosen = type(state)()
     for name in names:
         entry, _, within = name.partition(".")
         if within:
-            chosen[entry] = State({**chosen.get(entry, {}), within: state[entry][within]})
+            chosen[entry] = type(state[entry])({**chosen.get(entry, {}), within: state[entry][within]})
         else:
             chosen[entry] = state[entry]
     return chosen

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from evorl.execution.trainable import Execution
 from evorl.types import State
 
+S = TypeVar("S", bound=State)
 
-def rows_of_seeds(state: State, rows: Any) -> State:
+
+def rows_of_seeds(state: S, rows: Any) -> S:
     """Index the seed axis of a state.
 
     Args:
@@ -20,7 +22,8 @@ def rows_of_seeds(state: State, rows: Any) -> State:
     Returns:
         The state with ``entry[rows]`` for every entry except ``iterations``.
     """
-    return State({name: x if name == "iterations" else jax.tree.map(lambda y: y[rows], x) for name, x in state.items()})
+    entries = {name: x if name == "iterations" else jax.tree.map(lambda y: y[rows], x) for name, x in state.items()}
+    return type(state)(entries)
 
 
 def state_of_seed(execution: Execution, state: State, number: int = 0) -> State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import jax
 from jax.sharding import AxisType, Mesh
@@ -21,6 +21,56 @@ from evorl.types import Key, PyTreeDict, State
 SEED_AXIS = "seeds"
 
 
+class Collector(Protocol):
+    """Steps the environments of a workflow, in this process or elsewhere.
+
+    There are five: a compiled program (``ProgramCollector``), a loop on the host that steps simulators (``HostLoop``),
+    actors in processes or on a Ray cluster (``Actors``), and a server for remote simulators (``TrainingServer``).
+    """
+
+    @property
+    def is_one_program(self) -> bool:
+        """True if an iteration is a single compiled program without work on the host."""
+        ...
+
+    def check(self, workflow: Any) -> None:
+        """Raise ``ValueError`` if the workflow cannot learn from the data of this collector."""
+        ...
+
+    def iterate(
+        self, workflow: Any, state: State, num_iterations: int, message: Callable[..., None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """Run iterations.
+
+        Args:
+            workflow: workflow to train.
+            state: state of the workflow; donated.
+            num_iterations: up to ``programs.MAX_FOLD``.
+            message: called with a message and optionally a key; only the first message of a key is shown, see
+                ``KeyedMessages``.
+
+        Returns:
+            Metrics ``[N, ...]`` of N iterations, and the state after them. N is ``num_iterations``, or less if the
+            collector was asked to stop; metrics are ``None`` for N = 0.
+        """
+        ...
+
+    def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
+        """Return the metrics of an evaluation, see ``Workflow.evaluate``."""
+        ...
+
+    def stop_when(self, should_stop: Callable[[], bool]) -> None:
+        """Set a function that is polled while the collector waits for clients.
+
+        True ends ``iterate`` early. Collectors without clients ignore it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop the processes, threads and servers of the collector."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Execution:
     """Execution plan of a workflow's step; static and comparable.
@@ -31,12 +81,14 @@ class Execution:
         axis: axis that the mesh shards: ``SEED_AXIS``, ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
             ``None`` on one device.
         in_order: run an iteration's operations sequentially on a CPU, because they are too small for other threads.
+        collector: collector outside this process, ``Actors`` or ``TrainingServer``; ``None`` for none.
     """
 
     num_seeds: int | None = None
     num_devices: int = 1
     axis: str | None = None
     in_order: bool = False
+    collector: Collector | None = None
 
     @functools.cached_property
     def mesh(self) -> Mesh:
@@ -51,10 +103,24 @@ def _mesh(num_devices: int, axis: str) -> Mesh:
     return jax.make_mesh((num_devices,), (axis,), axis_types=(AxisType.Auto,), devices=devices)
 
 
+@dataclasses.dataclass(frozen=True)
+class Capabilities:
+    """Kinds of data that a workflow can learn from.
+
+    Attributes:
+        rollouts: rollouts of fixed length that anyone collects by the workflow's ``acting``.
+        lag: data of a policy that is a few updates old.
+        single_steps: rollouts that do not continue where the previous ones ended.
+    """
+
+    rollouts: bool = False
+    lag: bool = False
+    single_steps: bool = True
+
+
 class Trainable(Protocol):
     """Pure ``setup``, ``pure_step`` and ``evaluation``, and the plan of a run. See ``Workflow`` for their semantics."""
 
-    sharded_axes: ClassVar[Mapping[str, int]]
     optional_metrics: ClassVar[tuple[str, ...]]
     rows_stand_alone: ClassVar[bool]
 
@@ -98,11 +164,6 @@ class Trainable(Protocol):
         """Environment steps per iteration; 0 if iterations differ."""
         ...
 
-    @property
-    def most_timesteps_per_iteration(self) -> int:
-        """Largest number of environment steps per iteration."""
-        ...
-
     def starts(self, key: Key) -> Any:
         """Return the argument of ``setup`` for every seed."""
         ...
@@ -111,15 +172,15 @@ class Trainable(Protocol):
         """Return the initial state of one seed; pure."""
         ...
 
-    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
+    def pure_step(self, state: Any) -> tuple[PyTreeDict, Any]:
         """Run one iteration of one seed; pure."""
         ...
 
-    def evaluation(self, state: State) -> PyTreeDict:
+    def evaluation(self, state: Any) -> PyTreeDict:
         """Evaluate one seed; pure."""
         ...
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: Any) -> Mapping[str, Chart]:
         """Return charts that describe the end of a run."""
         ...
 
@@ -127,7 +188,7 @@ class Trainable(Protocol):
         """Return the initial state, from a compiled program."""
         ...
 
-    def evaluate(self, state: State) -> PyTreeDict:
+    def evaluate(self, state: Any) -> PyTreeDict:
         """Evaluate, with a compiled program."""
         ...
 
@@ -136,58 +197,15 @@ class Trainable(Protocol):
         """Collector that steps the environments and trains."""
         ...
 
-    def iterate(
-        self, state: State, num_iterations: int, message: Callable[..., None]
-    ) -> tuple[PyTreeDict | None, State]:
-        """Run iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
-        ...
+
+W = TypeVar("W", bound=Any)
 
 
-class Collector(Protocol):
-    """Steps the environments of a workflow, in this process or elsewhere.
+def collected_by(workflow: W, collector: Collector | None) -> W:
+    """Return the workflow with a collector outside this process, or without one for ``None``."""
+    return workflow.replace(execution=dataclasses.replace(workflow.execution, collector=collector))
 
-    There are five: a compiled program (``ProgramCollector``), a loop on the host that steps simulators (``HostLoop``),
-    actors in processes or on a Ray cluster (``Actors``), and a server for remote simulators (``TrainingServer``).
-    """
 
-    @property
-    def is_one_program(self) -> bool:
-        """True if an iteration is a single compiled program without work on the host."""
-        ...
-
-    def check(self, workflow: Any) -> None:
-        """Raise ``ValueError`` if the workflow cannot learn from the data of this collector."""
-        ...
-
-    def iterate(
-        self, workflow: Trainable, state: State, num_iterations: int, message: Callable[..., None]
-    ) -> tuple[PyTreeDict | None, State]:
-        """Run iterations.
-
-        Args:
-            workflow: workflow to train.
-            state: state of the workflow; donated.
-            num_iterations: up to ``programs.MAX_FOLD``.
-            message: called with a message and optionally a key; only the first message of a key is shown, see
-                ``KeyedMessages``.
-
-        Returns:
-            Metrics ``[N, ...]`` of N iterations, and the state after them. N is ``num_iterations``, or less if the
-            collector was asked to stop; metrics are ``None`` for N = 0.
-        """
-        ...
-
-    def evaluate(self, workflow: Trainable, state: State) -> PyTreeDict:
-        """Return the metrics of an evaluation, see ``Workflow.evaluate``."""
-        ...
-
-    def stop_when(self, should_stop: Callable[[], bool]) -> None:
-        """Set a function that is polled while the collector waits for clients.
-
-        True ends ``iterate`` early. Collectors without clients ignore it.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop the processes, threads and servers of the collector."""
-        ...
+def most_timesteps(workflow: Any) -> int:
+    """Return the largest number of environment steps per iteration."""
+    return workflow.timesteps_per_iteration or workflow.most_timesteps_per_iteration

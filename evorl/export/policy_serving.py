@@ -109,7 +109,7 @@ class PolicyServer:
         self._answering = PolicyAnswering(policy, settings.max_clients, options["seed"])
         self._answering.compile_all()
         self.switchboard = Switchboard(
-            self._answering, None, policy.obs_space, policy.action_space, settings.max_clients, settings.token
+            self._answering, None, policy.obs_space, policy.action_space, settings.max_clients, token=settings.token
         )
         metadata = {
             "env": stored.title,

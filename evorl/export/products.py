@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import JaxprEqn
@@ -21,11 +21,12 @@ def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]
     left_free = [i for i in range(len(left.shape)) if i not in (*left_in, *left_batch)]
     right_free = [i for i in range(len(right.shape)) if i not in (*right_in, *right_batch)]
     if not left_batch and any(right.shape[i] is None for i in right_free):  # batch axis first: (right^T left)^T
-        turned = _matrices(graph, right, [*right_free], right_in, left, [*left_free], left_in, dtype)
+        turned = _matrices(graph, _Factor(right, right_free, right_in), _Factor(left, left_free, left_in), dtype)
         axes = [*range(len(right_free), len(right_free) + len(left_free)), *range(len(right_free))]
         return [graph.reshape(graph.transpose(turned, axes), shape)]
     if not left_batch:
-        return [graph.reshape(_matrices(graph, left, left_free, left_in, right, right_free, right_in, dtype), shape)]
+        factors = (_Factor(left, left_free, left_in), _Factor(right, right_free, right_in))
+        return [graph.reshape(_matrices(graph, *factors, dtype), shape)]
     left = graph.transpose(left, [*left_batch, *left_free, *left_in])
     right = graph.transpose(right, [*right_batch, *right_in, *right_free])
     batch, inner = (
@@ -38,14 +39,20 @@ def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]
     return [graph.reshape(graph.add("matmul", [left, right], (*batch, num_left, num_right), dtype), shape)]
 
 
-def _matrices(
-    graph: Graph, left: Any, left_free: Any, left_in: Any, right: Any, right_free: Any, right_in: Any, dtype: Any
-) -> Any:
-    """Multiply with one matrix ``[inner, right]``; the result is ``[*left_free, *right_free]``."""
-    left = graph.transpose(left, [*left_free, *left_in])
-    right = graph.transpose(right, [*right_in, *right_free])
-    free, others = left.shape[: len(left_free)], right.shape[len(right_in) :]
-    inner = _product(right.shape[: len(right_in)])
+class _Factor(NamedTuple):
+    """Factor of a product: its value, its free axes and its summed axes."""
+
+    value: Any
+    free: Sequence[int]
+    summed: Sequence[int]
+
+
+def _matrices(graph: Graph, first: _Factor, second: _Factor, dtype: Any) -> Any:
+    """Multiply with one matrix ``[inner, right]``; the result has the free axes of both, ``[*first, *second]``."""
+    left = graph.transpose(first.value, [*first.free, *first.summed])
+    right = graph.transpose(second.value, [*second.summed, *second.free])
+    free, others = left.shape[: len(first.free)], right.shape[len(second.summed) :]
+    inner = _product(right.shape[: len(second.summed)])
     left, right = graph.reshape(left, (*free, inner)), graph.reshape(right, (inner, _product(others)))
     if not free:
         left = graph.reshape(left, (1, inner))

@@ -89,12 +89,12 @@ class JaxHostAgent(HostAgent):
             self.agent,
             self.agent_state,
             obs,
-            self.agent_info,
-            before,
             self._keys[number],
             call,
-            evaluate,
-            self._is_single,
+            agent_info=self.agent_info,
+            recurrent_state=before,
+            evaluate=evaluate,
+            is_single=self._is_single,
         )
         if before is None:
             return jax.tree.map(np.asarray, (actions, extras))
@@ -121,10 +121,11 @@ def _act(
     agent: Agent,
     agent_state: AgentState,
     obs: Any,
-    agent_info: Any,
-    recurrent_state: Any,
     key: Key,
     call: np.uint32,
+    *,
+    agent_info: Any,
+    recurrent_state: Any,
     evaluate: bool,
     is_single: bool,
 ) -> tuple[Any, PyTreeDict]:

@@ -170,7 +170,8 @@ class ReplayMemory:
             if not self._can_draw:
                 return None
             call, exponent = np.uint32(self._num_drawn), self._importance_exponent
-            drawn = jax.device_get(_draw(self.buffer, state, self._key, call, exponent, batch_size, count))
+            size = {"batch_size": batch_size, "num_batches": count}
+            drawn = jax.device_get(_draw(self.buffer, state, self._key, call, exponent, **size))
             batches = [jax.tree.map(lambda x, i=i: np.array(x[i]), drawn) for i in range(count)]
         self._num_drawn += 1
         return batches[0] if num_batches is None else batches
@@ -294,13 +295,14 @@ def _add(buffer: UniformReplayBuffer, state: ReplayState, batch: PyTreeDict, mas
     return buffer.add(state, batch, mask)
 
 
-@functools.partial(jax.jit, static_argnums=(5, 6))
+@functools.partial(jax.jit, static_argnames=("batch_size", "num_batches"))
 def _draw(
     buffer: UniformReplayBuffer,
     state: ReplayState,
     key: Key,
     call: jax.Array,
     exponent: jax.Array,
+    *,
     batch_size: int,
     num_batches: int,
 ) -> PyTreeDict:

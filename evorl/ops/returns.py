@@ -53,6 +53,7 @@ def gae(
     next_values: jax.Array,
     terminations: jax.Array,
     dones: jax.Array,
+    *,
     discount: jax.Array | float,
     gae_lambda: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
@@ -137,6 +138,7 @@ def vtrace(
     terminations: jax.Array,
     dones: jax.Array,
     log_ratios: jax.Array,
+    *,
     discount: jax.Array | float,
     lambda_: jax.Array | float = 1.0,
     clip_rho: jax.Array | float = 1.0,

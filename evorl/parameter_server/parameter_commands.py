@@ -82,6 +82,7 @@ class ParameterCommands:
         settings: ParameterServerSettings,
         state: ParameterServerState,
         rest: Sequence[Any] = (),
+        *,
         total_steps: float = math.inf,
         after_push: Callable[[Pushed], None] = lambda _: None,
         save: Callable[[], int] | None = None,

@@ -66,10 +66,10 @@ class ParameterRun:
             settings,
             state.parameter_server,
             self._served.rest_of(self._agent_state),
-            float(workflow.total_timesteps),
-            self._after_push,
-            self._save if checkpointer is not None else None,
-            max_steps_per_push(workflow),
+            total_steps=float(workflow.total_timesteps),
+            after_push=self._after_push,
+            save=self._save if checkpointer is not None else None,
+            max_steps=max_steps_per_push(workflow),
         )
         self._session = RunSession(recorder, checkpointer, progress)
         self._dropped, self._workers = 0, set[str]()

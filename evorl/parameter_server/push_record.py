@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from evorl.config.values import LARGEST_FLOAT
+from evorl.execution.trainable import most_timesteps
 from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
@@ -78,7 +79,7 @@ def max_steps_per_push(workflow: Workflow) -> int:
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
     waiting = math.ceil(getattr(workflow, "learning_starts", 0))
-    return waiting + (per_update + 1) * workflow.most_timesteps_per_iteration
+    return waiting + (per_update + 1) * most_timesteps(workflow)
 
 
 def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:

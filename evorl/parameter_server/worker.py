@@ -18,7 +18,8 @@ from evorl.agent import AgentState
 from evorl.assembly import workflow_from_config
 from evorl.config.nodes import node_from_config
 from evorl.envs.remote import is_remote
-from evorl.execution.trainable import Collector
+from evorl.execution.collector import iterate
+from evorl.execution.trainable import Collector, collected_by
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.ops.trees import copied
@@ -40,7 +41,7 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
         raise ValueError(
             f"{name} has no optimizer whose gradients could be sent to a parameter server: use ppo, a2c, dqn or sac."
         )
-    if workflow.actors is not None or workflow.execution.num_seeds is not None:
+    if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
     if is_remote(workflow.env) and workflow.eval_interval > 0:
         raise ValueError(
@@ -173,7 +174,7 @@ class ParameterWorker:
         send: ``gradient`` or ``delta``.
         seed: seed of the whole training.
         worker: number of this worker, from 0; determines its random key.
-        collector: collects instead of the workflow's environments, like ``Workflow.actors``; ``None`` for the
+        collector: collects instead of the workflow's environments, like ``Execution.collector``; ``None`` for the
             environments.
         message: callback for status messages of the collector.
     """
@@ -190,7 +191,7 @@ class ParameterWorker:
         self.served = ServedParameters.of(workflow)
         self._send: Sent = send
         self._message = message
-        self._workflow = (tapped(workflow) if send == "gradient" else workflow).replace(actors=collector)
+        self._workflow = collected_by(tapped(workflow) if send == "gradient" else workflow, collector)
         self._total = float(workflow.total_timesteps)
         self._state: State = self._workflow.init(worker_key(seed, worker))
         self._done = self._unsent = 0
@@ -216,7 +217,7 @@ class ParameterWorker:
         """
         copies = copied(params)  # the iteration donates its state
         state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, copies))
-        metrics, self._state = self._at(step).iterate(with_fresh_taps(state), 1, self._message)
+        metrics, self._state = iterate(self._at(step), with_fresh_taps(state), 1, self._message)
         if metrics is None:
             return Work(None, 0, PyTreeDict())
         metrics = jax.tree.map(lambda x: x[0], processes.on_host(metrics))

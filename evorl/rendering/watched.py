@@ -37,6 +37,7 @@ def shown_episodes(
     action_fn: ActionFn,
     players: Sequence[Player],
     key: Key,
+    *,
     size: int,
     num_frames: int,
     as_bodies: bool = True,

@@ -28,6 +28,7 @@ def take_hindsight(
     rows: jax.Array,
     envs: jax.Array,
     key: Key,
+    *,
     num_envs: int,
     num_steps: int,
     discount: jax.Array | float,

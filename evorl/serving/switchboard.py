@@ -63,6 +63,7 @@ class Switchboard:
         obs_space: Space,
         action_space: Space,
         max_clients: int,
+        *,
         token: str | None = None,
         store_metric: StoreMetric = lambda *_: None,
     ) -> None:

@@ -67,7 +67,7 @@ class TrainingServer(ByValue):
             simulators.obs_space,
             simulators.action_space,
             settings.max_clients,
-            settings.token,
+            token=settings.token,
         )
         self._thread: EventThread | None = None
         self._counted = (time.perf_counter(), 0)
@@ -197,14 +197,14 @@ def reason_not_served(workflow: Any) -> str | None:
             f"{name} restarts all episodes before each trajectory, which simulators elsewhere do not: leave out what "
             "asks for it (episodes_per_batch)."
         )
-    if not workflow.collects_as_its_family:
+    if not workflow.capabilities.rollouts:
         return (
             f"{name} does not learn from rollouts, which is what simulators elsewhere provide: choose an agent such as "
             "ppo, a2c, impala, dqn or sac."
         )
     if workflow.execution.num_seeds is not None:
         return "simulators elsewhere play for one seed: leave num_seeds out."
-    if not workflow.learns_from_single_steps:
+    if not workflow.capabilities.single_steps:
         return (
             f"{name} learns from consecutive steps across batches, which segments of simulators that connect and "
             "disconnect are not: leave out what needs them (n_step, replay.hindsight, replay.overwrite=random, "
@@ -216,7 +216,7 @@ def reason_not_served(workflow: Any) -> str | None:
 def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
     if settings.max_policy_lag is not None:
         return int(settings.max_policy_lag)
-    return None if workflow.corrects_lag else 1
+    return None if workflow.capabilities.lag else 1
 
 
 @functools.partial(jax.jit, donate_argnames="state")
@@ -241,4 +241,4 @@ def _learn(workflow: Any, state: State, packed: Packed, cuts: jax.Array) -> tupl
     trajectory = trajectory.replace(
         dones=trajectory.dones | cuts, extras=trajectory.extras | {"env_extras": env_extras}
     )
-    return workflow.learn_once(state, workflow.collected(trajectory))
+    return workflow.pure_step(state, workflow.collected(trajectory))

@@ -45,7 +45,7 @@ def settings_at_once(
 
 def _state_bytes(rows: SideBySideWorkflow) -> int:
     state = programs.state_shapes(rows, jax.random.key(0))
-    return least_bytes(state, programs.state_specs(rows.execution, rows.sharded_axes, state), rows.execution)
+    return least_bytes(state, programs.state_specs(rows.execution, state), rows.execution)
 
 
 def _compiled(rows: SideBySideWorkflow) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,26 @@ from evorl.networks.virtual_batch import check_normalizable
 from evorl.ops.normalization import add_groups
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.ops.trees import tree_where
-from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
+from evorl.types import Entry, Key, Params, PyTreeDict, State
+from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
 from evorl.workflows.workflow import split_setup_keys
 
 
-class EvolutionWorkflow(GenerationalWorkflow):
+class EvolutionState(GenerationalState):
+    """State of an evolution workflow.
+
+    Attributes:
+        ec_state: state of the evolutionary optimizer.
+        best: best individual so far, see ``initial_best``.
+        reference_batch: observations ``[N, ...]`` of virtual batch normalisation; absent without it.
+    """
+
+    ec_state: Any
+    best: PyTreeDict
+    reference_batch: Annotated[Any, Entry(optional=True)]
+
+
+class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
     """Evolves the parameters of the agent's policy, one generation per iteration.
 
     Attributes:
@@ -63,9 +77,9 @@ class EvolutionWorkflow(GenerationalWorkflow):
         """Number of episodes per generation."""
         return self.optimizer.pop_size * self.episodes_per_individual
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> EvolutionState:
         """Initialise a policy, and the optimizer around it."""
-        agent_key, optimizer_key, state = split_setup_keys(key)
+        agent_key, optimizer_key, state = split_setup_keys(key, EvolutionState)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         if self.virtual_batch is not None:
             optimizer_key, batch_key = jax.random.split(optimizer_key)
@@ -77,14 +91,14 @@ class EvolutionWorkflow(GenerationalWorkflow):
         state.timesteps = WideCounter.create()
         return state
 
-    def with_solution(self, state: State, agent_state: AgentState, solution: Params) -> AgentState:
+    def with_solution(self, state: EvolutionState, agent_state: AgentState, solution: Params) -> AgentState:
         """Return the agent that acts by a solution of the optimizer."""
         if self.virtual_batch is None:
             return with_policy(agent_state, solution)
         policy = self.agent.normalized_policy(agent_state, solution, state.reference_batch)
         return with_policy(agent_state, policy)
 
-    def policies(self, state: State, first: jax.Array | int, count: int) -> Params:
+    def policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
         """Return the policies ``[count, ...]`` of ``count`` individuals of the generation, from number ``first``."""
         solutions = self.optimizer.ask(state.ec_state, first, count)
         with_solution = functools.partial(self.with_solution, state, state.agent_state)
@@ -99,7 +113,7 @@ class EvolutionWorkflow(GenerationalWorkflow):
         """Return the values that the optimizer maximises, by default the fitness ``[P]``."""
         return fitness
 
-    def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
+    def collect(self, state: EvolutionState) -> tuple[EpisodeOutcomes, EvolutionState]:
         """Play the episodes of the generation, ``[P, E]``."""
         key, episode_key = jax.random.split(state.key)
         outcomes = self.evaluator(observe=self.agent.normalize_obs, env_fields=self.env_fields).evaluate(
@@ -112,7 +126,7 @@ class EvolutionWorkflow(GenerationalWorkflow):
         )
         return outcomes, state.replace(key=key)
 
-    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+    def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
         """Pass the fitness ``[P]`` to the optimizer, and remember the best individual.
 
         Individuals with a non-finite return rank below all others.

@@ -17,13 +17,13 @@ from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
 from evorl.evaluators.population_evaluator import join_action_fns, population_action_fn, with_policy
-from evorl.execution.plan import MIN_BYTES_PER_DEVICE
+from evorl.execution.plan import PlanRules
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.rollout import ActionFn
-from evorl.types import Key, PyTreeDict, State, pytree_field
+from evorl.types import Key, PyTreeDict, pytree_field
 from evorl.workflows.evolution import initial_best, update_best
-from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
+from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
 from evorl.workflows.nested_learner import (
     read_config_with_learner,
     require_room_for,
@@ -35,7 +35,23 @@ from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import split_setup_keys
 
 
-class EvolutionGuidedWorkflow(GenerationalWorkflow):
+class EvolutionGuidedState(GenerationalState):
+    """State of an evolution-guided workflow.
+
+    Attributes:
+        learners: agents and optimizers of the learners: ``agent_state`` and ``opt_state``, leaves ``[K, ...]``.
+        replay_state: ``ReplayState`` of the learners' buffer, or the subclass that it uses.
+        ec_state: state of the evolutionary optimizer.
+        best: best individual so far, see ``initial_best``.
+    """
+
+    learners: PyTreeDict
+    replay_state: Any
+    ec_state: Any
+    best: PyTreeDict
+
+
+class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     """Runs one generation per iteration: episodes, updates of the learner, the optimizer's next generation.
 
     The learner's agent acts, the optimizer evolves its policy, and its replay buffer stores every transition of every
@@ -57,7 +73,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
     checkpoint_interval: float = 2.5e5
 
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
-    min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE  # the learner's updates exchange gradients
+    plan_rules: ClassVar[PlanRules] = PlanRules(evenly=False)  # the learner's updates exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
 
     def __post_init__(self) -> None:
@@ -126,7 +142,9 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
         return self.pop_size * self.episodes_per_individual + self.num_explorations
 
     @abstractmethod
-    def guide(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
+    def guide(
+        self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
+    ) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Update the learners, and inject their policies into the coming generation.
 
         Args:
@@ -138,9 +156,9 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
             Losses, which are 0 without updates, and the new state.
         """
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> EvolutionGuidedState:
         """Initialise the learners, and the optimizer around the policy of the first learner."""
-        agent_key, optimizer_key, state = split_setup_keys(key)
+        agent_key, optimizer_key, state = split_setup_keys(key, EvolutionGuidedState)
         learners = jax.vmap(self.learner.init_learning)(jax.random.split(agent_key, self.num_learners))
         state.replay_state = row_of(learners.pop("replay_state"))  # one for all learners
         state.learners = PyTreeDict(learners)
@@ -154,7 +172,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
         state.timesteps = WideCounter.create()
         return state
 
-    def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
+    def collect(self, state: EvolutionGuidedState) -> tuple[EpisodeOutcomes, EvolutionGuidedState]:
         """Play the episodes ``[N]`` of the generation, then of the learners; return them with their transitions.
 
         All episodes are played at once. On a mesh the population's and the learners' episodes are sharded separately;
@@ -190,14 +208,14 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
         whole = [_on_every_device(row_of(outcomes, rows), size) for rows, size in parts if size]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
 
-    def _explorers_act(self, state: State, rows: jax.Array) -> ActionFn:
+    def _explorers_act(self, state: EvolutionGuidedState, rows: jax.Array) -> ActionFn:
         """Return the action function of the learners' exploration episodes ``rows``; random during warm-up."""
         learner = jnp.minimum(rows // (self.num_explorations // self.num_learners), self.num_learners - 1)
         policies = jax.tree.map(lambda x: x[learner], state.learners.agent_state.params.policy)
         warming_up = state.timesteps.as_float() < self.learner.learning_starts
         return population_action_fn(self.learner.exploring(warming_up), policies, 1)
 
-    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+    def update(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionGuidedState]:
         """Store the transitions, pass the fitness ``[P]`` to the optimizer, and let the learner guide it."""
         key, guide_key = jax.random.split(state.key)
         population = batch.returns.shape[0] - self.num_explorations
@@ -219,7 +237,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
             metrics.exploration_return = batch.returns[population:].mean()
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
-    def _stored(self, state: State, batch: EpisodeOutcomes) -> State:
+    def _stored(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> EvolutionGuidedState:
         """Add the transitions of all episodes to the replay buffer, and to the learners' observation statistics."""
         rows, is_step = transition_rows(batch)
         agent_states = with_statistics_of(state.learners.agent_state, rows.obs, is_step[:, None])

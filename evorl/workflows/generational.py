@@ -4,21 +4,44 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
 
+from evorl.agent import AgentState
 from evorl.config.values import require_positive
 from evorl.envs import AutoresetMode
 from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode
 from evorl.evaluators.population_evaluator import PopulationEvaluator
-from evorl.metrics import EpisodeStatistics, episode_statistics
-from evorl.types import PyTreeDict, State
+from evorl.execution.plan import PlanRules
+from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
+from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 
 
-class GenerationalWorkflow(Workflow):
+class GenerationalState(State):
+    """Entries that the states of all evolutionary workflows have.
+
+    Attributes:
+        agent_state: agent that evaluations use.
+        key: random key of the training.
+        eval_key: random key of evaluations.
+        iterations: number of finished generations.
+        timesteps: number of environment steps played.
+    """
+
+    agent_state: AgentState
+    key: Key
+    eval_key: Key
+    iterations: WideCounter
+    timesteps: WideCounter
+
+
+G = TypeVar("G", bound=GenerationalState)
+
+
+class GenerationalWorkflow(Workflow[G]):
     """Runs one generation per iteration; ``timesteps`` in the state counts environment steps.
 
     Attributes:
@@ -35,9 +58,8 @@ class GenerationalWorkflow(Workflow):
     checkpoint_interval: float = 2.5e6
 
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
-    min_bytes_per_device: ClassVar[int] = 0  # devices communicate only once per generation
-    needs_even_shares: ClassVar[bool] = False  # rows after the last individual are padding
-    sharded_axes: ClassVar[Mapping[str, int]] = {}
+    # Devices communicate only once per generation, and rows after the last individual are padding.
+    plan_rules: ClassVar[PlanRules] = PlanRules(min_bytes=0, evenly=False)
 
     def __post_init__(self) -> None:
         require_positive(self, "episodes_per_individual")
@@ -70,7 +92,7 @@ class GenerationalWorkflow(Workflow):
         """Environment steps of a generation if all episodes have the maximum length."""
         return self.num_rows * longest_episode(self.env)
 
-    def progress(self, state: State) -> jax.Array:
+    def progress(self, state: G) -> jax.Array:
         """Return the fraction of ``total_timesteps`` that has been played."""
         return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
 

@@ -11,8 +11,9 @@ from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
 from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Params, PyTreeDict, PyTreeNode, State
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.off_policy_state import LearnerState
 from evorl.workflows.policy_improvement import improved_policies
 
 
@@ -46,13 +47,13 @@ class LearnerEmitter(PyTreeNode):
                 "number of updates."
             )
 
-    def init(self, key: Key) -> State:
+    def init(self, key: Key) -> LearnerState:
         """Return a fresh learner with an empty replay buffer."""
         return self.learner.init_learning(key)
 
     def learn(
-        self, learned: State, outcomes: EpisodeOutcomes, sample_key: Key, learn_key: Key, progress: jax.Array
-    ) -> tuple[PyTreeDict, State]:
+        self, learned: LearnerState, outcomes: EpisodeOutcomes, sample_key: Key, learn_key: Key, progress: jax.Array
+    ) -> tuple[PyTreeDict, LearnerState]:
         """Store the transitions of a generation, then update the learner.
 
         Args:
@@ -68,7 +69,7 @@ class LearnerEmitter(PyTreeNode):
         learned = self.learner.store(learned, *transition_rows(outcomes))
         return self.learner.learn_repeatedly(learned, sample_key, learn_key, self.learner.most_updates, progress)
 
-    def emit(self, learned: State, parents: Params, key: Key, progress: jax.Array | float = 0.0) -> Params:
+    def emit(self, learned: LearnerState, parents: Params, key: Key, progress: jax.Array | float = 0.0) -> Params:
         """Return ``parents`` ``[P, ...]``, improved by the learner's critics, then its own policy: ``[P + 1, ...]``."""
         improved, _ = improved_policies(
             self.learner,
@@ -76,14 +77,14 @@ class LearnerEmitter(PyTreeNode):
             parents,
             lambda key, num: self._draw(learned, key, num),
             self.num_updates,
-            key,
-            self.optimizer,
-            progress,
+            key=key,
+            optimizer=self.optimizer,
+            progress=progress,
         )
         policy = learned.agent_state.params.policy
         return jax.tree.map(lambda rows, x: jnp.concatenate([rows, x[None]]), improved, policy)
 
-    def _draw(self, learned: State, key: Key, num_batches: int) -> SampleBatch:
+    def _draw(self, learned: LearnerState, key: Key, num_batches: int) -> SampleBatch:
         num_drawn = num_batches * self.batch_size
         drawn = self.learner.replay_buffer.sample(learned.replay_state, key, num_drawn)
         batch = SampleBatch(obs=drawn.obs, actions=drawn.actions, extras=PyTreeDict(weights=jnp.ones(num_drawn)))

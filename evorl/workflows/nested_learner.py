@@ -16,8 +16,9 @@ from evorl.config.values import checked_mapping, field_types, plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.schedules import whole_updates
-from evorl.types import Key, Observation, PyTreeDict, State
+from evorl.types import Key, Observation, PyTreeDict
 from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.off_policy_state import LearnerState
 from evorl.workflows.workflow import Workflow
 
 Tree = TypeVar("Tree")
@@ -182,7 +183,7 @@ def learn_in_blocks(
     def one_block(i: jax.Array, updates: jax.Array, carry: tuple[PyTreeDict, Any, PyTreeDict]) -> tuple:
         learned, replay_state, sums = carry
         sample_key, learn_key = jax.random.split(jax.random.fold_in(key, i))
-        state = State(**learned, replay_state=replay_state.replace(data=data))
+        state = LearnerState(**learned, replay_state=replay_state.replace(data=data))
         means, state = learner.learn_repeatedly(state, sample_key, learn_key, updates, progress)
         sums = jax.tree.map(lambda total, mean: total + updates * mean, sums, means)
         learned = PyTreeDict(agent_state=state.agent_state, opt_state=state.opt_state)

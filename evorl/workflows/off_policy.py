@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from evorl.agents.critic_ensemble import policy_improvers
 from evorl.agents.random_actions import random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
+from evorl.execution.collector import collects_by_acting
+from evorl.execution.trainable import Capabilities
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
@@ -29,13 +31,15 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.rollout import Acting, ActionFn, collect_rollout, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
+from evorl.workflows.off_policy_state import LearnerState, OffPolicyState
 from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 _WITH_RECORDED_STEPS = "evorl.execution.recorded_steps:with_recorded_steps"  # loaded on demand
+S = TypeVar("S", bound=State)
 
 
-class OffPolicyWorkflow(Workflow):
+class OffPolicyWorkflow(Workflow[OffPolicyState]):
     """Stores short rollouts in a replay buffer, each followed by updates on random batches.
 
     Attributes:
@@ -74,7 +78,6 @@ class OffPolicyWorkflow(Workflow):
         "priority_exponent": "[0, 1]",
         "importance_exponent": "[0, 1]",
     }
-    sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
     loss_names: ClassVar[tuple[str, ...]] = ()
     # True if each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
@@ -96,14 +99,13 @@ class OffPolicyWorkflow(Workflow):
             )
 
     @property
-    def corrects_lag(self) -> bool:
-        """True, because off-policy algorithms learn from data of older policies."""
-        return True
-
-    @property
-    def learns_from_single_steps(self) -> bool:
-        """True if each transition is used on its own."""
-        return self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes
+    def capabilities(self) -> Capabilities:
+        """Rollouts of older policies; single steps if each transition is used on its own. No rollouts if offline."""
+        return Capabilities(
+            rollouts=not self.offline and collects_by_acting(self),
+            lag=True,
+            single_steps=self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes,
+        )
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
@@ -130,12 +132,7 @@ class OffPolicyWorkflow(Workflow):
         """Steps of one rollout over all environments; the number of updates if offline."""
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
 
-    @property
-    def collects_as_its_family(self) -> bool:
-        """True if rollouts are collected by ``acting`` alone; False offline, where nothing is collected."""
-        return not self.offline and super().collects_as_its_family
-
-    def init(self, key: Key | int = 0) -> State:
+    def init(self, key: Key | int = 0) -> OffPolicyState:
         """Initialise the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
         state = super().init(key)
         return state if self.replay.load is None else load(_WITH_RECORDED_STEPS)(self, state)
@@ -171,9 +168,9 @@ class OffPolicyWorkflow(Workflow):
         agent: Any = self.agent
         return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> OffPolicyState:
         """Initialise agent, optimizers, environments and an empty replay buffer."""
-        agent_key, env_key, state = split_setup_keys(key)
+        agent_key, env_key, state = split_setup_keys(key, OffPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
             state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
@@ -181,7 +178,7 @@ class OffPolicyWorkflow(Workflow):
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
         return state
 
-    def init_learning(self, key: Key) -> State:
+    def init_learning(self, key: Key) -> LearnerState:
         """Return the state of the learner: ``agent_state``, ``opt_state`` and an empty ``replay_state``.
 
         With ``store`` and ``learn_repeatedly``, this is the interface for a workflow that nests this one as learner.
@@ -190,7 +187,7 @@ class OffPolicyWorkflow(Workflow):
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         one_env = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
         env_state = jax.eval_shape(lambda keys: with_recurrent_state(self.env.reset(keys), agent_state), one_env)
-        return State(
+        return LearnerState(
             agent_state=agent_state,
             opt_state=self.init_optimizers(agent_state),
             replay_state=init_buffer(self._transition_spec(env_state)),
@@ -209,7 +206,7 @@ class OffPolicyWorkflow(Workflow):
         )
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
-    def acting(self, state: State) -> tuple[Acting, State]:
+    def acting(self, state: OffPolicyState) -> tuple[Acting, OffPolicyState]:
         """Return the acting state for the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
@@ -220,7 +217,7 @@ class OffPolicyWorkflow(Workflow):
         """Return the function that selects exploring actions, which are random during warm-up."""
         return self.exploring(acting.warming_up)
 
-    def collect(self, state: State) -> tuple[SampleBatch | None, State]:
+    def collect(self, state: OffPolicyState) -> tuple[SampleBatch | None, OffPolicyState]:
         """Collect a trajectory ``[T, B, ...]`` of this device's environments; ``None`` if offline."""
         return (None, state) if self.offline else collect_rollout(self, state)
 
@@ -240,7 +237,7 @@ class OffPolicyWorkflow(Workflow):
 
         return act
 
-    def update(self, state: State, batch: SampleBatch | None) -> tuple[PyTreeDict, State]:
+    def update(self, state: OffPolicyState, batch: SampleBatch | None) -> tuple[PyTreeDict, OffPolicyState]:
         """Store the trajectory, if any, then make updates on batches from the replay buffer."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
         state = state.replace(key=key)
@@ -252,7 +249,7 @@ class OffPolicyWorkflow(Workflow):
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
-    def take_in(self, state: State, batch: SampleBatch) -> State:
+    def take_in(self, state: S, batch: SampleBatch) -> S:
         """Add a trajectory ``[T, B, ...]`` to the replay buffer and to the observation statistics."""
         state = self.store(state, batch)
         if (statistics := state.agent_state.obs_preprocessor_state) is None:
@@ -260,14 +257,14 @@ class OffPolicyWorkflow(Workflow):
         statistics = update_statistics(statistics, batch.obs, sharded=True)
         return state.replace(agent_state=state.agent_state.replace(obs_preprocessor_state=statistics))
 
-    def store(self, state: State, batch: SampleBatch, mask: jax.Array | None = None) -> State:
+    def store(self, state: S, batch: SampleBatch, mask: jax.Array | None = None) -> S:
         """Add the steps ``[T, B, ...]`` of a rollout to the replay buffer; only those in ``mask``, bool ``[T]``."""
         stored = self._stored_part(batch)
         if self.num_sharing > 1:
             stored = collectives.gather_from_members(stored, axis=1)
         return state.replace(replay_state=self.replay_buffer.add(state.replay_state, stored, mask))
 
-    def _num_updates(self, state: State) -> jax.Array:
+    def _num_updates(self, state: OffPolicyState) -> jax.Array:
         """Return the number of updates of this iteration, int32."""
         started = self.offline or self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
         if self.updates_per_iteration == self.most_updates:
@@ -301,8 +298,8 @@ class OffPolicyWorkflow(Workflow):
         return split_leading_axis(batches, *shape), rows.reshape(shape), envs.reshape(shape)
 
     def learn_repeatedly(
-        self, state: State, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array
-    ) -> tuple[PyTreeDict, State]:
+        self, state: S, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array
+    ) -> tuple[PyTreeDict, S]:
         """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
 
         The loop may have zero iterations, so that no branch is needed.
@@ -337,7 +334,7 @@ class OffPolicyWorkflow(Workflow):
             state = state.replace(replay_state=replay_state)
         return collectives.mean_over_shares(means), state
 
-    def _timesteps(self, state: State) -> jax.Array:
+    def _timesteps(self, state: OffPolicyState) -> jax.Array:
         return state.iterations.as_float() * self.timesteps_per_iteration
 
     def _stored_part(self, batch: SampleBatch) -> SampleBatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,17 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.config.values import require_positive
+from evorl.envs.env import EnvState
+from evorl.execution.collector import collects_by_acting
+from evorl.execution.plan import PlanRules
+from evorl.execution.trainable import Capabilities
+from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, PyTreeDict, State
+from evorl.types import Entry, Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 # Optimizer schedules advance once per trajectory ("environment"), or with every gradient step ("update").
@@ -26,7 +31,33 @@ ScheduleStep: TypeAlias = Literal["environment", "update"]
 Update: TypeAlias = Callable[..., tuple[Any, Any]]
 
 
-class OnPolicyWorkflow(Workflow):
+class OnPolicyState(State):
+    """State of an on-policy workflow.
+
+    Attributes:
+        agent_state: parameters and statistics of the agent.
+        opt_state: state of the optimizers.
+        env_state: state of the environments ``[B, ...]``, with the agent's recurrent state.
+        key: random key of the training.
+        eval_key: random key of evaluations.
+        iterations: number of finished iterations.
+        reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalised.
+        intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without one.
+        intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
+    """
+
+    agent_state: AgentState
+    opt_state: Any
+    env_state: Annotated[EnvState, Entry(axis=0)]
+    key: Key
+    eval_key: Key
+    iterations: WideCounter
+    reward_scale: Annotated[RewardScale, Entry(axis=0, optional=True)]
+    intrinsic: Annotated[Any, Entry(optional=True)]
+    intrinsic_metrics: Annotated[PyTreeDict, Entry(optional=True)]
+
+
+class OnPolicyWorkflow(Workflow[OnPolicyState]):
     """Collects rollouts of fixed length, each followed by ``learn_from``.
 
     Attributes:
@@ -43,8 +74,7 @@ class OnPolicyWorkflow(Workflow):
     normalize_rewards: bool = False
     intrinsic: Any = None
 
-    has_small_updates: ClassVar[bool] = True
-    sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "reward_scale": 0}
+    plan_rules: ClassVar[PlanRules] = PlanRules(small_updates=True)
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "truncation", "episode_return", "episode_length")
 
     @property
@@ -53,24 +83,21 @@ class OnPolicyWorkflow(Workflow):
         return self.rollout_length * self.env.num_envs
 
     @property
-    def corrects_lag(self) -> bool:
-        """True if the losses use importance ratios, i.e. if the agent has the bound ``clip_rho``."""
-        return hasattr(self.agent, "clip_rho")
+    def capabilities(self) -> Capabilities:
+        """Rollouts, unless episodes are restarted before each; lag if the losses use importance ratios (``clip_rho``).
 
-    @property
-    def learns_from_single_steps(self) -> bool:
-        """False if rewards are normalised, because the running returns continue from one rollout to the next."""
-        return not self.normalize_rewards
+        Normalised rewards need consecutive rollouts, because the running returns continue from one to the next.
+        """
+        return Capabilities(
+            rollouts=not self.restarts_episodes and collects_by_acting(self),
+            lag=hasattr(self.agent, "clip_rho"),
+            single_steps=not self.normalize_rewards,
+        )
 
     @property
     def restarts_episodes(self) -> bool:
         """True if every trajectory starts with new episodes in all environments."""
         return False
-
-    @property
-    def collects_as_its_family(self) -> bool:
-        """True if ``acting`` alone determines rollouts; False if episodes are restarted before each rollout."""
-        return not self.restarts_episodes and super().collects_as_its_family
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raise ``ValueError`` if an iteration's transitions, or trajectories, cannot be cut into equal minibatches."""
@@ -100,9 +127,9 @@ class OnPolicyWorkflow(Workflow):
             averages over devices.
         """
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> OnPolicyState:
         """Initialise agent, optimizer and environments."""
-        agent_key, env_key, state = split_setup_keys(key)
+        agent_key, env_key, state = split_setup_keys(key, OnPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
             state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
@@ -114,7 +141,7 @@ class OnPolicyWorkflow(Workflow):
             state.reward_scale = RewardScale.of_none(len(state.env_state.reward))
         return state
 
-    def acting(self, state: State) -> tuple[Acting, State]:
+    def acting(self, state: OnPolicyState) -> tuple[Acting, OnPolicyState]:
         """Return the acting state for the next rollout, and the workflow's state with a new key."""
         key, rollout_key = jax.random.split(state.key)
         agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
@@ -124,7 +151,7 @@ class OnPolicyWorkflow(Workflow):
         """Return the function that selects exploring actions."""
         return self.agent.compute_actions
 
-    def collect(self, state: State) -> tuple[SampleBatch, State]:
+    def collect(self, state: OnPolicyState) -> tuple[SampleBatch, OnPolicyState]:
         """Collect a trajectory ``[T, B, ...]`` of this device's environments.
 
         ``extras.recurrent_state`` is the state of a recurrent agent before the first step, ``[1, B, *]``.
@@ -141,7 +168,7 @@ class OnPolicyWorkflow(Workflow):
             extras = extras | {"recurrent_state": jax.tree.map(lambda x: x[:1], extras.recurrent_state)}
         return trajectory.replace(extras=extras)
 
-    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
+    def update(self, state: OnPolicyState, batch: SampleBatch) -> tuple[PyTreeDict, OnPolicyState]:
         """Learn from the trajectory, then add its observations to the statistics that the next rollout uses."""
         key, learn_key = jax.random.split(state.key)
         if self.normalize_rewards or self.intrinsic is not None:
@@ -155,7 +182,7 @@ class OnPolicyWorkflow(Workflow):
         metrics.episodes = ended_episodes(batch)
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
 
-    def _transform_rewards(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
+    def _transform_rewards(self, batch: SampleBatch, state: OnPolicyState) -> tuple[SampleBatch, OnPolicyState]:
         """Normalise the rewards of a trajectory and add intrinsic ones; return it and the new state."""
         if self.normalize_rewards:
             rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)

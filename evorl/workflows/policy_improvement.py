@@ -25,6 +25,7 @@ def improved_policies(
     policies: Params,
     draw: Callable[[Key, int], SampleBatch],
     num_updates: jax.Array | int,
+    *,
     key: Key,
     optimizer: Optimizer,
     progress: jax.Array | float = 0.0,

@@ -1,17 +1,18 @@
-"""History of a population: hyperparameters, scores and parents of every generation, and the best member's lineage."""
+"""State of a population and its history: hyperparameters, scores and parents of generations, and the best lineage."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.search_space import SearchSpace
+from evorl.metrics import WideCounter
 from evorl.ops.selection import best_member
 from evorl.runs.recording import Chart, Panel
-from evorl.types import PyTreeData
+from evorl.types import Entry, Key, PyTreeData, State
 
 
 class PopulationHistory(PyTreeData):
@@ -91,3 +92,31 @@ class PopulationHistory(PyTreeData):
         for path, logarithmic in zip(space.paths, np.asarray(space.logarithmic), strict=True):
             panels.append(Panel(x, path, marked="winner", log=bool(logarithmic)))
         return Chart(columns, tuple(panels))
+
+
+class PopulationState(State):
+    """State of population-based training.
+
+    Attributes:
+        members: states of the members, leaves ``[P, ...]``, without ``iterations`` and shared entries.
+        shared: entries that all members share: ``replay_state``, or none.
+        hyper_parameters: hyperparameters of the members, ``[P, D]``.
+        velocities: velocities of the hyperparameters in competitive swarm optimisation, ``[P, D]``.
+        scores: last score of each member, ``[P]``, NaN before the first.
+        history: last generations of the population.
+        key: random key of selection and variation.
+        eval_key: random key of evaluations.
+        iterations: number of finished generations.
+        timesteps: environment steps, summed over members.
+    """
+
+    members: Annotated[State, Entry(axis=0)]
+    shared: State
+    hyper_parameters: jax.Array
+    velocities: jax.Array
+    scores: jax.Array
+    history: PopulationHistory
+    key: Key
+    eval_key: Key
+    iterations: WideCounter
+    timesteps: WideCounter

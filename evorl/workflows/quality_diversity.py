@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +19,30 @@ from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.metrics import WideCounter
 from evorl.runs.recording import Chart, HeatMap, Panel, for_each_seed
-from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
+from evorl.types import Entry, Key, Params, PyTreeDict
+from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
+from evorl.workflows.off_policy_state import LearnerState
 from evorl.workflows.workflow import split_setup_keys
 
 MAP_BINS = 32  # bins per descriptor in a heat map of an archive without bins
 FINE_BINS = 128  # resolution per descriptor if the cells themselves are drawn
 
 
-class QualityDiversityWorkflow(GenerationalWorkflow):
+class QualityDiversityState(GenerationalState):
+    """State of a quality-diversity workflow.
+
+    Attributes:
+        archive_state: elites of all cells, with their fitness and descriptors.
+        population: policies of the current generation, ``[P, ...]``.
+        learner: state of the learner that makes offspring by gradients; absent without one.
+    """
+
+    archive_state: ArchiveState
+    population: Params
+    learner: Annotated[LearnerState, Entry(optional=True)]
+
+
+class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
     """Evaluates a generation of offspring per iteration, at first new policies. The agent acts by the best elite.
 
     Attributes:
@@ -68,12 +83,12 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         return self.pop_size * self.episodes_per_individual
 
     @abstractmethod
-    def offspring(self, state: State, key: Key) -> Params:
+    def offspring(self, state: QualityDiversityState, key: Key) -> Params:
         """Return the next generation of policies, ``[P, ...]``."""
 
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> QualityDiversityState:
         """Initialise the policies and an empty archive."""
-        first_key, population_key, state = split_setup_keys(key)
+        first_key, population_key, state = split_setup_keys(key, QualityDiversityState)
 
         def fresh(key: Key) -> AgentState:
             return self.agent.init(self.env.obs_space, self.env.action_space, key)
@@ -89,7 +104,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         state.timesteps = WideCounter.create()
         return state
 
-    def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
+    def collect(self, state: QualityDiversityState) -> tuple[EpisodeOutcomes, QualityDiversityState]:
         """Play the episodes of the generation, ``[P, E]``."""
         key, episode_key = jax.random.split(state.key)
 
@@ -106,7 +121,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         """Entries of ``info`` to record with the transitions of all episodes; ``None`` records no transitions."""
         return None
 
-    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+    def update(self, state: QualityDiversityState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, QualityDiversityState]:
         """Add individuals that beat the elite of their cell to the archive, and breed the next generation."""
         key, breeding_key = jax.random.split(state.key)
         fitness = batch.returns.mean(axis=1)
@@ -135,13 +150,13 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         columns = [x.mean(axis=1).reshape(self.pop_size, -1) for x in values]
         return jnp.concatenate(columns, axis=1)
 
-    def vary(self, state: State, key: Key, num: int) -> Params:
+    def vary(self, state: QualityDiversityState, key: Key, num: int) -> Params:
         """Return ``num`` children of random elites, made by variation."""
         first_key, second_key, variation_key = jax.random.split(key, 3)
         first, second = (self.archive.sample(state.archive_state, k, num) for k in (first_key, second_key))
         return self.variation.children(variation_key, first, second)
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: QualityDiversityState) -> Mapping[str, Chart]:
         """Return the chart ``archive`` of each seed: every elite's cell, fitness and descriptor."""
         archive_state = state.archive_state
         return for_each_seed(

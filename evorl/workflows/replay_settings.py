@@ -107,9 +107,18 @@ class ReplaySettings(PyTreeNode):
         self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
     ) -> SampleBatch:
         """Return the transitions that start at the steps ``[M]``, with goals relabelled by ``hindsight``."""
-        size = (workflow.num_stored_envs, workflow.n_step, workflow.discount)
-        goals = (required_goal_task(workflow.env, "replay.hindsight"), self.hindsight or "none", self.ratio)
-        return take_hindsight(replay_state, rows, envs, key, *size, *goals)
+        return take_hindsight(
+            replay_state,
+            rows,
+            envs,
+            key,
+            num_envs=workflow.num_stored_envs,
+            num_steps=workflow.n_step,
+            discount=workflow.discount,
+            task=required_goal_task(workflow.env, "replay.hindsight"),
+            strategy=self.hindsight or "none",
+            ratio=self.ratio,
+        )
 
     def _check_overwriting(self, workflow: OffPolicyWorkflow) -> None:
         if self.overwrite == "oldest":
@@ -142,7 +151,7 @@ class ReplaySettings(PyTreeNode):
                     f"updates_per_iteration={workflow.updates_per_iteration} must be a whole number with offline=true, "
                     "where an iteration consists of updates only."
                 )
-            if workflow.actors is not None:
+            if workflow.execution.collector is not None:
                 raise ValueError("offline=true does not collect transitions, so actors have no effect: remove actors.")
             if workflow.intrinsic is not None:
                 raise ValueError(

@@ -20,7 +20,7 @@ from evorl.config.search_space import range_of_number
 from evorl.config.values import checked_value
 from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
-from evorl.execution.trainable import SEED_AXIS
+from evorl.execution.trainable import SEED_AXIS, most_timesteps
 from evorl.ops.random import keys_of_seeds
 from evorl.ops.trees import named_leaves, with_leaves
 from evorl.types import Key, PyTreeData, PyTreeDict, State, pytree_field
@@ -61,7 +61,6 @@ class SideBySideWorkflow(Workflow):
     seeds: jax.Array = pytree_field(kw_only=True)
 
     rows_stand_alone: ClassVar[bool] = True
-    sharded_axes: ClassVar[Mapping[str, int]] = {}  # devices hold whole rows
 
     @classmethod
     def of(
@@ -98,8 +97,7 @@ class SideBySideWorkflow(Workflow):
             inner.env,
             num_seeds=len(seeds),
             env_chunk=inner.env_chunk,
-            min_bytes=inner.min_bytes_per_device,
-            small_updates=inner.has_small_updates,
+            rules=dataclasses.replace(inner.plan_rules, evenly=True),
         )
         execution, _ = plan(devices)
         if execution.axis != SEED_AXIS:  # the number of rows is not a multiple of the devices, or is 1
@@ -123,7 +121,7 @@ class SideBySideWorkflow(Workflow):
     @property
     def most_timesteps_per_iteration(self) -> int:
         """Maximum environment steps of each row per iteration."""
-        return self.inner.most_timesteps_per_iteration
+        return most_timesteps(self.inner)
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -139,7 +137,7 @@ class SideBySideWorkflow(Workflow):
 
     def setup(self, key: Any) -> State:
         """Initialise one row from ``key``, a ``RowStart``."""
-        return self.row(key.numbers).setup(key.key) | {"numbers": key.numbers}
+        return State(self.row(key.numbers).setup(key.key), numbers=key.numbers)
 
     def collect(self, state: State) -> tuple[Any, State]:
         """Collect with the row's workflow."""
@@ -149,9 +147,9 @@ class SideBySideWorkflow(Workflow):
         """Update with the row's workflow."""
         return self._with_numbers(state, lambda row, rest: row.update(rest, batch))
 
-    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
+    def pure_step(self, state: State, batch: Any = None) -> tuple[PyTreeDict, State]:
         """Step the row's workflow, which may override ``pure_step``."""
-        return self._with_numbers(state, lambda row, rest: row.pure_step(rest))
+        return self._with_numbers(state, lambda row, rest: row.pure_step(rest, batch))
 
     def watched_step(self, state: State) -> tuple[PyTreeDict, State]:
         """Step as a row does, and look for faults of its environments; see ``evorl.execution.env_faults``."""

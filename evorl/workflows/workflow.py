@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +21,9 @@ from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
 from evorl.execution.collector import PROGRAM
 from evorl.execution.learning import run_learning
-from evorl.execution.plan import MIN_BYTES_PER_DEVICE
+from evorl.execution.plan import PlanRules
 from evorl.execution.session import Checkpointer, RunSession
-from evorl.execution.trainable import Collector, Execution
+from evorl.execution.trainable import Capabilities, Collector, Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
@@ -34,10 +33,11 @@ from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 
 _HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
 _HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
+S = TypeVar("S", bound=State)
 
 
-class Workflow(PyTreeNode):
-    """A complete training procedure. Subclasses define set-up, collection and update.
+class Workflow(PyTreeNode, Generic[S]):
+    """A complete training procedure. Subclasses define set-up, collection and update, and the class S of their state.
 
     Called from Python, ``init``, ``step`` and ``evaluate`` are compiled; inside a user's ``jit``, ``vmap`` or ``scan``
     they compose. Numbers are pytree leaves: another learning rate or discount runs the same compiled program.
@@ -53,8 +53,7 @@ class Workflow(PyTreeNode):
         checkpoint_interval: environment steps between checkpoints; 0 keeps only the last one.
         eval_episodes: complete episodes per evaluation.
         env_chunk: maximum number of environments that are stepped at a time, see ``evorl.rollout.rollout``.
-        execution: seeds and devices.
-        actors: collector outside this process, ``Actors`` or ``TrainingServer``; ``None`` for none.
+        execution: seeds, devices, and the collector if environments are stepped outside this process.
         keeping: data that evaluations keep, ``evorl.config.evaluation_records.EvaluationRecords``; ``None`` for none.
 
     Settings:
@@ -74,7 +73,6 @@ class Workflow(PyTreeNode):
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
-    actors: Collector | None = pytree_field(static=True, setting=False, default=None)
     keeping: Any = pytree_field(static=True, setting=False, default=None)
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -84,11 +82,7 @@ class Workflow(PyTreeNode):
         "eval_interval": "[0, inf)",
         "checkpoint_interval": "[0, inf)",
     }
-    # Minimum bytes of environments per device that outweigh the communication between CPU devices.
-    min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
-    needs_even_shares: ClassVar[bool] = True  # True if every device needs the same number of environments
-    # True if updates consist of small operations (small networks and batches).
-    has_small_updates: ClassVar[bool] = False
+    plan_rules: ClassVar[PlanRules] = PlanRules()  # when several devices are worthwhile
     # Number of environments if the config does not set ``num_envs``.
     default_num_envs: ClassVar[int] = 1
     # Config keys of other workflows that do not apply to this one.
@@ -98,8 +92,6 @@ class Workflow(PyTreeNode):
     # Metrics that are NaN while they have no value; in other metrics NaN means that the training diverged.
     optional_metrics: ClassVar[tuple[str, ...]] = ()
     rows_stand_alone: ClassVar[bool] = False  # True if the other seeds continue when one seed diverges
-    # Entries of the state with one row per environment, and the axis of those rows.
-    sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any], **others: Any) -> Self:
@@ -135,60 +127,48 @@ class Workflow(PyTreeNode):
         return field_types(cls)["agent"].from_config(config, env)
 
     @property
-    def corrects_lag(self) -> bool:
-        """True if the algorithm can learn from data of a policy that is a few updates old."""
-        return False
-
-    @property
-    def learns_from_single_steps(self) -> bool:
-        """True if rollouts do not have to continue where the previous ones ended."""
-        return True
+    def capabilities(self) -> Capabilities:
+        """Kinds of data that the workflow can learn from, which decide what collectors it supports."""
+        return Capabilities()
 
     @property
     @abstractmethod
     def timesteps_per_iteration(self) -> int:
         """Environment steps per step of the workflow and seed, over all devices; 0 if their number varies.
 
-        If it varies, the metric ``timesteps`` reports their number and a counter ``timesteps`` in the state sums them
-        up. Logging, evaluations, checkpoints and the end happen at the first step that reaches their environment step.
+        If it varies, the metric ``timesteps`` reports their number, a counter ``timesteps`` in the state sums them up,
+        and a property ``most_timesteps_per_iteration`` is their upper bound. Logging, evaluations, checkpoints and the
+        end happen at the first step that reaches their environment step.
         """
-
-    @property
-    def most_timesteps_per_iteration(self) -> int:
-        """Upper bound of the environment steps per iteration."""
-        return self.timesteps_per_iteration
 
     def starts(self, key: Key) -> Any:
         """Return the inputs of ``setup``: one key per seed, ``[S]``, or a single key."""
         return programs.seed_keys(self.execution, key)
 
     @abstractmethod
-    def setup(self, key: Key) -> State:
+    def setup(self, key: Key) -> S:
         """Return the initial state of one seed; pure. It contains everything that a step changes."""
 
     @abstractmethod
-    def collect(self, state: State) -> tuple[Any, State]:
+    def collect(self, state: S) -> tuple[Any, S]:
         """Act in the environments; return the experience (a ``SampleBatch``, or results of episodes) and the state."""
 
     @abstractmethod
-    def update(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
+    def update(self, state: S, batch: Any) -> tuple[PyTreeDict, S]:
         """Learn from experience, wherever it was collected; return metrics (scalars by name) and the new state."""
 
-    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
-        """Run one iteration of one seed on this device: ``collect``, ``update``, count."""
-        batch, state = self.collect(state)
-        return self.learn_once(state, batch)
-
-    def learn_once(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
-        """Run the second half of an iteration: ``update``, count."""
+    def pure_step(self, state: S, batch: Any = None) -> tuple[PyTreeDict, S]:
+        """Run one iteration of one seed on this device: ``collect`` (unless ``batch`` is given), ``update``, count."""
+        if batch is None:
+            batch, state = self.collect(state)
         metrics, state = self.update(state, batch)
         return metrics, state.replace(iterations=state.iterations.add(1))
 
-    def progress(self, state: State) -> jax.Array:
+    def progress(self, state: S) -> jax.Array:
         """Return the fraction of the training that is done, in [0, 1], for schedules."""
         return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
-    def evaluation(self, state: State) -> PyTreeDict:
+    def evaluation(self, state: S) -> PyTreeDict:
         """Evaluate one seed; pure. It has a separate stream of keys, so that it does not affect the training."""
         evaluator = Evaluator(
             env=self.eval_env,
@@ -200,11 +180,11 @@ class Workflow(PyTreeNode):
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
         return evaluator.evaluate(state.agent_state, key, self.eval_episodes).summary()
 
-    def charts(self, state: State) -> Mapping[str, Chart]:
+    def charts(self, state: S) -> Mapping[str, Chart]:
         """Return charts of the state at the end of a run, by name; runs on the host."""
         return {}
 
-    def init(self, key: Key | int = 0) -> State:
+    def init(self, key: Key | int = 0) -> S:
         """Return the initial state, computed by one compiled program.
 
         Args:
@@ -213,43 +193,28 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: the state does not fit into memory; the message has the largest setting that fits.
         """
-        with self._host_errors():
-            return self._finished(programs.initial_state(self, seed_or_key(key)))
-
-    @property
-    def collects_as_its_family(self) -> bool:
-        """True if ``collect`` is that of the family's base class, which collects rollouts by ``acting`` alone."""
-        family = next((cls for cls in type(self).__mro__ if "acting" in vars(cls)), None)
-        return family is not None and type(self).collect is vars(family).get("collect")
+        return call_with_simulators(self, programs.initial_state, self, seed_or_key(key))
 
     @property
     def collector(self) -> Collector:
-        """Collector of this workflow: its actors, a loop on the host for simulators, or the compiled program."""
-        if self.actors is not None:
-            return self.actors
-        if getattr(self.env, "host", None) == "loop" and self.collects_as_its_family:
+        """Collector of this workflow: that of the execution, a loop on the host for simulators, or the program."""
+        if self.execution.collector is not None:
+            return self.execution.collector
+        if getattr(self.env, "host", None) == "loop" and self.capabilities.rollouts:
             return load(_HOST_LOOP)
         return PROGRAM
 
-    def iterate(
-        self, state: State, num_iterations: int, message: Callable[..., None] = lambda *_: None
-    ) -> tuple[PyTreeDict | None, State]:
-        """Run iterations by the collector, see ``Collector.iterate``; the state is donated."""
-        return self.collector.iterate(self, state, num_iterations, message)
-
-    def step(self, state: State) -> tuple[PyTreeDict, State]:
+    def step(self, state: S) -> tuple[PyTreeDict, S]:
         """Run one iteration; return metrics and the next state."""
-        with self._host_errors():
-            return self._finished(programs.step_program(self, state))
+        return call_with_simulators(self, programs.step_program, self, state)
 
-    def evaluate(self, state: State) -> PyTreeDict:
+    def evaluate(self, state: S) -> PyTreeDict:
         """Return mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
-        with self._host_errors():
-            return self._finished(self.collector.evaluate(self, state))
+        return call_with_simulators(self, self.collector.evaluate, self, state)
 
     def learn(
         self,
-        state: State | None = None,
+        state: S | None = None,
         *,
         key: Key | int = 0,
         recorder: Recorder | None = None,
@@ -258,7 +223,7 @@ class Workflow(PyTreeNode):
         should_stop: Callable[[], bool] | None = None,
         session: RunSession | None = None,
         eval_at_start: bool = False,
-    ) -> State:
+    ) -> S:
         """Train until ``total_timesteps``, with recording and checkpoints.
 
         Args:
@@ -276,26 +241,26 @@ class Workflow(PyTreeNode):
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
             HostEnvError: a simulator on the host failed.
         """
-        with self._host_errors():
-            session = session or RunSession(recorder, checkpointer, progress, should_stop)
-            return run_learning(self, session, state, key, eval_at_start)
-
-    @property
-    def _has_simulators(self) -> bool:
-        return self.env.steps_on_host or self.eval_env.steps_on_host
-
-    def _host_errors(self) -> contextlib.AbstractContextManager:
-        return load(_HOST_ERRORS)() if self._has_simulators else contextlib.nullcontext()
-
-    def _finished(self, result: Any) -> Any:
-        """Wait for ``result`` if simulators may fail in its program, so that errors are raised here."""
-        return jax.block_until_ready(result) if self._has_simulators else result
+        session = session or RunSession(recorder, checkpointer, progress, should_stop)
+        return call_with_simulators(self, run_learning, self, session, state, key, eval_at_start)
 
     def close(self) -> None:
         """Release the resources of environments and stop the actors. JAX environments have no resources."""
         self.collector.close()
         self.env.close()
         self.eval_env.close()
+
+
+def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any) -> Any:
+    """Return ``fn(*args)``; if its program may call simulators, wait for it, so that their errors are raised here.
+
+    Raises:
+        HostEnvError: a simulator failed.
+    """
+    if not (workflow.env.steps_on_host or workflow.eval_env.steps_on_host):
+        return fn(*args)
+    with load(_HOST_ERRORS)():
+        return jax.block_until_ready(fn(*args))
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
@@ -305,10 +270,10 @@ def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
     return episode_statistics(*collectives.gather_rows(rows, axis=1))
 
 
-def split_setup_keys(key: Key) -> tuple[Key, Key, State]:
+def split_setup_keys(key: Key, state_class: type[S]) -> tuple[Key, Key, S]:
     """Split the key of ``setup`` into keys for the agent and the environments, and the entries that every state has.
 
     These are keys for training and for evaluation, and a counter of iterations.
     """
     agent_key, env_key, training_key, eval_key = jax.random.split(key, 4)
-    return agent_key, env_key, State(key=training_key, eval_key=eval_key, iterations=WideCounter.create())
+    return agent_key, env_key, state_class(key=training_key, eval_key=eval_key, iterations=WideCounter.create())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evorl.assembly import workflow_from_config
+from evorl.execution.collector import iterate
 from evorl.workflows.workflow import Workflow
 from tests.conformance.env import assert_trees_equal
 from tests.envs.host.test_bridge import CASES, NETWORK, SUPPORT
@@ -22,7 +23,7 @@ def build(algorithm: str, actors: dict | None, env: dict | None = None, **change
 
 
 def after(workflow: Workflow, num_updates: int = 5) -> Any:
-    state = workflow.iterate(workflow.init(7), num_updates)[1]
+    state = iterate(workflow, workflow.init(7), num_updates)[1]
     workflow.close()
     return state
 
@@ -46,7 +47,7 @@ def test_environments_in_jax_may_have_actors_too() -> None:
 def test_actors_that_are_not_waited_for_are_never_too_old(algorithm: str) -> None:
     actors = {"kind": "inline", "count": 4, "mode": "async", "max_lag": 3}
     workflow = build(algorithm, actors, num_envs=4)
-    metrics, state = workflow.iterate(workflow.init(0), 12)
+    metrics, state = iterate(workflow, workflow.init(0), 12)
     assert metrics.policy_lag.shape == (12,)
     assert metrics.policy_lag.max() == 3
     assert int(state.iterations) == 12

@@ -12,6 +12,7 @@ import pytest
 from evorl.actors import process_pool
 from evorl.actors.process_pool import ProcessPool
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import SUPPORT, after, build
 from tests.conformance.env import assert_trees_equal
 
@@ -21,14 +22,14 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
     told: list[str] = []
-    state = workflow.iterate(workflow.init(7), 2, told.append)[1]
+    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
-    pool = workflow.actors._supervisor._pool
+    pool = workflow.execution.collector._supervisor._pool
     for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         before = pool._actors[number].process.pid
         os.kill(before, what)
         start = time.monotonic()
-        metrics, state = workflow.iterate(state, 2, told.append)
+        metrics, state = iterate(workflow, state, 2, told.append)
         assert np.isfinite(metrics.policy_loss).all()
         assert told[-1].startswith(f"Actor {number} ")
         assert "replaced; its running episodes are dropped" in told[-1]
@@ -73,9 +74,9 @@ def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     env = {"factory": f"{SUPPORT}:faulty", "seconds": 0.05}
     workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
     told: list[str] = []
-    _, state = workflow.iterate(workflow.init(0), 1, told.append)
+    _, state = iterate(workflow, workflow.init(0), 1, told.append)
     assert told == []  # the first one compiles, and is waited for
-    workflow.iterate(state, 1, told.append)
+    iterate(workflow, state, 1, told.append)
     assert len(told) == 1
     assert "did not answer for" in told[0]
     assert "(actors.timeout): replaced" in told[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from evorl.config import gate
+from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import after, build
 from tests.conformance.env import assert_trees_equal
 
@@ -22,11 +23,11 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "ray", "count": 2})
     told: list[str] = []
-    state = workflow.iterate(workflow.init(7), 2, told.append)[1]
+    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
-    pool = workflow.actors._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]
+    pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
-    workflow.iterate(state, 2, told.append)
+    iterate(workflow, state, 2, told.append)
     assert told == ["Actor 1 lost its process: replaced; its running episodes are dropped, nothing else is lost."]
     workflow.close()
     assert not ray.is_initialized()

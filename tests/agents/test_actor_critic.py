@@ -72,7 +72,8 @@ def test_advantages_are_gae_with_the_values_at_collection() -> None:
         agent.values(agent_state, agent_state.params, obs) for obs in (trajectory.obs, trajectory.next_obs)
     )
     termination = trajectory.extras.env_extras.termination
-    advantages, targets = gae(trajectory.rewards, values, next_values, termination, trajectory.dones, 0.9, 0.8)
+    steps = (trajectory.rewards, values, next_values, termination, trajectory.dones)
+    advantages, targets = gae(*steps, discount=0.9, gae_lambda=0.8)
     np.testing.assert_allclose(batch.advantages, advantages, rtol=1e-5)
     np.testing.assert_allclose(batch.targets, targets, rtol=1e-5)
     np.testing.assert_allclose(batch.values, values, rtol=1e-5)

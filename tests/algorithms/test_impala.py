@@ -67,7 +67,8 @@ def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
     _, losses = jax.jit(lambda t: agent.loss(params, agent_state, t, 0.95, 0.0))(trajectory)
     values, next_values = (agent.values(agent_state, params, obs) for obs in (trajectory.obs, trajectory.next_obs))
     termination = trajectory.extras.env_extras.termination
-    advantages, targets = gae(trajectory.rewards, values, next_values, termination, trajectory.dones, 0.95, 0.9)
+    steps = (trajectory.rewards, values, next_values, termination, trajectory.dones)
+    advantages, targets = gae(*steps, discount=0.95, gae_lambda=0.9)
     log_prob = agent.policy(agent_state, params, trajectory.obs).log_prob(trajectory.extras.policy_extras.raw_action)
     np.testing.assert_allclose(losses.policy_loss, -(log_prob * advantages).mean(), rtol=1e-4)
     np.testing.assert_allclose(losses.value_loss, np.square(values - targets).mean(), rtol=1e-4)

@@ -25,9 +25,9 @@ def test_each_part_sees_those_before_it() -> None:
     critic_keys, actor_keys = (jax.vmap(jax.random.split)(KEYS)[:, i] for i in range(2))
     agent = workflow.agent
 
-    part = ("critic", agent.critic_loss, workflow.critic_optimizer)
+    step = {"loss_fn": agent.critic_loss, "optimizer": workflow.critic_optimizer, "progress": progress}
     actor_loss = jax.jit(agent.actor_loss)
-    critic, _, critic_losses = jax.jit(functools.partial(update_part, part, progress=progress))(
+    critic, _, critic_losses = jax.jit(functools.partial(update_part, "critic", **step))(
         first, state.opt_state, first, batch, critic_keys
     )
     _, actor_losses = actor_loss(first.params.policy, critic, batch, actor_keys)
@@ -57,10 +57,8 @@ def test_a_part_is_updated_alone() -> None:
     def loss(params: jax.Array, factor: float) -> tuple[jax.Array, PyTreeDict]:
         return factor * params, PyTreeDict(seen=params)
 
-    part = ("log_temperature", loss, workflow.temperature_optimizer)
-    agent_state, opt_state, losses = update_part(
-        part, state.agent_state, state.opt_state, 2.0, progress=jnp.float32(0.0)
-    )
+    step = {"loss_fn": loss, "optimizer": workflow.temperature_optimizer, "progress": jnp.float32(0.0)}
+    agent_state, opt_state, losses = update_part("log_temperature", state.agent_state, state.opt_state, 2.0, **step)
     assert float(losses.seen) == float(state.agent_state.params.log_temperature)
     assert float(agent_state.params.log_temperature) < float(losses.seen)
     for name in ("critic", "policy", "target_critic"):

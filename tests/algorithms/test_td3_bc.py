@@ -10,6 +10,7 @@ import pytest
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.algorithms.td3_bc import TD3BCAgent, TD3BCWorkflow
 from evorl.envs import create_env
+from evorl.execution.collector import iterate
 from tests.conformance.agent import AgentContract
 from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import SAC_CONFIG, assert_identical, fresh_state, moved_apart, transitions
@@ -52,7 +53,7 @@ def test_it_imitates_without_values_and_learns_offline() -> None:
     assert int(state.replay_state.size) * workflow.env.num_envs == 256
     stored = jax.tree.map(jnp.copy, state.replay_state)
     env_state = jax.tree.map(jnp.copy, state.env_state)
-    _, state = workflow.iterate(state, 8)
+    _, state = iterate(workflow, state, 8)
     actions, _ = workflow.agent.evaluate_actions(
         state.agent_state, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stored.data), jax.random.key(0)
     )

@@ -25,6 +25,7 @@ from evorl.cli.app_training import (
     training_words,
 )
 from evorl.cli.composition import compose_config
+from evorl.execution.trainable import collected_by
 from evorl.serving.client import AgentProxy
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
@@ -122,7 +123,7 @@ def test_every_agent_that_can_be_served_is_started_and_acts(agent: str, tmp_path
     config.merge_with(SMALL)
     workflow = workflow_from_config(config)
     server = TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0", max_clients=1))
-    state = workflow.replace(actors=server).init(0)
+    state = collected_by(workflow, server).init(0)
     with contextlib.closing(server):
         acting, _ = workflow.acting(state)
         server._publish(acting, lambda _: None)

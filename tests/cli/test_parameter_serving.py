@@ -161,7 +161,7 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     spec = settle_parameters(spec_of("agent=a2c", "parameters=server", *words), False)
     config = spec.workflow_config()
     workflow = with_training_server(workflow_from_config(config), spec)
-    assert workflow.actors is None
+    assert workflow.execution.collector is None
     assert parameter_service(workflow, spec) is not None
     serve = handed_out(spec)["serve"]
     assert serve["max_clients"] == 7

@@ -21,6 +21,7 @@ from evorl.execution import learning, programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.env_faults import ENV_FAULTS
 from evorl.execution.session import TrainingDiverged
+from evorl.execution.trainable import most_timesteps
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 from tests.conformance.seeds import SeedContract
@@ -66,7 +67,7 @@ class WorkflowContract(SeedContract):
     def make_run(cls, **changes: Any) -> Workflow:
         """A training of ``NUM_ITERATIONS`` with rows, evaluations and checkpoints."""
         small = cls.make()
-        unit = small.timesteps_per_iteration or small.most_timesteps_per_iteration  # no episode ends before its limit
+        unit = most_timesteps(small)  # no episode ends before its limit
         intervals = {
             "log_interval": ROWS * unit,
             "eval_interval": EVALUATIONS * unit,

@@ -145,7 +145,9 @@ def test_rollout_runs_over_it() -> None:
 
     state = env.reset(jax.random.key(0))
     agent_state = PyTreeDict(recurrent_state=None)
-    run = jax.jit(lambda state: rollout(env.step, act, state, agent_state, jax.random.key(1), 30, ("steps",)))
+    run = jax.jit(
+        lambda state: rollout(env.step, act, state, agent_state, jax.random.key(1), 30, env_extra_fields=("steps",))
+    )
     batch, state = run(state)
     batch, state = run(state)
     assert batch.obs.shape == (30, NUM_ENVS, 4)

@@ -13,6 +13,7 @@ import pytest
 from evorl.envs import Box, create_env
 from evorl.envs.goals.sparse import MinusOneUntil, Within
 from evorl.envs.goals.task import GoalTask
+from evorl.execution.collector import iterate
 from tests.support.small_workflows import small
 
 REACH, MAZE = "FetchReach-v4", "PointMaze_UMaze-v3"
@@ -64,7 +65,7 @@ def test_hindsight_learns_from_a_simulator_by_the_same_programs() -> None:
         )
         # Observation and goal.
         assert jax.eval_shape(workflow.agent.policy_network.init, jax.random.key(0), np.zeros((1, 13)))
-        _, state = workflow.iterate(workflow.init(0), 3)
+        _, state = iterate(workflow, workflow.init(0), 3)
         states.append(state)
         replay = state.replay_state.data
         paid = np.asarray(replay.rewards[:12])

@@ -12,6 +12,7 @@ import pytest
 from evorl.envs import Box, Discrete, Env, EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.evaluators.episodes import NO_FAULT
+from evorl.execution.collector import iterate
 from evorl.execution.env_faults import (
     ENV_FAULTS,
     KeyedMessages,
@@ -174,7 +175,7 @@ def test_actors_name_the_environment_too() -> None:
 
 def test_finite_numbers_leave_metrics_as_they_are() -> None:
     workflow = small("ppo", {"factory": f"{__name__}:Breaking", "max_episode_steps": 20})
-    metrics, state = workflow.iterate(workflow.init(0), 1)
+    metrics, state = iterate(workflow, workflow.init(0), 1)
     stepped, _ = workflow.step(state)
     assert set(metrics) == set(stepped)
 

@@ -11,7 +11,7 @@ import pytest
 from evorl.envs import create_env
 from evorl.envs.vector import VmapAutoResetWrapper
 from evorl.execution import plan
-from evorl.execution.plan import describe_devices, plan_execution
+from evorl.execution.plan import PlanRules, describe_devices, plan_execution
 from evorl.execution.programs import SEED_AXIS, Execution
 from evorl.execution.trainable import _mesh
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
@@ -51,19 +51,19 @@ def test_several_processes_have_as_many_devices_each(monkeypatch: pytest.MonkeyP
 
 
 def test_small_operations_are_done_in_order_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan_execution(_env(4), small_updates=True)[0] == Execution(in_order=True)
-    assert plan_execution(_env(4), small_updates=True, num_seeds=3, devices=1)[0].in_order
-    assert not plan_execution(_env(4096), small_updates=True, devices=1)[0].in_order
-    assert not plan_execution(_env(4), small_updates=True, devices=2)[0].in_order
+    assert plan_execution(_env(4), rules=PlanRules(small_updates=True))[0] == Execution(in_order=True)
+    assert plan_execution(_env(4), rules=PlanRules(small_updates=True), num_seeds=3, devices=1)[0].in_order
+    assert not plan_execution(_env(4096), rules=PlanRules(small_updates=True), devices=1)[0].in_order
+    assert not plan_execution(_env(4), rules=PlanRules(small_updates=True), devices=2)[0].in_order
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert plan_execution(_env(4), devices=1, small_updates=True)[0] == Execution()
+    assert plan_execution(_env(4), devices=1, rules=PlanRules(small_updates=True))[0] == Execution()
 
 
 def test_work_that_need_not_be_shared_evenly_takes_all_devices() -> None:
-    assert plan_execution(_env(4098), evenly=False)[0] == Execution(num_devices=4, axis=DATA_AXIS)
-    assert plan_execution(_env(7), min_bytes=0, evenly=False)[0].num_devices == 4
-    assert plan_execution(_env(3), min_bytes=0, evenly=False)[0].num_devices == 3
-    assert plan_execution(_env(7), devices=2, evenly=False)[0].num_devices == 2
+    assert plan_execution(_env(4098), rules=PlanRules(evenly=False))[0] == Execution(num_devices=4, axis=DATA_AXIS)
+    assert plan_execution(_env(7), rules=PlanRules(min_bytes=0, evenly=False))[0].num_devices == 4
+    assert plan_execution(_env(3), rules=PlanRules(min_bytes=0, evenly=False))[0].num_devices == 3
+    assert plan_execution(_env(7), devices=2, rules=PlanRules(evenly=False))[0].num_devices == 2
 
 
 def test_accelerators_share_minibatches_and_step_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,9 @@ def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: str) -
 def test_agents_of_a_copy_stay_together() -> None:
     env = VmapAutoResetWrapper(TugOfWar(), 12)
     assert plan_execution(env, devices=3) == (Execution(num_devices=3, axis=DATA_AXIS), None)
-    assert plan_execution(env, min_bytes=0)[0].num_devices == 3, "of 4: 6 copies are not shared by 4 devices evenly"
+    assert plan_execution(env, rules=PlanRules(min_bytes=0))[0].num_devices == 3, (
+        "of 4: 6 copies are not shared by 4 devices evenly"
+    )
     with pytest.raises(
         ValueError, match="6 copies of 2 agents cannot be shared evenly by 4 devices: choose num_envs as a"
     ):

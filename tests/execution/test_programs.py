@@ -48,10 +48,9 @@ def test_seeds_count_from_the_first() -> None:
     ],
 )
 def test_what_is_sharded(plan: Execution, env_rows: Any, replay_rows: Any, params: Any) -> None:
-    workflow = small("sac").replace(execution=plan)
     key = programs.seed_keys(plan, jax.random.key(0))
     state = jax.eval_shape(small("sac", num_seeds=plan.num_seeds or 1).init, key)
-    specs = programs.state_specs(plan, workflow.sharded_axes, state)
+    specs = programs.state_specs(plan, state)
     assert specs.env_state.obs == env_rows
     assert specs.replay_state.data.obs == replay_rows
     assert set(jax.tree.leaves(specs.agent_state, is_leaf=lambda x: isinstance(x, PartitionSpec))) == {params}

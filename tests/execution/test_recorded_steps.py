@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
+from evorl.execution.collector import iterate
 from evorl.execution.recorded_steps import _wrap_observations, save_recorded_steps
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
 from evorl.types import PyTreeDict
@@ -57,7 +58,7 @@ def test_what_is_loaded_is_what_was_recorded(changes: dict[str, Any]) -> None:
         rows, envs = workflow.replay_buffer.draw_indices(replay, jax.random.key(0), 500)
         assert int(np.asarray(rows).max()) < num_rows
         assert len(set(np.asarray(envs).tolist())) == num_envs
-    _, after = workflow.iterate(state, 1)  # the next transitions follow
+    _, after = iterate(workflow, state, 1)  # the next transitions follow
     assert int(np.asarray(after.replay_state.size).ravel()[0]) == num_rows + 1
 
 
@@ -72,7 +73,7 @@ def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
     for seeds in (None, 2):
         changes = {} if seeds is None else {"num_seeds": seeds}
         workflow = small("sac", PENDULUM, num_envs=4, replay_capacity=40, learning_starts=1e6, **changes)
-        _, state = workflow.iterate(workflow.init(3), 13)
+        _, state = iterate(workflow, workflow.init(3), 13)
         replay = jax.tree.map(np.array, state.replay_state)
         path = tmp_path / f"of_{seeds}"
         facts = save_recorded_steps(workflow, state, path)
@@ -93,7 +94,7 @@ def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
     """One slot after another; a file that has more episodes than there are slots for is refused."""
     replay, size = {"overwrite": "random"}, {"num_envs": 4, "replay_capacity": 120}
     workflow = small("sac", PENDULUM, learning_starts=1e6, replay=replay, **size)
-    _, state = workflow.iterate(workflow.init(3), 47)
+    _, state = iterate(workflow, workflow.init(3), 47)
     stored = jax.tree.map(np.array, state.replay_state.data)
     sizes = np.asarray(state.replay_state.size)[0]
     facts = save_recorded_steps(workflow, state, tmp_path / "slots")
@@ -115,7 +116,7 @@ def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
 def test_goals_are_saved_and_relabelled(tmp_path: Path) -> None:
     goals = {"name": "goal/bit_flip", "num_bits": 4}
     workflow = small("dqn", goals, num_envs=4, replay_capacity=80, learning_starts=1e6)
-    _, state = workflow.iterate(workflow.init(0), 12)
+    _, state = iterate(workflow, workflow.init(0), 12)
     save_recorded_steps(workflow, state, tmp_path / "bits")
     facts = read_replay_facts(tmp_path / "bits.npz")
     assert {name for name in facts["columns"] if name.startswith("obs")} == {
@@ -131,7 +132,7 @@ def test_goals_are_saved_and_relabelled(tmp_path: Path) -> None:
         offline=True,
         replay={"load": str(tmp_path / "bits"), "hindsight": "future"},
     )
-    metrics, _ = learner.iterate(learner.init(0), 3)
+    metrics, _ = iterate(learner, learner.init(0), 3)
     assert "episodes" not in metrics
     assert np.isfinite(np.asarray(metrics.td_loss[:3])).all()
 
@@ -144,7 +145,7 @@ def test_an_empty_buffer_is_not_saved(tmp_path: Path) -> None:
 
 def test_arrays_that_would_share_a_column_are_not_saved(tmp_path: Path) -> None:
     workflow = small("sac", PENDULUM)
-    _, state = workflow.iterate(workflow.init(0), 1)
+    _, state = iterate(workflow, workflow.init(0), 1)
     obs = state.replay_state.data.obs
     data = state.replay_state.data.replace(obs=PyTreeDict({"eye.left": obs, "eye": {"left": obs + 1}}))
     state = state.replace(replay_state=state.replay_state.replace(data=data))

@@ -77,7 +77,7 @@ def test_truncation_bootstraps_and_termination_does_not() -> None:
     ones = jnp.ones((1,))
     for terminated, truncated, expected in ((1.0, 0.0, 1.0), (0.0, 1.0, 1.0 + DISCOUNT * 5.0), (1.0, 1.0, 1.0)):
         done = jnp.maximum(terminated, truncated) * ones
-        _, targets = returns.gae(ones, 2 * ones, 5 * ones, terminated * ones, done, DISCOUNT, 0.95)
+        _, targets = returns.gae(ones, 2 * ones, 5 * ones, terminated * ones, done, discount=DISCOUNT, gae_lambda=0.95)
         np.testing.assert_allclose(targets, [expected], rtol=1e-6)
 
 
@@ -181,7 +181,7 @@ def test_advantages_as_relaax_has_them(
     """Of DPPO, and of DA3C, whose returns are the targets of lambda 1."""
     now, following = jnp.array(values, jnp.float32), jnp.array([*values[1:], last], jnp.float32)
     going_on = jnp.zeros(3)
-    told = jnp.array(rewards, jnp.float32)
-    advantages, targets = returns.gae(told, now, following, going_on, going_on, discount, lambda_)
+    steps = (jnp.array(rewards, jnp.float32), now, following, going_on, going_on)
+    advantages, targets = returns.gae(*steps, discount=discount, gae_lambda=lambda_)
     np.testing.assert_allclose(advantages, expected, atol=5e-5)
     np.testing.assert_allclose(targets, np.asarray(expected) + values, atol=5e-5)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.execution.collector import iterate
 from evorl.parameter_server.delayed_workers import simulate_workers
 from tests.support.compilation import compiled_to_run_long
 from tests.support.small_workflows import assert_close, assert_identical, small
@@ -18,7 +19,7 @@ ADAM = {"name": "adam", "learning_rate": {"start": 1e-2, "end": 0.0}, "max_grad_
 def _plain(workflow: Any, num_iterations: int) -> Any:
     state = workflow.init(0)
     for _ in range(num_iterations):
-        _, state = workflow.iterate(state, 1)
+        _, state = iterate(workflow, state, 1)
     return state.agent_state
 
 

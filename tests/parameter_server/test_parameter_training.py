@@ -19,6 +19,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.execution.collector import iterate
 from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_training import Served, Worked, serve_parameters, work
@@ -92,7 +93,7 @@ def test_one_worker_is_the_ordinary_training_to_the_bit(mode: str) -> None:
     assert (served.pushes, served.step, served.complete) == (5, 320, True)
     state = workflow.init(0)
     for _ in range(5):
-        _, state = workflow.iterate(state, 1)
+        _, state = iterate(workflow, state, 1)
     assert_identical(served.agent_state, state.agent_state)
 
 
@@ -105,7 +106,7 @@ def test_deltas_over_the_wire(algorithm: str, env: str) -> None:
         served = serving.end()
     state = workflow.init(0)
     for _ in range(worked.pushes):
-        _, state = workflow.iterate(state, 1)
+        _, state = iterate(workflow, state, 1)
     assert_close(served.agent_state.params, state.agent_state.params, 1e-5)
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.execution.collector import iterate
 from evorl.parameter_server.worker import ParameterWorker, ServedParameters, settings_for, worker_key, workflow_of
 from tests.support.small_workflows import arrays, assert_close, assert_identical, small
 
@@ -38,7 +39,7 @@ def test_it_sends_the_gradient_of_its_batch() -> None:
     params = worker.served.taken_from(worker.agent_state)
     before = jax.tree.map(jnp.copy, params)
     work = worker.work(params, 0)
-    _, plain = workflow.iterate(workflow.init(5), 1)
+    _, plain = iterate(workflow, workflow.init(5), 1)
     assert_identical(params, before)
     step = jax.tree.map(jnp.subtract, before.optimizer, plain.agent_state.params)
     assert work.sent is not None
@@ -53,7 +54,7 @@ def test_it_sends_the_change_of_its_parameters() -> None:
     params = worker.served.taken_from(worker.agent_state)
     before = jax.tree.map(jnp.copy, params)
     work = worker.work(params, 0)
-    _, plain = workflow.iterate(workflow.init(5), 1)
+    _, plain = iterate(workflow, workflow.init(5), 1)
     assert work.sent is not None
     assert_close(jax.tree.map(jnp.add, before, work.sent).optimizer, plain.agent_state.params, 1e-6)
 

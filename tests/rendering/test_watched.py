@@ -34,7 +34,9 @@ def test_of_lines_the_episodes_are_those_of_an_evaluation() -> None:
     config = {"library": "gymnax", "name": "CartPole-v1", "max_episode_steps": 12}
     env = create_env(config, parallel=2, autoreset_mode="disabled")
     evaluated = Evaluator(env=env, agent_fn=lean_left_or_right, max_episode_steps=12).evaluate(SOMEBODY, KEY, 2)
-    with shown_episodes(env, config, lean_left_or_right, [Player("", SOMEBODY, 2)], KEY, 40, 5) as shown:
+    with shown_episodes(
+        env, config, lean_left_or_right, [Player("", SOMEBODY, 2)], KEY, size=40, num_frames=5
+    ) as shown:
         assert [each.title for each in shown] == ["episode 1", "episode 2"]
         assert [each.length for each in shown] == evaluated.episode_lengths.tolist()
         np.testing.assert_allclose([each.rewards.sum() for each in shown], evaluated.episode_returns)
@@ -66,7 +68,7 @@ def test_an_environment_of_the_user_draws_itself() -> None:
         return env.action_space.zeros((jax.tree.leaves(batch.obs)[0].shape[0],)), PyTreeDict()
 
     players = [Player("mine", SOMEBODY, 1), Player("yours", SOMEBODY, 2)]
-    with shown_episodes(env, config, act, players, KEY, 16, 9) as shown:
+    with shown_episodes(env, config, act, players, KEY, size=16, num_frames=9) as shown:
         assert [each.title for each in shown] == ["mine", "yours episode 1", "yours episode 2"]
         for each in shown:
             assert [int(each.draw(moment)[0, 0, 0]) for moment in range(each.length + 1)] == [

@@ -14,6 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from evorl.envs import Discrete
+from evorl.execution.collector import iterate
 from evorl.runs.minari_data import minari_columns, minari_conversion, minari_facts, open_minari_dataset
 from evorl.runs.replay_file import ReplayFileError
 from tests.support.small_workflows import small
@@ -77,7 +78,7 @@ def test_a_training_learns_from_it(dataset: Any) -> None:
     np.testing.assert_allclose(
         np.asarray(state.replay_state.data.rewards[:36, 0]), minari_columns(dataset)["rewards"], rtol=1e-6
     )
-    metrics, _ = workflow.iterate(state, 2)
+    metrics, _ = iterate(workflow, state, 2)
     assert np.isfinite(np.asarray(metrics.critic_loss[:2])).all()
     workflow.close()
 

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from evorl.assembly import workflow_from_config
+from evorl.execution.collector import iterate
+from evorl.execution.trainable import collected_by
 from evorl.ops.trees import pack
 from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
@@ -50,7 +52,7 @@ class Served:
     def __init__(self, case: str | Workflow, **settings: Any) -> None:
         workflow = made(case) if isinstance(case, str) else case
         self.server = TrainingServer(workflow, ServeSettings(**{**SETTINGS, **settings}))
-        self.workflow = workflow.replace(actors=self.server)
+        self.workflow = collected_by(workflow, self.server)
         self.state = workflow.init(0)
         self.batches: list[tuple[Any, np.ndarray]] = []
         self.messages: list[str] = []
@@ -77,7 +79,7 @@ class Served:
         return self.server._thread.addresses[0]
 
     def iterate(self, count: int) -> Any:
-        metrics, self.state = self.workflow.iterate(self.state, count, self.messages.append)
+        metrics, self.state = iterate(self.workflow, self.state, count, self.messages.append)
         return metrics
 
     def rows(self) -> list[Any]:
@@ -197,7 +199,7 @@ class Noting(PyTreeNode):
     def collected(self, trajectory: Any) -> Any:
         return trajectory
 
-    def learn_once(self, state: Any, batch: Any) -> tuple[Any, Any]:
+    def pure_step(self, state: Any, batch: Any) -> tuple[Any, Any]:
         return PyTreeDict(batch=batch), state
 
 
@@ -302,7 +304,7 @@ class TestRefusals:
     def test_trajectories_that_begin_with_fresh_episodes(self) -> None:
         env = {"library": "gymnax", "name": "CartPole-v1", "max_episode_steps": 2}
         workflow: Any = small("trpo", env, episodes_per_batch=2, rollout_length=4, num_envs=2)
-        assert workflow.replace(episodes_per_batch=None).collects_as_its_family
+        assert workflow.replace(episodes_per_batch=None).capabilities.rollouts
         assert "episodes_per_batch" in str(training_server.reason_not_served(workflow))
 
     def test_who_acts_at_random_learns_nothing(self) -> None:

@@ -121,7 +121,7 @@ def _with_large_buffer(**changes: Any) -> SACWorkflow:
 def test_no_copy_of_the_replay_buffer(layout: str) -> None:
     workflow = LAYOUTS[layout]()
     state = jax.eval_shape(workflow.init, jax.random.key(0))
-    specs = programs.state_specs(workflow.execution, workflow.sharded_axes, state)
+    specs = programs.state_specs(workflow.execution, state)
     if workflow.execution.axis is not None:
         mesh = workflow.execution.mesh
         shardings = jax.tree.map(lambda spec: jax.sharding.NamedSharding(mesh, spec), specs)

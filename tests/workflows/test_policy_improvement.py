@@ -50,7 +50,8 @@ def _improve(
     def draw(key: Key, num: int) -> SampleBatch:
         return batches[jnp.arange(num) % NUM_UPDATES]
 
-    return improved_policies(workflow, agent_state, policies, draw, num_updates, KEY, OPTIMIZER)[0]
+    options = {"key": KEY, "optimizer": OPTIMIZER}
+    return improved_policies(workflow, agent_state, policies, draw, num_updates, **options)[0]
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "sac"])

@@ -12,6 +12,7 @@ import pytest
 
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.config.names import load
+from evorl.execution.collector import iterate
 from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
@@ -168,7 +169,7 @@ def test_random_episodes_make_room(overwriting: Any) -> None:
     workflow = overwriting()
     state = workflow.init(0)
     before = arrays(state.agent_state.params)
-    _, state = workflow.iterate(state, 41)
+    _, state = iterate(workflow, state, 41)
     replay = jax.tree.map(np.asarray, state.replay_state.replace(keys=None))
     size, open_slots = replay.size[0], np.arange(NUM_ENVS) * 3 + replay.cursor[0]
     data = replay.data
@@ -184,7 +185,7 @@ def test_random_episodes_make_room(overwriting: Any) -> None:
     assert len(set(replay.cursor[0].tolist())) > 1  # environments draw their slots by keys of their own
     after = arrays(state.agent_state.params)
     assert any((after[name] != before[name]).any() for name in before)
-    other = workflow.iterate(workflow.init(1), 41)[1].replay_state.cursor
+    other = iterate(workflow, workflow.init(1), 41)[1].replay_state.cursor
     assert (np.asarray(other) != replay.cursor).any()
 
 
@@ -214,8 +215,8 @@ def test_overwritten_at_random_devices_do_not_show(overwriting: Any) -> None:
     for devices in (1, 2):
         workflow = overwriting(devices=devices)
         assert workflow.execution.num_devices == devices
-        learned.append(workflow.iterate(workflow.init(1), 5)[1].agent_state.params)
+        learned.append(iterate(workflow, workflow.init(1), 5)[1].agent_state.params)
         at_random = overwriting(devices=devices, learning_starts=1e6)
-        stored.append(at_random.iterate(at_random.init(1), 41)[1].replay_state)
+        stored.append(iterate(at_random, at_random.init(1), 41)[1].replay_state)
     assert_close(learned[1], learned[0], 1e-4)
     assert_identical(stored[1], stored[0])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 
+from evorl.execution.collector import PROGRAM, ProgramCollector, iterate
+from evorl.execution.trainable import Capabilities, Execution, collected_by
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import assert_close, assert_identical, small
 
@@ -72,3 +76,40 @@ def test_close_may_be_called_twice() -> None:
     workflow = small("ppo")
     workflow.close()
     workflow.close()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "expected"),
+    [
+        ("ppo", {}, Capabilities(rollouts=True)),
+        ("ppo", {"normalize_rewards": True}, Capabilities(rollouts=True, single_steps=False)),
+        (
+            "trpo",
+            {"episodes_per_batch": 2, "rollout_length": 10},
+            Capabilities(),
+        ),  # episodes are restarted before each rollout
+        ("impala", {}, Capabilities(rollouts=True, lag=True)),
+        ("sac", {}, Capabilities(rollouts=True, lag=True)),
+        ("sac", {"n_step": 2}, Capabilities(rollouts=True, lag=True, single_steps=False)),
+        ("neuroevolution", {}, Capabilities()),
+    ],
+)
+def test_capabilities(algorithm: str, options: dict[str, Any], expected: Capabilities) -> None:
+    assert small(algorithm, **options).capabilities == expected
+
+
+def test_the_collector_is_that_of_the_execution() -> None:
+    workflow, other = small("ppo"), ProgramCollector(is_one_program=False)
+    assert workflow.collector is PROGRAM
+    collected = collected_by(workflow, other)
+    assert collected.collector is other
+    assert collected_by(collected, None).execution == workflow.execution == Execution(in_order=True)
+
+
+def test_iterations_equal_steps() -> None:
+    workflow = small("ppo")
+    _, expected = workflow.step(workflow.step(workflow.init(0))[1])
+    metrics, state = iterate(workflow, workflow.init(0), 2)
+    assert_close(state.agent_state, expected.agent_state, 1e-5)
+    assert metrics is not None
+    assert int(state.iterations) == 2

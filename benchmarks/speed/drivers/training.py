@@ -65,7 +65,7 @@ class Training:
             if recorder is not None:
                 recorder.close()
             reading["closing_seconds"] = time.perf_counter() - closing
-        if workflow.actors is not None:
+        if workflow.execution.collector is not None:
             reading = {name: value for name, value in reading.items() if "cpu" not in name}
         return {**reading, "num_devices": workflow.execution.num_devices}
 

@@ -17,6 +17,7 @@ from benchmarks.speed.child import read_settings, serve
 from benchmarks.speed.drivers.training import Training
 from benchmarks.speed.measuring import ROOT
 from evorl.execution.runtime import prepare_for
+from evorl.execution.trainable import collected_by
 from evorl.runs.spec import RunSpec
 
 
@@ -34,7 +35,7 @@ class WireTraining(Training):
             command = [sys.executable, "-m", "benchmarks.speed.wire_player", address, str(number)]
             player = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE)
             atexit.register(player.kill)
-        return workflow.replace(actors=TrainingServer(workflow, ServeSettings(bind=address)))
+        return collected_by(workflow, TrainingServer(workflow, ServeSettings(bind=address)))
 
 
 def free_port() -> int:

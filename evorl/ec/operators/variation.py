@@ -82,11 +82,11 @@ class Mutation(PyTreeNode):
         """Return the population ``[P, ...]`` with some individuals mutated; ``key`` is a single key."""
         chosen_key, mutate_key = jax.random.split(key)
         if self.kind == "erl":
-            scales = (self.scale, self.super_scale, self.reset_scale)
-            probabilities = (self.super_probability, self.reset_probability)
-            mutants = erl_mutation(mutate_key, population, self.share, *scales, *probabilities)
+            names = ("super_scale", "reset_scale", "super_probability", "reset_probability")
+            others = {name: getattr(self, name) for name in names}
+            mutants = erl_mutation(mutate_key, population, self.share, self.scale, **others)
         elif self.kind == "polynomial":
-            mutants = polynomial_mutation(mutate_key, population, self.share, self.scale, self.eta)
+            mutants = polynomial_mutation(mutate_key, population, self.share, self.scale, eta=self.eta)
         else:
             mutants = gaussian_mutation(mutate_key, population, self.share, self.scale, self.kind == "relative")
         return tree_where(_chosen_rows(chosen_key, population, self.probability), mutants, population)

@@ -47,6 +47,7 @@ class GoalWrapper(Wrapper):
         achieved_goal_fn: Callable[[EnvState], jax.Array] | None,
         reward_fn: RewardFn,
         success_fn: SuccessFn,
+        *,
         terminate_on_success: bool = False,
         own_goals: Box | None = None,
     ) -> None:
@@ -130,7 +131,8 @@ class GoalWrapper(Wrapper):
 
 def around_goals(env: Env, task: GoalTask) -> GoalWrapper:
     """Wrap ``env``, which observes goals, with the reward and success functions of ``task``."""
-    return GoalWrapper(env, task.goal_space, None, task.reward_fn, task.success_fn, task.terminate_on_success)
+    functions, ends = (task.reward_fn, task.success_fn), task.terminate_on_success
+    return GoalWrapper(env, task.goal_space, None, *functions, terminate_on_success=ends)
 
 
 def with_goal(state: EnvState, goal: jax.Array) -> EnvState:

@@ -59,8 +59,10 @@ def test_kinds_are_the_functions_with_the_fields_as_settings() -> None:
     mutations = {
         "gaussian": mutation.gaussian_mutation(drawn, first, 0.7, 0.3),
         "relative": mutation.gaussian_mutation(drawn, first, 0.7, 0.3, relative=True),
-        "erl": mutation.erl_mutation(drawn, first, 0.7, 0.3, 5.0, 2.0, 0.2, 0.1),
-        "polynomial": mutation.polynomial_mutation(drawn, first, 0.7, 0.3, 4.0),
+        "erl": mutation.erl_mutation(
+            drawn, first, 0.7, 0.3, super_scale=5.0, reset_scale=2.0, super_probability=0.2, reset_probability=0.1
+        ),
+        "polynomial": mutation.polynomial_mutation(drawn, first, 0.7, 0.3, eta=4.0),
     }
     settings = {"share": 0.7, "scale": 0.3, "super_scale": 5.0, "reset_scale": 2.0, "eta": 4.0}
     settings |= {"super_probability": 0.2, "reset_probability": 0.1}

@@ -14,6 +14,7 @@ from evorl.assembly import workflow_from_config
 from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.evaluators import Evaluator
+from evorl.execution.collector import iterate
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 from tests.conformance.env import assert_trees_equal
@@ -38,7 +39,7 @@ def trained(algorithm: str, host: str | None, num_updates: int = 5, **changes: A
     workflow = workflow_from_config(
         {"workflow": path, "env": env, "eval_episodes": 2, "env_chunk": None, **settings, **NETWORK, **changes}
     )
-    metrics, state = workflow.iterate(workflow.init(7), num_updates)
+    metrics, state = iterate(workflow, workflow.init(7), num_updates)
     return workflow, state, jax.tree.map(lambda x: x[:num_updates], metrics)
 
 
@@ -78,7 +79,7 @@ def test_the_numbers_are_those_of_the_same_environment_in_jax(
 def test_seeds_side_by_side_have_environments_of_their_own(on_host: Callable, host: str) -> None:
     workflow, both, _ = trained("ppo", host, num_seeds=2)
     alone, of_seed_7 = on_host("ppo", host)
-    of_seed_8 = alone.iterate(alone.init(8), 5)[1]
+    of_seed_8 = iterate(alone, alone.init(8), 5)[1]
     for i, state in enumerate((of_seed_7, of_seed_8)):
         params = jax.tree.map(lambda x, i=i: x[i], both.agent_state.params)
         assert_trees_equal(params, state.agent_state.params, 1e-5)

@@ -47,7 +47,7 @@ def _all_it_gets(achieved: jax.Array, desired: jax.Array, action: jax.Array, obs
 
 def _mountain_car(terminate_on_success: bool = False) -> GoalWrapper:
     inner = create_wrapped_gymnax_env("MountainCarContinuous-v0").unwrapped
-    return GoalWrapper(inner, POSITIONS, _position, _all_it_gets, _is_near, terminate_on_success)
+    return GoalWrapper(inner, POSITIONS, _position, _all_it_gets, _is_near, terminate_on_success=terminate_on_success)
 
 
 def _played(env: Any, state: EnvState, num_steps: int) -> Any:
