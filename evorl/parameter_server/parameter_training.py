@@ -100,8 +100,8 @@ def serve_parameters(
     run.commands.handed_out = handed_out
     spans = Spans(profile_dir, "parameter server")
     with _asked_to_stop(should_stop) as stop, contextlib.closing(spans):
-        server = CommandServer(run.commands.table(spans), token, limits, tls)
-        asyncio.run(_serve(run, bind, server, on_ready, stop, patience))
+        server = CommandServer(run.commands.table(spans), bind, token, limits, tls)
+        asyncio.run(_serve(run, server, on_ready, stop, patience))
     agent_state = run.end()
     step = run.commands.step
     return Served(agent_state, step, run.commands.pushes, step >= workflow.total_timesteps)
@@ -109,14 +109,13 @@ def serve_parameters(
 
 async def _serve(
     run: ParameterRun,
-    bind: str,
     server: CommandServer,
     on_ready: Callable[[str], None],
     should_stop: Callable[[], bool],
     patience: float,
 ) -> None:
     try:
-        on_ready(await server.start(bind))
+        on_ready(await server.start())
         while not (run.commands.is_over or server.failure or should_stop()):
             await asyncio.sleep(_LOOK)
         if run.commands.is_over:
@@ -125,7 +124,7 @@ async def _serve(
                     while server.num_connections and not should_stop():
                         await asyncio.sleep(_LOOK)
     finally:
-        await server.close()
+        await server.stop()
     if server.failure is not None:
         raise server.failure
 

@@ -1,6 +1,6 @@
 """Network server of the parameter server: connections, authentication and dispatch of commands.
 
-The transport is asyncio streams. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
+The transport is a TCP connection. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
 a client call any method by name. This server has five commands, plain numbers and no dependencies.
 
 All commands run in one thread, one after another, so the pushes of all workers form a sequence. Until a connection has
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import dataclasses
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
 from evorl.parameter_server.parameter_frames import (
@@ -26,12 +25,10 @@ from evorl.parameter_server.parameter_frames import (
     lengths,
     parsed_header,
 )
-from evorl.sockets.access import host_and_port, is_same_secret
-from evorl.sockets.socket_server import ConnectionLimits, SocketServer
+from evorl.sockets.frame_server import HELLO_BYTES, FrameConnection, FrameServer, refused_token
+from evorl.sockets.socket_server import ConnectionLimits
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], bytes]]
-_READ_AHEAD = 1 << 18  # bytes buffered per connection before its sender is slowed down
-STRANGER_HEADER = 4096  # maximum bytes of JSON before authentication
 _LIMITS = ConnectionLimits(idle_seconds=24 * 3600.0)  # an iteration of a worker may take hours
 
 
@@ -48,152 +45,175 @@ class Command:
     max_body: int = 0
 
 
-class CommandProtocol(asyncio.StreamReaderProtocol):
-    """Connection of one client to a ``CommandServer``, served by a coroutine.
+class CommandConnection(FrameConnection):
+    """Connection of one client. A request is read when the response to the last one was sent.
 
     Args:
-        converse: coroutine function of a reader and a writer that runs until the connection ends.
+        server: server of the commands.
     """
 
-    def __init__(self, converse: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
-        loop = asyncio.get_running_loop()
-        super().__init__(asyncio.StreamReader(_READ_AHEAD, loop), converse, loop)
-        self._to: Any = None
+    errors = (WireError,)
 
-    def connection_made(self, transport: Any) -> None:
-        """Store the transport of a new connection and start the coroutine."""
-        self._to = transport
-        super().connection_made(transport)
+    def __init__(self, server: CommandServer) -> None:
+        super().__init__()
+        self._server = server
+        self._buffer = bytearray()
+        self._header: dict[str, Any] | None = None  # of the incomplete frame
+        self._length = LENGTHS.size  # bytes that complete the header, or after it the body
+        self._has_ended = False  # whether the client sends nothing more
+        self._writable = asyncio.Event()
+        self._writable.set()
 
-    def refuse(self, message: str) -> None:
-        """Send the reason why the connection will be closed."""
-        self._to.write(frame({"error": message}))
+    @property
+    def is_within_request(self) -> bool:
+        """Return True if a part of an incomplete frame was received."""
+        return not self.is_answering and (bool(self._buffer) or self._header is not None)
+
+    def receive(self, data: bytes) -> None:
+        """Store received bytes, and answer a request once it is complete."""
+        self._buffer += data
+        if not self.is_answering and (request := self._next_request()) is not None:
+            self.num_requests += 1
+            self.is_answering = True
+            self._transport.pause_reading()
+            self._server.run_task(self._answer(*request))
+
+    def _next_request(self) -> tuple[dict[str, Any], bytes] | None:
+        """Remove and return the first request in the buffer; ``None`` if it is incomplete."""
+        if self._header is None:
+            if len(self._buffer) < LENGTHS.size:
+                return None
+            size, body = lengths(self._buffer[: LENGTHS.size], MAX_HEADER if self.has_begun else HELLO_BYTES)
+            if len(self._buffer) < (end := LENGTHS.size + size):
+                return None
+            header = parsed_header(bytes(self._buffer[LENGTHS.size : end]))
+            if not self.has_begun and (refusal := refused_token(header, self._server.token, "the first command")):
+                raise WireError(refusal)
+            self.has_begun = True
+            if body > (most := self._server.max_body(header.get("command"))):
+                name = str(header.get("command"))[:40]
+                raise WireError(f"{name!r} takes up to {most:,} bytes behind its header, not {body:,}.")
+            self._header, self._length = header, body
+            del self._buffer[:end]
+        if len(self._buffer) < self._length:
+            return None
+        header, body = self._header, bytes(memoryview(self._buffer)[: self._length])
+        del self._buffer[: self._length]
+        self._header = None
+        return header, body
+
+    async def _answer(self, header: Mapping[str, Any], body: bytes) -> None:
+        """Run a command, send the response, and continue with the next request when the client has read it."""
+        try:
+            response = await self._server.answer(header, body)
+            if response is None:
+                self.end("the server failed, and ends.")
+                return
+            self.send(response)
+            await self._writable.wait()
+        except asyncio.CancelledError:  # the server closes
+            self._transport.abort()
+            return
+        self.is_answering = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.data_received(b"")
+            if self._has_ended and not self.is_answering:
+                self._transport.close()
+
+    def error_frame(self, message: str) -> bytes:
+        """Return the frame of an error message."""
+        return frame({"error": message})
+
+    def pause_writing(self) -> None:
+        """Wait with the next request until the client has read its response."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Continue with the next request."""
+        self._writable.set()
+
+    def eof_received(self) -> bool:
+        """Close the connection after the response to the last request."""
+        self._has_ended = True
+        return self.is_answering and self._transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting for a client that has disconnected."""
+        self._writable.set()
 
 
-class CommandServer:
+class CommandServer(FrameServer):
     """Server of the registered commands.
 
     Args:
         commands: commands by name.
+        bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
         token: access token that every connection must send first; ``None`` for no authentication.
         limits: limits of every connection.
         tls: for encrypted connections.
 
     Attributes:
+        token: access token.
         failure: exception of the server itself, as opposed to errors of clients; ``None`` if there was no failure.
     """
 
     def __init__(
         self,
         commands: Mapping[str, Command],
+        bind: str = "127.0.0.1:0",
         token: str | None = None,
         limits: ConnectionLimits | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__(
+            lambda: CommandConnection(self), bind, limits or _LIMITS, token=token, tls=tls, name="the parameter server"
+        )
         self.failure: Exception | None = None
-        self._commands, self._token, self._tls = dict(commands), token, tls
-        self._limits = limits or _LIMITS
-        self._conversations: set[asyncio.Task] = set()
+        self.token = token
+        self._commands = dict(commands)
+        self._tasks: set[asyncio.Task] = set()
         self._one_thread = concurrent.futures.ThreadPoolExecutor(1, "parameter-server")
-        self._sockets = SocketServer(lambda: CommandProtocol(self._connected), self._limits, "the parameter server")
 
     @property
     def num_connections(self) -> int:
         """Number of connected clients."""
-        return len(self._sockets.connections)
+        return len(self.sockets.connections)
 
-    async def start(self, bind: str) -> str:
-        """Listen at ``host:port``, where port 0 selects a free port; return the address.
-
-        Raises:
-            ValueError: the address is invalid, or other machines could connect without a token.
-            OSError: the address is in use, or does not belong to this machine.
-        """
-        host, port = host_and_port(bind, "bind")
-        await self._sockets.start(host, port, self._token, self._tls)
-        return self._sockets.url_host
-
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Finish the running command, then close all connections."""
-        await self._sockets.stop_listening()
-        for task in self._conversations:
+        await self.sockets.stop_listening()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._conversations, return_exceptions=True)
-        await self._sockets.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().stop()
         await asyncio.to_thread(self._one_thread.shutdown)
+
+    def run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine of a connection until its end, or until the server stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def max_body(self, name: Any) -> int:
+        """Return the maximum size of a command's body in bytes; 0 for an unknown command."""
+        command = self._commands.get(str(name))
+        return command.max_body if command else 0
 
     async def in_order(self, work: Callable[[], Any]) -> Any:
         """Run ``work()`` in the thread of the commands, in order of arrival, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._one_thread, work)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "asyncio runs this as a task"
-        self._conversations.add(task)
-        try:
-            await self._converse(reader, writer)
-            writer.close()
-        except (OSError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()  # the client has disconnected or is too slow, or the server closes
-        finally:
-            self._conversations.discard(task)
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        known = False
-        while True:
-            try:
-                header, body_length = await self._next_header(reader, known)
-                if not known and (refusal := self._refuse_stranger(header)):
-                    raise WireError(refusal)
-                known = True
-                command = self._commands.get(str(header.get("command")))
-                if body_length > (most := command.max_body if command else 0):
-                    name = str(header.get("command"))[:40]
-                    raise WireError(f"{name!r} takes up to {most:,} bytes behind its header, not {body_length:,}.")
-            except WireError as error:
-                await self._send(writer, {"error": str(error)})
-                return
-            async with asyncio.timeout(self._limits.frame_seconds):
-                body = await reader.readexactly(body_length)
-            if not await self._answer(writer, command, header, body):
-                return
-
-    async def _next_header(self, reader: asyncio.StreamReader, known: bool) -> tuple[dict[str, Any], int]:
-        limits = self._limits
-        async with asyncio.timeout((limits.idle_seconds or None) if known else limits.request_seconds) as patience:
-            first = await reader.readexactly(1)
-            if known:
-                patience.reschedule(asyncio.get_running_loop().time() + limits.frame_seconds)
-            rest = await reader.readexactly(LENGTHS.size - 1)
-            header, body = lengths(first + rest, MAX_HEADER if known else STRANGER_HEADER)
-            return parsed_header(await reader.readexactly(header)), body
-
-    def _refuse_stranger(self, header: Mapping[str, Any]) -> str | None:
-        if self._token is None or is_same_secret(header.get("token"), self._token):
-            return None
-        return "this server wants a token, and it was missing or another one."
-
-    async def _answer(
-        self, writer: asyncio.StreamWriter, command: Command | None, header: Mapping[str, Any], body: bytes
-    ) -> bool:
-        """Run a command and send the response; return False if the connection must end."""
+    async def answer(self, header: Mapping[str, Any], body: bytes) -> bytes | None:
+        """Run a command and return the frame of its response; ``None`` if the server has failed."""
+        command = self._commands.get(str(header.get("command")))
         if command is None:
             name, known = str(header.get("command"))[:40], ", ".join(sorted(self._commands))
-            await self._send(writer, {"error": f"there is no command {name!r}; there are: {known}."})
-            return True
+            return frame({"error": f"there is no command {name!r}; there are: {known}."})
         try:
-            answer, out = await self.in_order(lambda: command.handler(header, body))
+            return frame(*await self.in_order(lambda: command.handler(header, body)))
         except CommandRefused as error:
-            answer, out = {"error": str(error)}, b""
+            return frame({"error": str(error)})
         except Exception as error:  # a server error: raised by serve_parameters, hidden from clients
             self.failure = self.failure or error
-            await self._send(writer, {"error": "the server failed, and ends."})
-            return False
-        await self._send(writer, answer, out)
-        return True
-
-    async def _send(self, writer: asyncio.StreamWriter, header: Mapping[str, Any], body: bytes = b"") -> None:
-        writer.write(frame(header, body))
-        with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(self._limits.frame_seconds):
-                await writer.drain()
+            return None

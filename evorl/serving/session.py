@@ -14,7 +14,7 @@ from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
 from evorl.serving.answering import Question
 from evorl.serving.observations import ObservationError, observation_from
-from evorl.sockets.access import is_same_secret
+from evorl.sockets.frame_server import refused_token
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message
@@ -118,9 +118,8 @@ class Session:
             self._place, self._last_obs = None, None
 
     def _init(self, message: Mapping[str, Any]) -> None:
-        if not self.is_trusted and not is_same_secret(message.get("token"), self._host.token):
-            got = "another" if "token" in message else "none"
-            raise Refused(f"this server needs its token in init, and got {got}.")
+        if not self.is_trusted and (refusal := refused_token(message, self._host.token, "init")):
+            raise Refused(refusal)
         self.is_trusted = True
         exploit = message.get("exploit", False)
         if not isinstance(exploit, bool):

@@ -299,13 +299,15 @@ def test_metrics_that_are_none(message: dict[str, Any], words: str) -> None:
 
 class TestToken:
     @pytest.mark.parametrize(
-        ("given", "got"), [({}, "none"), *[({"token": other}, "another") for other in ("x", 5, "\ud800")]]
+        ("given", "got"), [({}, "no token"), *[({"token": other}, "another token") for other in ("x", 5, "\ud800")]]
     )
     def test_who_has_it_not_is_refused(self, given: dict[str, Any], got: str) -> None:
         talk = Talk(FakeHost(token=TOKEN), begun=False)
         with pytest.raises(Refused):
             talk.say("init", **given)
-        assert talk.replies[-1]["message"] == f"this server needs its token in init, and got {got}."
+        message = talk.replies[-1]["message"]
+        assert "init" in message
+        assert got in message
         assert TOKEN not in str(talk.replies)
         assert talk.host.entered == 0
 

@@ -108,6 +108,7 @@ class Halves(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.has_begun, self.num_requests, self._left = False, 0, b""
+        self.is_answering = False
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport

@@ -44,11 +44,11 @@ async def running(name: str, request_seconds: float = 10.0, **settings: Any) -> 
                 yield int(address.rpartition(":")[2])
         return
     commands = CommandServer(counting_commands(3).table(), limits=limits)
-    address = await commands.start("127.0.0.1:0")
+    address = await commands.start()
     try:
         yield int(address.rpartition(":")[2])
     finally:
-        await commands.close()
+        await commands.stop()
         assert commands.failure is None
 
 
