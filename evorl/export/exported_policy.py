@@ -21,7 +21,7 @@ from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
 
-MOST_BYTES = 2**30  # size limit of a file
+MAX_BYTES = 2**30  # size limit of a file
 # Custom calls in the programs that evorl exports; others could reach into this process.
 KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
 _CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')
@@ -80,8 +80,8 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         )
     if not path.is_file():
         raise RunFolderError(f"There is no file {path}: write one by evorl export run=<run> format=onnx.")
-    if path.stat().st_size > MOST_BYTES:
-        raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, and a policy has {MOST_BYTES:,} at most.")
+    if path.stat().st_size > MAX_BYTES:
+        raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, and a policy has {MAX_BYTES:,} at most.")
     about, call = readers[path.suffix](path, trust)
     try:
         return ExportedPolicy(
@@ -138,9 +138,9 @@ def _policy_of(about: Mapping[str, Any], call: Callable[..., Any]) -> PortablePo
     memory, random = about["memory"], about["random"]
     inputs, outputs = ([_port(port) for port in about[name]] for name in ("inputs", "outputs"))
 
-    def program(given: Mapping[str, Any]) -> tuple[Any, ...]:
-        told = call({port.name: given[port.name] for port in inputs})
-        return tuple(told[port.name] for port in outputs)
+    def program(arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+        outputs_by_name = call({port.name: arrays[port.name] for port in inputs})
+        return tuple(outputs_by_name[port.name] for port in outputs)
 
     return ProgramPolicy(
         observations=tuple(port for port in inputs if port.name not in memory and port.name not in random),

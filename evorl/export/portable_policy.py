@@ -17,7 +17,7 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_values
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
-from evorl.export.inlining import Opened
+from evorl.export.inlined_program import Opened
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 

@@ -9,10 +9,10 @@ from jax import lax
 from jax.extend.core import JaxprEqn
 
 from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, Rule, Value, as_operand, output_of
-from evorl.export.inlining import walk
+from evorl.export.inlined_program import walk
 from evorl.export.products import convolve, dot, padded, pool
 
-MOST_TURNS = 64  # most iterations of a loop that is unrolled
+MAX_TURNS = 64  # most iterations of a loop that is unrolled
 
 
 def _elementwise(op: str) -> Rule:
@@ -212,12 +212,12 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     """Unroll a ``scan``.
 
     Raises:
-        NoRule: it has more than ``MOST_TURNS`` iterations.
+        NoRule: it has more than ``MAX_TURNS`` iterations.
     """
     params = eqn.params
     length, num_consts, num_carry, body = (params[k] for k in ("length", "num_consts", "num_carry", "jaxpr"))
-    if length > MOST_TURNS:
-        raise NoRule(f"the policy has a loop of {length} turns, and at most {MOST_TURNS} are written out: format=jax.")
+    if length > MAX_TURNS:
+        raise NoRule(f"the policy has a loop of {length} turns, and at most {MAX_TURNS} are written out: format=jax.")
     consts, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
     sequences = [as_operand(x) for x in inputs[num_consts + num_carry :]]
     given: list[list[Any]] = []

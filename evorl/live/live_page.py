@@ -29,7 +29,7 @@ from evorl.runs.files import RunFolderError
 if TYPE_CHECKING:
     from aiohttp import web
 
-MOST_BODY = 1 << 20  # maximum bytes of a request
+MAX_BODY = 1 << 20  # maximum bytes of a request
 SECONDS_OF_BODY = 10.0  # timeout of a request body
 _PATIENCE = 5.0  # minimum pause between two scans, in units of the duration of a scan
 _HEADERS = {
@@ -90,7 +90,7 @@ class LivePage:
         async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return await self._in_words(request, handler)
 
-        application = web.Application(middlewares=[guarded], client_max_size=MOST_BODY)
+        application = web.Application(middlewares=[guarded], client_max_size=MAX_BODY)
         doors = {
             "/": self._index,
             **{f"/{name}": self._file for name in _FILES},
@@ -213,8 +213,8 @@ class LivePage:
         if name not in names:
             raise Refused(404, no_such("metric", name[:80], names))
         points = self.store.points(name)
-        kept = thinned(np.array([y for _, y in points]), most)
-        return self._web.json_response({"name": name, "points": [points[i] for i in kept]})
+        selected = thinned(np.array([y for _, y in points]), most)
+        return self._web.json_response({"name": name, "points": [points[i] for i in selected]})
 
     async def _histograms(self, request: web.Request) -> web.Response:
         name, names = request.query.get("name", ""), self.store.histogram_names()

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
 SHORTEST_TOKEN = 16  # characters
-MOST_CLIENTS = 10_000  # whose rates are tracked
+MAX_CLIENTS = 10_000  # whose rates are tracked
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
 
@@ -124,7 +124,7 @@ class RateLimit:
             left = min(self.burst, left + (now - since) * self.rate)
             fits = number <= left
             self._left[client] = (left - number if fits else left, now)
-            if len(self._left) > MOST_CLIENTS:
+            if len(self._left) > MAX_CLIENTS:
                 self._left.popitem(last=False)  # the least recently active client
         if not fits:
             wait = (min(number, self.burst) - left) / self.rate

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from evorl.config.values import LARGEST_FLOAT
-from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
+from evorl.parameter_server.frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # of one push

@@ -10,7 +10,7 @@ import numpy as np
 
 from evorl.serving.rlx import Limits, ProtocolError
 
-MOST_AXES = Limits().max_axes
+MAX_AXES = Limits().max_axes
 _KINDS = "biuf"  # kinds of numeric dtypes
 _DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2}")
 
@@ -67,8 +67,8 @@ def _as_array(entries: dict[Any, Any]) -> Any:
             if not isinstance(key, str):
                 raise ProtocolError(f"a message has names that are text, got {key!r}.")
         return entries
-    told = {name: entries[key] for name, key in names.items()}
-    data, dtype, shape = told.get("data"), told.get("dtype"), told.get("shape")
+    fields = {name: entries[key] for name, key in names.items()}
+    data, dtype, shape = fields.get("data"), fields.get("dtype"), fields.get("shape")
     dtype = dtype.decode("ascii", "replace") if isinstance(dtype, bytes) else dtype
     try:
         kind = np.dtype(dtype) if isinstance(dtype, str) and _DTYPE.fullmatch(dtype) else None
@@ -76,8 +76,8 @@ def _as_array(entries: dict[Any, Any]) -> Any:
         kind = None
     if kind is None or kind.kind not in _KINDS:
         raise ProtocolError(f"an array has numbers, got dtype {str(dtype)[:20]!r}.")
-    if not isinstance(shape, list | tuple) or len(shape) > MOST_AXES:
-        raise ProtocolError(f"an array has a shape of at most {MOST_AXES} axes, got {shape!r}.")
+    if not isinstance(shape, list | tuple) or len(shape) > MAX_AXES:
+        raise ProtocolError(f"an array has a shape of at most {MAX_AXES} axes, got {shape!r}.")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
         raise ProtocolError(f"a shape is whole numbers, got {shape!r}.")
     if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:

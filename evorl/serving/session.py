@@ -12,14 +12,14 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
-from evorl.serving.answering import Question
+from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.observations import ObservationError, observation_from
 from evorl.sockets.frame_server import refused_token
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
-MOST_METRICS = 1000  # in one message
-MOST_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
-MOST_DEPTH = 8  # nesting of such a space
+MAX_METRICS = 1000  # in one message
+MAX_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
+MAX_DEPTH = 8  # nesting of such a space
 MAX_REWARD = 1e15  # absolute value: squared returns, which losses compute, stay finite in float32
 MAX_STEP = 2.0**53  # of a metric: float64 represents all integers up to here
 
@@ -43,7 +43,7 @@ class Host(Protocol):
         """Cut off the current episode of a session."""
         ...
 
-    def ask(self, question: Question) -> None:
+    def ask(self, request: ActionRequest) -> None:
         """Queue a request; its callback receives the action later."""
         ...
 
@@ -76,7 +76,7 @@ class Session:
     def __init__(self, host: Host, reply: Callable[[dict[str, Any]], None], trusted: bool = False) -> None:
         self._host, self._reply = host, reply
         self.is_trusted = trusted or host.token is None
-        self._place: tuple[int, int] | None = None  # number and slot
+        self._entry: tuple[int, int] | None = None  # number and slot
         self._exploit = False
         self._steps = 0  # requests so far
         self._last_obs: Any = None  # of the current episode
@@ -86,7 +86,7 @@ class Session:
     @property
     def has_begun(self) -> bool:
         """Return True after a valid init."""
-        return self._place is not None
+        return self._entry is not None
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Process a message; ``reply`` receives the response, now or when the action is known.
@@ -113,9 +113,9 @@ class Session:
 
     def close(self) -> None:
         """End the session after the client has disconnected."""
-        if self._place is not None:
-            self._host.leave(*self._place)
-            self._place, self._last_obs = None, None
+        if self._entry is not None:
+            self._host.leave(*self._entry)
+            self._entry, self._last_obs = None, None
 
     def _init(self, message: Mapping[str, Any]) -> None:
         if not self.is_trusted and (refusal := refused_token(message, self._host.token, "init")):
@@ -128,7 +128,7 @@ class Session:
         self._check_space("action_space", message, self._host.action_space)
         self._refuse_while_waiting("init")
         self.close()
-        self._place, self._exploit, self._steps = self._host.enter(exploit), exploit, 0
+        self._entry, self._exploit, self._steps = self._host.enter(exploit), exploit, 0
         self._reply({"response": "ready"})
 
     @staticmethod
@@ -136,15 +136,15 @@ class Session:
         if message.get(name) is None:
             return
         try:
-            _refuse_vast(message[name], name, max(MOST_NUMBERS, _num_numbers(space)))
-            told = space_from_config(message[name], name)
+            _check_size(message[name], name, max(MAX_NUMBERS, _num_numbers(space)))
+            declared = space_from_config(message[name], name)
         except (ValueError, TypeError, OverflowError) as error:
             raise SessionError(str(error) if name in str(error) else f"{name} is no space: {error}") from error
-        if told != space:
-            raise SessionError(f"{name} of this client is {told}, and the server was started for {space}.")
+        if declared != space:
+            raise SessionError(f"{name} of this client is {declared}, and the server was started for {space}.")
 
     def _update(self, message: Mapping[str, Any]) -> None:
-        number, slot = self._place or self._ready("update")
+        number, slot = self._entry or self._ready("update")
         self._refuse_while_waiting("update")
         terminal, truncated = _flag(message, "terminal"), _flag(message, "truncated")
         over = terminal or truncated
@@ -159,8 +159,8 @@ class Session:
             raise SessionError(f"{what} state is missing.")
         # The value of a terminal state is 0 regardless of its observation.
         obs = self._last_obs if state is None else observation_from(state, self._host.obs_space)
-        answer = None if over else self._answered
-        question = Question(
+        answer = None if over else self._send_action
+        request = ActionRequest(
             number, slot, self._steps, obs, reward, starts, over and not truncated, truncated, self._exploit, answer
         )
         self._steps += 1
@@ -170,14 +170,14 @@ class Session:
             self._return, self._length = self._return + reward, self._length + 1
         self._last_obs = None if over else obs
         self.is_waiting = not over
-        self._host.ask(question)
+        self._host.ask(request)
         if over:
             self._host.episode(number, self._exploit, self._return, self._length)
             self._reply({"response": "action", "data": None})
 
-    def _answered(self, action: Any) -> None:
+    def _send_action(self, action: Any) -> None:
         self.is_waiting = False
-        if self._place is not None:
+        if self._entry is not None:
             self._reply({"response": "action", "data": action})
 
     def _reset(self, message: Mapping[str, Any]) -> None:
@@ -190,8 +190,8 @@ class Session:
 
     def _update_metrics(self, message: Mapping[str, Any]) -> None:
         items = message.get("data", [message])
-        if not isinstance(items, list) or len(items) > MOST_METRICS:
-            raise SessionError(f"data of update_metrics must be a list of at most {MOST_METRICS} metrics.")
+        if not isinstance(items, list) or len(items) > MAX_METRICS:
+            raise SessionError(f"data of update_metrics must be a list of at most {MAX_METRICS} metrics.")
         for item in items:
             if not isinstance(item, Mapping) or not isinstance(item.get("name"), str) or "y" not in item:
                 raise SessionError("a metric has a name and a value y.")
@@ -202,9 +202,9 @@ class Session:
         self._reply({"response": "done"})
 
     def _ready(self, command: str) -> tuple[int, int]:
-        if self._place is None:
+        if self._entry is None:
             raise SessionError(f"{command} came before init: send init first.")
-        return self._place
+        return self._entry
 
     def _refuse_while_waiting(self, command: str) -> None:
         if self.is_waiting:
@@ -236,12 +236,12 @@ def _num_numbers(space: Space) -> int:
     return sum(math.prod(of.shape) for of in jax.tree.leaves(space.spec))
 
 
-def _refuse_vast(config: Any, name: str, most: int, depth: int = 0) -> None:
+def _check_size(config: Any, name: str, most: int, depth: int = 0) -> None:
     """Raise ``SessionError`` for the description of a space that could exhaust the server's memory."""
     if not isinstance(config, Mapping):
         return
-    if depth > MOST_DEPTH:
-        raise SessionError(f"{name} has parts in more than {MOST_DEPTH} of one another.")
+    if depth > MAX_DEPTH:
+        raise SessionError(f"{name} has parts in more than {MAX_DEPTH} of one another.")
     bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
     shape = config.get("shape", bounds)
     if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is a part named "shape"
@@ -251,7 +251,7 @@ def _refuse_vast(config: Any, name: str, most: int, depth: int = 0) -> None:
     if max(math.prod(filter(None, shape)), math.prod(bounds)) > most:
         raise SessionError(f"{name} has more than {most} numbers.")
     for part in config.values():
-        _refuse_vast(part, name, most, depth + 1)
+        _check_size(part, name, most, depth + 1)
 
 
 def _flag(message: Mapping[str, Any], name: str) -> bool:

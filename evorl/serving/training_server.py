@@ -16,7 +16,7 @@ from evorl.agents.random_actions import RandomAgent
 from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
-from evorl.serving.answering import Answering
+from evorl.serving.batched_inference import BatchedInference
 from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.event_thread import EventThread
 from evorl.serving.segments import Segments
@@ -55,7 +55,7 @@ class TrainingServer(ByValue):
         self._spans = Spans(settings.profile_dir, "training server")
         self.check(workflow)
         simulators = workflow.env.simulators.usual
-        self._answering = Answering(workflow, settings.max_clients, records=True)
+        self._inference = BatchedInference(workflow, settings.max_clients, records=True)
         self._segments = Segments(
             workflow.rollout_length,
             workflow.env.num_envs,
@@ -63,7 +63,7 @@ class TrainingServer(ByValue):
             joins_only_at_starts=getattr(workflow.agent, "is_recurrent", False),
         )
         self.switchboard = Switchboard(
-            self._answering,
+            self._inference,
             self._segments,
             simulators.obs_space,
             simulators.action_space,
@@ -110,7 +110,7 @@ class TrainingServer(ByValue):
                 metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
                 if self._spans.are_on:
                     jax.block_until_ready(state)
-            rows.append(metrics | self._told(lag, message))
+            rows.append(metrics | self._activity(lag, message))
             if self._metrics is not None:
                 self._metrics.advance(steps + len(rows) * workflow.timesteps_per_iteration)
         return stacked_rows(rows) if rows else None, state
@@ -136,19 +136,19 @@ class TrainingServer(ByValue):
         )
 
     def _publish(self, acting: Any, message: Callable[[str], None]) -> None:
-        self._answering.publish(acting)
+        self._inference.publish(acting)
         self.switchboard.note_new_policy()
         if self._thread is None:
-            self._answering.compile_all()
+            self._inference.compile_all()
             self._thread = EventThread(self.settings, self.switchboard)
             message(f"Simulators are waited for at {', '.join(self._thread.addresses)}.")
 
     def _packed(self, arrays: list[np.ndarray]) -> Packed:
-        leaves, treedef = jax.tree.flatten(self._answering.step_template)
+        leaves, treedef = jax.tree.flatten(self._inference.step_template)
         assert len(leaves) == len(arrays), "steps have the arrays of their packed form"
         return jax.tree.unflatten(treedef, arrays)
 
-    def _told(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
+    def _activity(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
         """Return metrics of the server's activity since the last call."""
         (before, answered), now = self._counted, time.perf_counter()
         self._counted = (now, self.switchboard.num_answers)

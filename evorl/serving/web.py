@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 UNKNOWN_BYTES = 2**16  # maximum message size on connections that did not authenticate when they were opened
-MOST_AGENTS = 64  # agents of one connection
-MOST_UNREAD = 4096  # responses queued for a client that does not read
+MAX_AGENTS = 64  # agents of one connection
+MAX_UNREAD = 4096  # responses queued for a client that does not read
 
 
 class WebServer:
@@ -171,7 +171,7 @@ class WebServer:
 
 
 class Conversation:
-    """One WebSocket with the messages of up to ``MOST_AGENTS`` agents, distinguished by ``sid``.
+    """One WebSocket with the messages of up to ``MAX_AGENTS`` agents, distinguished by ``sid``.
 
     Text frames contain JSON, binary frames MessagePack. A frame may contain a list of messages; then responses that are
     ready at the same time are also sent as a list.
@@ -199,7 +199,7 @@ class Conversation:
                     self._say(None, {"response": "error", "message": str(error)})
                 await self._send()
                 break
-            if len(self._out) > MOST_UNREAD:
+            if len(self._out) > MAX_UNREAD:
                 break
 
     def _take(self, data: Any, is_binary: bool) -> None:
@@ -229,8 +229,8 @@ class Conversation:
             return
         session = self._sessions.get(sid)
         if session is None:
-            if len(self._sessions) >= MOST_AGENTS:
-                raise ProtocolError(f"one connection speaks for {MOST_AGENTS} agents at most.")
+            if len(self._sessions) >= MAX_AGENTS:
+                raise ProtocolError(f"one connection speaks for {MAX_AGENTS} agents at most.")
             session = Session(self._server.switchboard, lambda answer: self._say(sid, answer), self._trusted)
             self._sessions[sid] = session
         session.receive(message)

@@ -14,7 +14,7 @@ Workers whose updates consist of several gradient steps send the change of their
 then ``fifo`` adds each change, ``averaging`` adds the mean of several, and ``delay_compensation`` is not available.
 
 ``evorl.workflows.delayed_workers`` simulates workers with delays in one process,
-``evorl.parameter_server.parameter_training`` runs workers over the network.
+``evorl.parameter_server.training`` runs workers over the network.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from jax import export
 
 from evorl.cli import commands
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
+from evorl.export.act_command import OPTIONS, PolicyServer
 from evorl.export.artefacts import export_policy
 from evorl.export.exported_policy import read_exported, space_of
-from evorl.export.loading import StoredPolicy
-from evorl.export.policy_serving import OPTIONS, PolicyServer
 from evorl.export.portable_policy import described_space
+from evorl.export.stored_policy import StoredPolicy
 from evorl.runs.files import RunFolderError
 from evorl.serving.client import AgentProxy
 from evorl.serving.serve_settings import ServeSettings

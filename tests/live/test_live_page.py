@@ -202,7 +202,7 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked(client: TestClient[Any, Any]) -> None:
         json_header = {"Content-Type": "application/json"}
         answer = await client.post(
-            "/api/scalars", data=io.BytesIO(b" " * (live_page.MOST_BODY + 1)), headers=json_header
+            "/api/scalars", data=io.BytesIO(b" " * (live_page.MAX_BODY + 1)), headers=json_header
         )
         assert "Maximum request body size" in await refused(answer, 413)
         await client.post("/api/scalars", json={"name": "a", "y": 1})

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.parameter_server import push_record
-from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
-from evorl.parameter_server.parameter_frames import CommandRefused, frame, parsed_header
+from evorl.parameter_server.commands import ParameterCommands, Pushed
+from evorl.parameter_server.frames import CommandRefused, frame, parsed_header
 from evorl.parameter_server.push_record import PushRecord, max_steps_per_push
 from tests.support.odd_values import ODD, label
 from tests.support.parameter_wire import counting_commands

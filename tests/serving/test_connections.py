@@ -20,7 +20,7 @@ from evorl.serving.event_thread import EventThread
 from evorl.serving.serve_settings import ServeSettings
 from evorl.sockets.frame_server import HELLO_BYTES
 from evorl.sockets.socket_server import WRITE_BUFFER_BYTES
-from tests.serving.test_switchboard import Place
+from tests.serving.test_switchboard import SwitchboardSetup
 from tests.support.certificate import write_certificate
 from tests.support.rlx_client import RlxClient
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ class Listening:
 
     def __init__(self, max_clients: int = 100, **settings: Any) -> None:
         self.settings = ServeSettings(**{"bind": "127.0.0.1:0", "max_clients": max_clients, **settings})
-        self.place = Place(num_rows=10**6, max_clients=max_clients)
+        self.place = SwitchboardSetup(num_rows=10**6, max_clients=max_clients)
         self.switchboard = self.place.switchboard
         self.switchboard.token = self.settings.token
         self.thread = EventThread(self.settings, self.switchboard)
@@ -268,7 +268,7 @@ def test_nothing_is_left_when_it_ends() -> None:
 
 def test_who_does_not_read_keeps_no_server_from_ending() -> None:
     async def run() -> bool:
-        server = RlxServer(ServeSettings(bind="127.0.0.1:0"), Place(num_rows=8).switchboard)
+        server = RlxServer(ServeSettings(bind="127.0.0.1:0"), SwitchboardSetup(num_rows=8).switchboard)
         await server.start()
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

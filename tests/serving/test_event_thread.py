@@ -11,11 +11,11 @@ import pytest
 
 from evorl.serving.event_thread import EventThread
 from evorl.serving.serve_settings import ServeSettings
-from tests.serving.test_switchboard import Place
+from tests.serving.test_switchboard import SwitchboardSetup
 
 
 def start(**settings: Any) -> EventThread:
-    return EventThread(ServeSettings(**{"bind": "127.0.0.1:0", **settings}), Place().switchboard)
+    return EventThread(ServeSettings(**{"bind": "127.0.0.1:0", **settings}), SwitchboardSetup().switchboard)
 
 
 def test_it_says_where_it_listens() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.serving.client import ProtocolError
-from evorl.serving.packed_messages import MOST_AXES, pack_message, unpack_message
+from evorl.serving.packed_messages import MAX_AXES, pack_message, unpack_message
 
 msgpack = pytest.importorskip("msgpack", reason="clients over WebSocket need the extra serve")
 DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
@@ -69,7 +69,7 @@ def array_map(**changes: Any) -> bytes:
         (array_map(shape=[2.0]), "a shape is whole numbers"),
         (array_map(shape=[True, 2]), "a shape is whole numbers"),
         (array_map(shape="2"), "a shape of at most"),
-        (array_map(shape=[1] * MOST_AXES + [2]), "a shape of at most"),
+        (array_map(shape=[1] * MAX_AXES + [2]), "a shape of at most"),
         (array_map(data="x" * 8), "another number of bytes"),
         (msgpack.packb({3: 4}), "names that are text, got 3"),
         (msgpack.packb({"x": msgpack.ExtType(5, b"abc")}), "the MessagePack extension 5"),

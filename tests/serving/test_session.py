@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.envs.space import Box, Discrete, Space
-from evorl.serving.answering import Question
+from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.session import COMMANDS, Refused, Session, SessionError, reward_from
 from tests.support.odd_values import ODD, label
 
@@ -24,7 +24,7 @@ class FakeHost:
         self.obs_space = obs_space or Box(-1.0, 1.0, (2,))
         self.action_space, self.token = Discrete(3), token
         self.room, self.entered = room, 0
-        self.questions: list[Question] = []
+        self.questions: list[ActionRequest] = []
         self.events: list[Any] = []
         self.metrics: list[Any] = []
 
@@ -40,7 +40,7 @@ class FakeHost:
     def cut(self, number: int) -> None:
         self.events.append(("cut", number))
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: ActionRequest) -> None:
         self.questions.append(question)
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:

@@ -22,7 +22,7 @@ from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
 from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
-from tests.serving.test_answering import GRU
+from tests.serving.test_batched_inference import GRU
 from tests.support.config_files import composed
 from tests.support.rlx_client import PlayingClient, playing
 from tests.support.scripted_simulator import CONTINUOUS, DISCRETE, remote
@@ -279,7 +279,7 @@ def test_a_failure_of_the_policy_ends_the_training(serve: Any, monkeypatch: pyte
     def broken(questions: Any) -> Any:
         raise FloatingPointError("no such program")
 
-    monkeypatch.setattr(served.server._answering, "ask", broken)
+    monkeypatch.setattr(served.server._inference, "ask", broken)
     with playing(served.address, 1), pytest.raises(RuntimeError, match="could not be answered: no such program"):
         served.iterate(1)
 

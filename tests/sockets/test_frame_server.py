@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from evorl.parameter_server.parameter_frames import LENGTHS
-from evorl.parameter_server.parameter_frames import frame as command_frame
-from evorl.parameter_server.parameter_wire import CommandServer
+from evorl.parameter_server.frames import LENGTHS
+from evorl.parameter_server.frames import frame as command_frame
+from evorl.parameter_server.wire import CommandServer
 from evorl.serving.client import decode, encode, frame
 from evorl.serving.connections import RlxServer
 from evorl.serving.rlx import FrameReader
 from evorl.serving.serve_settings import ServeSettings
 from evorl.sockets.access import tls_context
 from evorl.sockets.frame_server import HELLO_BYTES, FrameServer, refused_token
-from tests.serving.test_switchboard import Place
+from tests.serving.test_switchboard import SwitchboardSetup
 from tests.support.certificate import write_certificate
 from tests.support.parameter_wire import counting_commands
 
@@ -34,7 +34,7 @@ LOCAL = "127.0.0.1:0"
 def _rlx_server(bind: str, token: str | None, files: tuple[Path, Path] | None) -> FrameServer:
     cert, key = map(str, files) if files else (None, None)
     settings = ServeSettings(bind=bind, token=token, cert=cert, key=key)
-    return RlxServer(settings, Place(num_rows=8).switchboard)
+    return RlxServer(settings, SwitchboardSetup(num_rows=8).switchboard)
 
 
 def _command_server(bind: str, token: str | None, files: tuple[Path, Path] | None) -> FrameServer:

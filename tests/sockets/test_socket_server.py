@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evorl.parameter_server.parameter_frames import frame as command
+from evorl.parameter_server.frames import frame as command
 from evorl.serving.client import encode, frame
 from evorl.sockets.socket_server import ConnectionLimits, Patience, SocketServer
 from tests.support.all_servers import SERVERS, all_it_says, running

@@ -11,8 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from evorl.ops.optimization import Optimizer
-from evorl.parameter_server.parameter_commands import ParameterCommands
-from evorl.parameter_server.parameter_wire import Command, CommandServer
+from evorl.parameter_server.commands import ParameterCommands
+from evorl.parameter_server.wire import Command, CommandServer
 from evorl.types import PyTreeDict
 from evorl.workflows.parameter_server import ParameterServerSettings, create
 

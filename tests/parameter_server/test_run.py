@@ -13,7 +13,7 @@ import pytest
 
 from evorl.execution.restoring import restore
 from evorl.execution.session import TrainingDiverged
-from evorl.parameter_server.parameter_run import ParameterRun
+from evorl.parameter_server.run import ParameterRun
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 
 from evorl.ops.optimization import Optimizer
-from evorl.parameter_server.parameter_client import ParameterClient
-from evorl.parameter_server.parameter_commands import ParameterCommands
-from evorl.parameter_server.parameter_frames import (
+from evorl.parameter_server.client import ParameterClient
+from evorl.parameter_server.commands import ParameterCommands
+from evorl.parameter_server.frames import (
     LENGTHS,
     CommandRefused,
     frame,
     lengths,
     parsed_header,
 )
-from evorl.parameter_server.parameter_wire import Command
+from evorl.parameter_server.wire import Command
 from evorl.sockets.access import host_and_port, tls_context
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict

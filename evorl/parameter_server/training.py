@@ -19,11 +19,11 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.live.spans import Spans
 from evorl.metrics import EpisodeStatistics
+from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.flat_arrays import FlatArrays
-from evorl.parameter_server.parameter_client import ParameterClient
-from evorl.parameter_server.parameter_frames import CommandRefused
-from evorl.parameter_server.parameter_run import ParameterRun
-from evorl.parameter_server.parameter_wire import CommandServer
+from evorl.parameter_server.frames import CommandRefused
+from evorl.parameter_server.run import ParameterRun
+from evorl.parameter_server.wire import CommandServer
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
@@ -205,11 +205,11 @@ def work(
         contextlib.closing(spans),
         ParameterClient(address, f"worker{worker}", token, attempts, tls) as client,
     ):
-        wanted = client.n_step()
-        workflow = workflow.replace(total_timesteps=float(wanted["total_timesteps"]))
-        settings_for(workflow, {"send": wanted["send"]})
-        local = ParameterWorker(workflow, wanted["send"], seed, worker, collector, message)
-        link = _Link(client, local, wanted, spans)
+        announced = client.n_step()
+        workflow = workflow.replace(total_timesteps=float(announced["total_timesteps"]))
+        settings_for(workflow, {"send": announced["send"]})
+        local = ParameterWorker(workflow, announced["send"], seed, worker, collector, message)
+        link = _Link(client, local, announced, spans)
         if collector is not None:
             collector.should_stop = lambda: should_stop() or link.is_over_by_now()
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
@@ -221,13 +221,13 @@ class _Link:
     """Connection of a worker to its server: the last pulled parameters, and counts of pushes."""
 
     def __init__(
-        self, client: ParameterClient, local: ParameterWorker, wanted: Mapping[str, Any], spans: Spans
+        self, client: ParameterClient, local: ParameterWorker, announced: Mapping[str, Any], spans: Spans
     ) -> None:
         served = local.served
         self._client, self._local, self._spans = client, local, spans
         self._layout = FlatArrays(served.taken_from(local.agent_state))
         self._rest = FlatArrays(served.rest_of(local.agent_state))
-        if (self._layout.digest, self._rest.digest) != (wanted["parameters"], wanted["rest"]):
+        if (self._layout.digest, self._rest.digest) != (announced["parameters"], announced["rest"]):
             raise CommandRefused(
                 f"The server at {client.address} keeps the parameters of another network or algorithm: give the worker "
                 "the config that the server has."
@@ -258,7 +258,7 @@ class _Link:
             body = self._layout.to_bytes(done.sent) + rest
             stands = {"step": self.step, "updates": self._updates, "steps": done.steps}
             with self._spans.span("push", steps=done.steps):
-                answer = self._client.push(body, **stands, **_told(done.metrics))
+                answer = self._client.push(body, **stands, **_statistics(done.metrics))
             self.pushes += 1
             self.accepted += bool(answer["accepted"])
         with self._spans.span("pull"):
@@ -266,10 +266,10 @@ class _Link:
         self._take(*pulled)
 
 
-def _told(metrics: PyTreeDict) -> dict[str, Any]:
+def _statistics(metrics: PyTreeDict) -> dict[str, Any]:
     """Return the finite metrics and the episode sums in JSON-serializable form."""
     numbers = {name: float(np.mean(x)) for name, x in metrics.items() if not isinstance(x, EpisodeStatistics)}
-    told: dict[str, Any] = {"metrics": {name: x for name, x in numbers.items() if np.isfinite(x)}}
+    statistics: dict[str, Any] = {"metrics": {name: x for name, x in numbers.items() if np.isfinite(x)}}
     if isinstance(episodes := metrics.get("episodes"), EpisodeStatistics):
-        told["episodes"] = [float(episodes.count), float(episodes.return_sum), float(episodes.length_sum)]
-    return told
+        statistics["episodes"] = [float(episodes.count), float(episodes.return_sum), float(episodes.length_sum)]
+    return statistics

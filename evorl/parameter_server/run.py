@@ -12,7 +12,7 @@ from evorl.agent import AgentState
 from evorl.execution.intervals import every
 from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
 from evorl.metrics import EpisodeStatistics, WideCounter
-from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
+from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.push_record import max_steps_per_push
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title

@@ -6,12 +6,12 @@ import time
 
 # The system rounds it up to about 75 microseconds, half the duration of the smallest call. asyncio timers are coarser.
 PAUSE_SECONDS = 2e-5
-LEAST_GAIN = 0.5  # mean number of new requests per pause that makes pauses worthwhile
+MIN_GAIN = 0.5  # mean number of new requests per pause that makes pauses worthwhile
 SHARE_OF_NEW = 0.125  # weight of the newest pause in the running mean
 TURNS_BETWEEN_TRIALS = 32  # between two trial pauses while pauses are not worthwhile
 
 
-class Gathering:
+class BatchDelay:
     """Decides whether to pause before a batch, from the number of requests that earlier pauses gained.
 
     It never pauses when every client has a pending request, so a single client never waits. A pause blocks the whole
@@ -19,7 +19,7 @@ class Gathering:
     """
 
     def __init__(self) -> None:
-        self._gain, self._turns = 2 * LEAST_GAIN, 0
+        self._gain, self._turns = 2 * MIN_GAIN, 0
         self._before: int | None = None  # pending requests at the beginning of the pause
 
     def has_paused(self, num_asked: int, num_clients: int) -> bool:
@@ -29,7 +29,7 @@ class Gathering:
             self._before = None
             return False
         self._turns += 1
-        if num_asked >= num_clients or (self._gain < LEAST_GAIN and self._turns % TURNS_BETWEEN_TRIALS):
+        if num_asked >= num_clients or (self._gain < MIN_GAIN and self._turns % TURNS_BETWEEN_TRIALS):
             return False
         self._before = num_asked
         time.sleep(PAUSE_SECONDS)

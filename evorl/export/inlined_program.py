@@ -84,12 +84,12 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
 def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
     """Return the operations that outputs depend on, in order."""
     needed = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
-    kept = []
+    operations = []
     for eqn in reversed(jaxpr.eqns):
         if needed.intersection(eqn.outvars):
-            kept.append(eqn)
+            operations.append(eqn)
             needed.update(var for var in eqn.invars if not isinstance(var, Literal))
-    return kept[::-1]
+    return operations[::-1]
 
 
 def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:

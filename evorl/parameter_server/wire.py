@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
-from evorl.parameter_server.parameter_frames import (
+from evorl.parameter_server.frames import (
     LENGTHS,
     MAX_HEADER,
     CommandRefused,

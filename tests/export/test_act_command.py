@@ -10,7 +10,7 @@ import pytest
 
 import evorl
 from evorl.cli import commands
-from evorl.export.policy_serving import OPTIONS, PolicyServer
+from evorl.export.act_command import OPTIONS, PolicyServer
 from evorl.runs.folder import RunFolder
 from evorl.serving.client import AgentProxy, AgentProxyException
 from evorl.serving.serve_settings import ServeSettings

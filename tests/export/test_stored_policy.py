@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import evorl
-from evorl.export.loading import LoadedPolicy, acting_agent, stored_policy
+from evorl.export.stored_policy import LoadedPolicy, acting_agent, stored_policy
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.checkpointer import CheckpointError
 from evorl.runs.files import RunFolderError

@@ -19,9 +19,9 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.parameter_server.parameter_client import ParameterClient
-from evorl.parameter_server.parameter_frames import CommandRefused
-from evorl.parameter_server.parameter_training import Served, Worked, serve_parameters, work
+from evorl.parameter_server.client import ParameterClient
+from evorl.parameter_server.frames import CommandRefused
+from evorl.parameter_server.training import Served, Worked, serve_parameters, work
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.serving.serve_settings import ServeSettings
@@ -145,7 +145,7 @@ def test_a_worker_may_go_and_another_come() -> None:
 
 WORKER = """
 import json, os, sys, time
-from evorl.parameter_server.parameter_training import work
+from evorl.parameter_server.training import work
 config, address, number, hurry = sys.argv[1:]
 # Slowly, so that the one that starts first does not do it all.
 work(json.loads(config), address, worker=int(number), should_stop=lambda: os.path.exists(hurry) or time.sleep(0.2))

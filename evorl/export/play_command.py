@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.command_options import FPS, NUM_EPISODES, NUM_FRAMES, SEED, Option, read_options, whole
 from evorl.config.gate import scope
 from evorl.config.values import LONGEST_AXIS
-from evorl.export.exporting import POLICY_OPTIONS, policy_of
+from evorl.export.export_command import POLICY_OPTIONS, policy_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from evorl.envs.host.host_vector_env import HostVectorEnv
-    from evorl.export.loading import LoadedPolicy, StoredPolicy
+    from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
 
 LIBRARY = "gymnasium"
 OPTIONS = {
@@ -57,7 +57,7 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
             os.environ.setdefault(name, "dummy")
     stored = policy_of(settings, "play")
 
-    from evorl.export.loading import LoadedPolicy
+    from evorl.export.stored_policy import LoadedPolicy
 
     name, options = environment_of(stored, settings["env"])
     simulators = _simulators(name, options, "human" if on_screen else "rgb_array")

@@ -20,9 +20,9 @@ import numpy as np
 
 from evorl.live.spans import Spans
 from evorl.parameter_server.flat_arrays import FlatArrays
-from evorl.parameter_server.parameter_frames import CommandRefused
-from evorl.parameter_server.parameter_wire import Command
+from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.push_record import MAX_STEPS, PushRecord
+from evorl.parameter_server.wire import Command
 from evorl.types import Params
 from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, push
 
@@ -131,12 +131,12 @@ class ParameterCommands:
     def pull(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the parameters; with ``rest`` in the header also the other agent arrays that a new worker needs."""
         rest = self.rest_layout.to_bytes(self.rest) if header.get("rest") is True else b""
-        return self._standing(), self._flat() + rest
+        return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the state of the server, and the settings and layouts that workers must match."""
         ended = sum(x.episodes[0] for x in self._recent)
-        return self._standing() | {
+        return self._progress() | {
             "pushes": self.pushes,
             "workers": len({x.worker for x in self._recent}),
             "score": sum(x.episodes[1] for x in self._recent) / ended if ended else None,
@@ -150,22 +150,22 @@ class ParameterCommands:
         """Save a checkpoint."""
         if self._save is None:
             raise CommandRefused("this server saves no checkpoints: it was started without a place for them.")
-        return self._standing() | {"saved": self._save()}, b""
+        return self._progress() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the config of the training as JSON in the body."""
         if self.handed_out is None:
             raise CommandRefused("this server has no config to hand out: it was started from Python, by a workflow.")
-        return self._standing(), json.dumps(self.handed_out).encode()
+        return self._progress(), json.dumps(self.handed_out).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Apply a gradient or a delta to the parameters, unless the push is a repetition."""
         record = PushRecord.from_header(header, self._max_steps, self._names)
         last, answer = self._answers.get(record.worker, (-1, {}))
         if record.sequence <= last:
-            return answer | self._standing() | {"repeated": True}, b""
+            return answer | self._progress() | {"repeated": True}, b""
         before, staleness = self._step, max(0, self._updates - record.updates)
-        accepted = not self.is_over and self._applied(body, record.steps, record.step)
+        accepted = not self.is_over and self._apply(body, record.steps, record.step)
         self._refresh()
         answer = {"accepted": accepted, "repeated": False}
         self._answers[record.worker] = record.sequence, answer
@@ -176,9 +176,9 @@ class ParameterCommands:
         pushed = Pushed(record.worker, accepted, staleness, before, self._step, record.metrics, record.episodes)
         self._recent.append(pushed)
         self._after_push(pushed)
-        return answer | self._standing(), b""
+        return answer | self._progress(), b""
 
-    def _applied(self, body: bytes, steps: int, worker_step: int) -> bool:
+    def _apply(self, body: bytes, steps: int, worker_step: int) -> bool:
         """Apply a push; return True if it was accepted."""
         whole = self.layout.num_bytes + self.rest_layout.num_bytes
         if len(body) != whole:
@@ -207,7 +207,7 @@ class ParameterCommands:
         if updates != self._updates:
             self._updates, self._parameters = updates, None
 
-    def _standing(self) -> dict[str, Any]:
+    def _progress(self) -> dict[str, Any]:
         return {"step": self._step, "updates": self._updates, "stop": self.is_over}
 
     def _flat(self) -> bytes:

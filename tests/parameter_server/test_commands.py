@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.parameter_server import parameter_commands
-from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
-from evorl.parameter_server.parameter_frames import CommandRefused
+from evorl.parameter_server import commands as commands_module
+from evorl.parameter_server.commands import ParameterCommands, Pushed
+from evorl.parameter_server.frames import CommandRefused
 from evorl.types import PyTreeDict
 from evorl.workflows.parameter_server import ParameterServerSettings, create
 from tests.support.parameter_wire import counting_commands
@@ -112,7 +112,7 @@ def test_the_rest_is_of_the_worker_that_pushed_last() -> None:
 
 
 def test_workers_that_are_silent_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameter_commands, "MAX_WORKERS", 2)
+    monkeypatch.setattr(commands_module, "MAX_WORKERS", 2)
     commands = counting_commands(3)
     for worker, sequence in (("a", 1), ("b", 1), ("a", 2), ("c", 1)):
         _push(commands, worker, sequence)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from evorl.export.graph import Graph, NoRule, Shape, Value, as_operand
-from evorl.export.inlining import called_by, computed, walk
+from evorl.export.inlined_program import called_by, computed, walk
 from evorl.export.rules import RULES, rule_of_loop
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorl.parameter_server.parameter_frames import (
+from evorl.parameter_server.frames import (
     LENGTHS,
     MAX_HEADER,
     CommandRefused,

@@ -9,7 +9,7 @@ import pytest
 from jax import export
 
 from evorl.export.graph import NoRule
-from evorl.export.tracing import traced_graph
+from evorl.export.trace import traced_graph
 
 
 def test_what_is_known_is_computed_beforehand() -> None:

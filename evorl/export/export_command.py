@@ -11,7 +11,7 @@ from evorl.export import FORMATS
 
 if TYPE_CHECKING:
     from evorl.export.artefacts import Written
-    from evorl.export.loading import StoredPolicy
+    from evorl.export.stored_policy import StoredPolicy
 
 POLICY_OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
@@ -59,7 +59,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
     if not settings["run"]:
         raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
 
-    from evorl.export.loading import stored_policy
+    from evorl.export.stored_policy import stored_policy
 
     stored = stored_policy(
         settings["run"],
