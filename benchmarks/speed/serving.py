@@ -90,7 +90,7 @@ class Policy:
 
         inference = self.inference
         question = ActionRequest(0, 0, 0, STATE, 0.5, False, False, False, False, None)
-        told = inference.told([question._replace(session=i, slot=i) for i in range(size)])
+        told = inference.inputs([question._replace(session=i, slot=i) for i in range(size)])
         return lambda: inference.run(told, exploit=False)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, require_positive
+from evorl.fields import Within
 from evorl.sockets.access import host_and_port, require_token_beyond_this_machine
 from evorl.sockets.socket_server import REQUEST_SECONDS
 from evorl.types import PyTreeNode, pytree_field
@@ -42,20 +43,12 @@ class ServeSettings(PyTreeNode):
     key: str | None = pytree_field(static=True, default=None)
     max_clients: int = pytree_field(static=True, default=256)
     max_frame: int = pytree_field(static=True, default=2**24)
-    hello_seconds: float = pytree_field(static=True, default=REQUEST_SECONDS)
-    idle_seconds: float = pytree_field(static=True, default=600.0)
-    max_messages_per_second: float = pytree_field(static=True, default=0.0)
-    max_policy_lag: float | None = pytree_field(static=True, default=None)
-    eval_seconds: float = pytree_field(static=True, default=60.0)
+    hello_seconds: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=REQUEST_SECONDS)
+    idle_seconds: Annotated[float, Within("[0, inf)")] = pytree_field(static=True, default=600.0)
+    max_messages_per_second: Annotated[float, Within("[0, inf)")] = pytree_field(static=True, default=0.0)
+    max_policy_lag: Annotated[float | None, Within("[0, inf)")] = pytree_field(static=True, default=None)
+    eval_seconds: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=60.0)
     profile_dir: str | None = pytree_field(static=True, default=None)
-
-    ranges: ClassVar[dict[str, str]] = {
-        "hello_seconds": "(0, inf)",
-        "idle_seconds": "[0, inf)",
-        "max_messages_per_second": "[0, inf)",
-        "max_policy_lag": "[0, inf)",
-        "eval_seconds": "(0, inf)",
-    }
 
     def __post_init__(self) -> None:
         require_positive(self, "max_clients", "max_frame")

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from evorl.agents.critic_ensemble import policy_improvers
 from evorl.agents.random_actions import random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
@@ -55,25 +56,19 @@ class OffPolicyWorkflow(Workflow):
     """
 
     rollout_length: int = 1
-    updates_per_iteration: float = pytree_field(static=True, default=1)
+    updates_per_iteration: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=1)
     batch_size: int = 256
     n_step: int = 1
     prioritized: bool = False
-    priority_exponent: float = 0.6
-    importance_exponent: float | Schedule = Schedule(0.4, 1.0)
-    learning_starts: float = 1000.0
+    priority_exponent: Annotated[float, Within("[0, 1]")] = 0.6
+    importance_exponent: Annotated[float | Schedule, Within("[0, 1]")] = Schedule(0.4, 1.0)
+    learning_starts: Annotated[float, Within("[0, inf)")] = 1000.0
     replay_capacity: int = 100_000
     replay: ReplaySettings = ReplaySettings()
     intrinsic: Any = None
     offline: bool = pytree_field(static=True, default=False)
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
-    ranges: ClassVar[Mapping[str, str]] = {
-        "updates_per_iteration": "(0, inf)",
-        "learning_starts": "[0, inf)",
-        "priority_exponent": "[0, 1]",
-        "importance_exponent": "[0, 1]",
-    }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
     loss_names: ClassVar[tuple[str, ...]] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.config.values import require_positive
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
@@ -172,9 +173,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
     """
 
     agent: ActorCriticAgent
-    value_learning_rate_scale: float | None = None
-
-    ranges: ClassVar[Mapping[str, str]] = {"value_learning_rate_scale": "[0, inf)"}
+    value_learning_rate_scale: Annotated[float | None, Within("[0, inf)")] = None
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from evorl.execution.learning import run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Execution
+from evorl.fields import Within
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
@@ -66,24 +67,18 @@ class Workflow(PyTreeNode):
     env: VectorEnv = pytree_field(static=True)
     eval_env: VectorEnv = pytree_field(static=True, setting=False)
     agent: Agent
-    discount: float = 0.99
-    total_timesteps: float = 1e6
-    log_interval: float = 5000.0
-    eval_interval: float = 20_000.0
-    checkpoint_interval: float = 100_000.0
+    discount: Annotated[float, Within("[0, 1]")] = 0.99
+    # 2^53: beyond, a float cannot represent every integer
+    total_timesteps: Annotated[float, Within("(0, 9007199254740992]")] = 1e6
+    log_interval: Annotated[float, Within("[0, inf)")] = 5000.0
+    eval_interval: Annotated[float, Within("[0, inf)")] = 20_000.0
+    checkpoint_interval: Annotated[float, Within("[0, inf)")] = 100_000.0
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
     actors: Collector | None = pytree_field(static=True, setting=False, default=None)
     keeping: Any = pytree_field(static=True, setting=False, default=None)
 
-    ranges: ClassVar[Mapping[str, str]] = {
-        "discount": "[0, 1]",
-        "total_timesteps": "(0, 9007199254740992]",  # 2^53: beyond, a float cannot represent every integer
-        "log_interval": "[0, inf)",
-        "eval_interval": "[0, inf)",
-        "checkpoint_interval": "[0, inf)",
-    }
     # Minimum bytes of environments per device that outweigh the communication between CPU devices.
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
     needs_even_shares: ClassVar[bool] = True  # True if every device needs the same number of environments

@@ -278,7 +278,7 @@ def test_who_does_not_read_keeps_no_server_from_ending() -> None:
                     await asyncio.sleep(0.01)
             (connection,) = server.sockets.connections
             while not connection.num_unread:
-                connection._inner.send({"response": "error", "message": "a" * 2**16})
+                connection._inner.reply({"response": "error", "message": "a" * 2**16})
             await asyncio.wait_for(server.stop(), 20.0)
             return bool(server.sockets.connections)
 
