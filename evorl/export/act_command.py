@@ -57,22 +57,22 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
         raise ValueError(str(error).replace("serve.", "")) from error
     make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
     with make(options, settings) as server, stop_on_signals() as should_stop:
-        print(f"{server.stored.in_words()}\nClients are waited for at {', '.join(server.addresses)}.", flush=True)
+        print(f"{server.stored.in_words()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
         checked_at = time.monotonic()
         while not should_stop():
             time.sleep(0.1)
             server.refuse_failure()
             if follow and time.monotonic() - checked_at >= follow:
                 if server.look_for_newer():
-                    print(f"From now on: {server.stored.in_words()}", flush=True)
+                    print(f"Now serving: {server.stored.in_words()}", flush=True)
                 checked_at = time.monotonic()
-        print(f"{server.switchboard.num_answers:,} actions were given.")
+        print(f"{server.switchboard.num_answers:,} actions were sent.")
 
 
 def _check_source(options: dict[str, Any]) -> None:
     """Raise ``ValueError`` unless exactly one of run and policy is given, or if an option does not apply to a file."""
     if not options["run"] and not options["policy"]:
-        raise ValueError("Which policy? Give run=<folder>, run=latest, or policy=<file of evorl export>.")
+        raise ValueError("no policy is given: set run=<folder>, run=latest, or policy=<file of evorl export>.")
     if not options["policy"]:
         return
     fixed = [
@@ -81,7 +81,7 @@ def _check_source(options: dict[str, Any]) -> None:
         if options[name] != OPTIONS[name].default
     ]
     if fixed:
-        raise ValueError(f"policy={options['policy']} is one policy for good: leave out {', '.join(fixed)}.")
+        raise ValueError(f"policy={options['policy']} is a single exported policy: leave out {', '.join(fixed)}.")
 
 
 class PolicyServer:

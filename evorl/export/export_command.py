@@ -57,7 +57,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         RunFolderError: the run does not exist.
     """
     if not settings["run"]:
-        raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
 
     from evorl.export.stored_policy import stored_policy
 
@@ -79,7 +79,7 @@ def _formats(given: Any) -> list[str]:
     from evorl.config.values import check_names
 
     if not given:
-        raise ValueError(f"Which format? Give format={'|'.join(FORMATS)}, or several as in format=onnx,numpy.")
+        raise ValueError(f"no format is given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
     formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
     check_names(formats, FORMATS, "value of format")
     return formats

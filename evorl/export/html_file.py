@@ -103,7 +103,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
         check=False,
     )
     if done.returncode != 0:
-        raise NotTheSame(f"Node.js cannot run what is in {path}: {done.stderr.strip().splitlines()[-1:]}")
+        raise NotTheSame(f"Node.js cannot run the program in {path}: {done.stderr.strip().splitlines()[-1:]}")
     told = []
     for step in json.loads(done.stdout):
         outputs = {}

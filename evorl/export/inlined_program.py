@@ -75,7 +75,7 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
         outputs, inner = apply(eqn, inputs), called_by(eqn)
         if outputs is None:
             if inner is None:
-                raise TypeError(f"{eqn.primitive.name} is no call: apply has to give its outputs.")
+                raise TypeError(f"{eqn.primitive.name} is not a call: apply must return its outputs.")
             outputs = walk(inner.jaxpr, inner.consts, inputs, apply)
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(var) for var in jaxpr.outvars]

@@ -146,7 +146,7 @@ class _Writer:
             if op == "reduce":
                 return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
-        raise NoRule(f"the policy computes {op}, which format=html has no rule for: give format=onnx, numpy or jax.")
+        raise NoRule(f"the policy uses {op}, which format=html does not support: use format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> str:
         """Broadcast an operand to the shape ``wanted``, unless it is a single number."""

@@ -107,7 +107,7 @@ def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], rec
         for name, expected in ours.items():
             actual = theirs[name]
             if actual.shape != expected.shape:
-                raise NotTheSame(f"{name} is of the shape {actual.shape}, and in JAX of {expected.shape}.")
+                raise NotTheSame(f"{name} has the shape {actual.shape}, but {expected.shape} in JAX.")
             if name in discrete:
                 step = 1 if name in counted else 0
                 apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))

@@ -96,7 +96,7 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     if library == LIBRARY or (library == "gymnax" and name in _known()):
         return name, options
     raise ValueError(
-        f"{stored.title} is no environment of Gymnasium: name one that has the same observations and actions, as in "
+        f"{stored.title} is not a Gymnasium environment: set one with the same observations and actions, such as "
         "env=gymnasium/CartPole-v1. Bodies of a run are shown by evorl evaluate evaluation.save_episodes=1 and "
         "evorl show-episode."
     )
@@ -178,7 +178,7 @@ def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
         return
     picture = simulators.render()
     if picture is None:
-        raise HostEnvError("this environment has no pictures (render_mode rgb_array): play it with screen=true.")
+        raise HostEnvError("this environment does not render images (render_mode rgb_array): set screen=true.")
     frames.append(np.array(picture))  # a copy: the environment may reuse the array
 
 

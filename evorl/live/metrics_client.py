@@ -41,7 +41,7 @@ class MetricsClient:
         timeout: float = 5.0,
     ) -> None:
         if not address.startswith(("http://", "https://")):
-            raise ValueError(f"the address of a page begins with http:// or https://, got {address!r}.")
+            raise ValueError(f"the address of a page must start with http:// or https://, got {address!r}.")
         self.dropped = 0  # points that were not delivered
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -108,6 +108,6 @@ class MetricsClient:
             if error.code in (408, 429, 500, 502, 503, 504):
                 return None
             self._waiting.clear()
-            raise ConnectionError(f"{self._address} refuses what it is sent: {reason}") from error
+            raise ConnectionError(f"{self._address} refused the metrics: {reason}") from error
         except (OSError, ValueError):
             return None

@@ -162,7 +162,7 @@ class MetricsStore:
         try:
             numbers = np.asarray(values, np.float64).reshape(-1)
         except (TypeError, ValueError, OverflowError) as error:
-            raise MetricsRefusedError(f"a histogram is made of a list of numbers, got {str(values)[:60]!r}.") from error
+            raise MetricsRefusedError(f"a histogram needs a list of numbers, got {str(values)[:60]!r}.") from error
         fitting = np.abs(numbers) <= GREATEST_VALUE  # false for NaN
         if not 1 <= numbers.size <= MAX_VALUES or not fitting.all():
             raise MetricsRefusedError(
@@ -225,7 +225,7 @@ class MetricsStore:
         """Check a name; return and remember the step of its new point, or ``None`` if the metric is disabled."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
             raise MetricsRefusedError(
-                f"a metric's name has 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
+                f"the name of a metric must have 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
             )
         step = None if x is None else _finite(x, "x")
         if name not in self.enabled:

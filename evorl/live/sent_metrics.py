@@ -41,7 +41,7 @@ def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
         if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:
             raise MetricsRefusedError(f"values: expected a list of at most {MAX_VALUES:,} numbers.")
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in item["values"]):
-            raise MetricsRefusedError("values: expected numbers only.")
+            raise MetricsRefusedError("values: expected only numbers.")
     count(sum(len(item["values"]) // 100 for item in items))
     return sum(store.histogram(item["name"], item["values"], item.get("x"), _client(item)) for item in items)
 
@@ -51,10 +51,10 @@ def _items(body: bytes, keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
     try:
         content = json.loads(body, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise MetricsRefusedError(f"the body is no JSON: {str(error)[:200]}") from error
+        raise MetricsRefusedError(f"the body is not valid JSON: {str(error)[:200]}") from error
     items = content if isinstance(content, list) else [content]
     if not 1 <= len(items) <= MAX_AT_ONCE:
-        raise MetricsRefusedError(f"at most {MAX_AT_ONCE:,} at once, and at least one; got {len(items):,}.")
+        raise MetricsRefusedError(f"expected 1 to {MAX_AT_ONCE:,} points in one request, got {len(items):,}.")
     for index, item in enumerate(items):
         if not isinstance(item, Mapping) or not set(keys[:2]) <= item.keys() or not item.keys() <= set(keys):
             raise MetricsRefusedError(
@@ -74,4 +74,4 @@ def _client(item: Mapping[str, Any]) -> str | None:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

@@ -90,7 +90,7 @@ class ParameterClient:
         except (ValueError, RecursionError):
             config = None
         if not isinstance(config, dict):
-            raise CommandRefused(f"What the server at {self.address} hands out as its config is no JSON object.")
+            raise CommandRefused(f"The config that the server at {self.address} sent is not a JSON object.")
         return config
 
     def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
@@ -135,7 +135,7 @@ class ParameterClient:
                 if "error" in answer:
                     raise CommandRefused(str(answer["error"]))
                 return answer, out
-        raise ValueError(f"attempts is at least 1, got {self._attempts}.")
+        raise ValueError(f"attempts must be at least 1, got {self._attempts}.")
 
     def close(self) -> None:
         """Close the connection; the next request reconnects."""

@@ -92,9 +92,7 @@ class ParameterCommands:
         self.handed_out: Mapping[str, Any] | None = None
         self.layout, self.rest_layout = FlatArrays(state.params), FlatArrays(list(rest))
         if wrong := {str(x.dtype) for x in jax.tree.leaves(state.params)} - {"float32"}:
-            raise TypeError(
-                f"a parameter server keeps float32, and these parameters are of {', '.join(sorted(wrong))}."
-            )
+            raise TypeError(f"parameters must be float32, got {', '.join(sorted(wrong))}.")
         self._total_steps, self._after_push, self._save = total_steps, after_push, save
         self._max_steps, self._names = max_steps, set()
         self._step, self._updates = int(state.step), int(state.updates)
@@ -149,13 +147,13 @@ class ParameterCommands:
     def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Save a checkpoint."""
         if self._save is None:
-            raise CommandRefused("this server saves no checkpoints: it was started without a place for them.")
+            raise CommandRefused("this server saves no checkpoints: it was started without a checkpointer.")
         return self._progress() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the config of the training as JSON in the body."""
         if self.handed_out is None:
-            raise CommandRefused("this server has no config to hand out: it was started from Python, by a workflow.")
+            raise CommandRefused("this server has no config to send: it was started from Python with a workflow.")
         return self._progress(), json.dumps(self.handed_out).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
@@ -182,18 +180,18 @@ class ParameterCommands:
         """Apply a push; return True if it was accepted."""
         whole = self.layout.num_bytes + self.rest_layout.num_bytes
         if len(body) != whole:
-            raise CommandRefused(f"a push has {whole:,} bytes behind its header here, and this one {len(body):,}.")
+            raise CommandRefused(f"the body of a push must have {whole:,} bytes, got {len(body):,}.")
         sent = memoryview(body)[: self.layout.num_bytes]
         if not (np.abs(np.frombuffer(sent, np.float32)) <= MAX_SENT).all():
             raise CommandRefused(
-                f"this {self.settings.send} has NaN or infinite numbers, or such beyond {MAX_SENT:g}, and was not "
+                f"this {self.settings.send} contains NaN, infinity or numbers beyond {MAX_SENT:g} and was not "
                 "applied: try a smaller learning rate."
             )
         rest = self.rest_layout.from_bytes(memoryview(body)[self.layout.num_bytes :])
         if not all(_stays_finite(old, new) for old, new in zip(self.rest, rest, strict=True)):
             raise CommandRefused(
-                "the target networks or statistics behind this push have NaN or infinite numbers, and it was not "
-                "applied: observations of this worker may be at fault."
+                "the target networks or statistics of this push contain NaN or infinity, so it was not "
+                "applied: check the observations of this worker."
             )
         on_device = jax.tree.map(jnp.asarray, self.layout.from_bytes(sent))
         self.state, accepted = push(self.settings, self.state, on_device, steps, worker_step)

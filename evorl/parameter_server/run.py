@@ -102,7 +102,7 @@ class ParameterRun:
         self._session.begin(plan, rules, step)
         if self.commands.pushes:
             self._session.recorder.message(
-                f"Going on after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
+                f"Resuming after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
             )
 
     @property

@@ -229,8 +229,8 @@ class _Link:
         self._rest = FlatArrays(served.rest_of(local.agent_state))
         if (self._layout.digest, self._rest.digest) != (announced["parameters"], announced["rest"]):
             raise CommandRefused(
-                f"The server at {client.address} keeps the parameters of another network or algorithm: give the worker "
-                "the config that the server has."
+                f"The server at {client.address} has parameters of a different network or algorithm: give the worker "
+                "the config of the server."
             )
         self.pushes = self.accepted = 0
         self._asked = time.monotonic()

@@ -92,7 +92,7 @@ class CommandConnection(FrameConnection):
             self.has_begun = True
             if body > (most := self._server.max_body(header.get("command"))):
                 name = str(header.get("command"))[:40]
-                raise WireError(f"{name!r} takes up to {most:,} bytes behind its header, not {body:,}.")
+                raise WireError(f"the body of {name!r} may have at most {most:,} bytes, got {body:,}.")
             self._header, self._length = header, body
             del self._buffer[:end]
         if len(self._buffer) < self._length:
@@ -107,7 +107,7 @@ class CommandConnection(FrameConnection):
         try:
             response = await self._server.answer(header, body)
             if response is None:
-                self.end("the server failed, and ends.")
+                self.end("the server has failed and stops.")
                 return
             self.send(response)
             await self._writable.wait()
@@ -209,7 +209,7 @@ class CommandServer(FrameServer):
         command = self._commands.get(str(header.get("command")))
         if command is None:
             name, known = str(header.get("command"))[:40], ", ".join(sorted(self._commands))
-            return frame({"error": f"there is no command {name!r}; there are: {known}."})
+            return frame({"error": f"unknown command {name!r}: expected one of {known}."})
         try:
             return frame(*await self.in_order(lambda: command.handler(header, body)))
         except CommandRefused as error:

@@ -136,7 +136,7 @@ class BatchedInference:
     def run(self, inputs: Flat, exploit: bool) -> ActionBatch:
         """Run the program. Raise ``RuntimeError`` if no agent was published yet."""
         if self._acting is None or self._slots is None:
-            raise RuntimeError("there is no agent yet: publish one before requests are answered.")
+            raise RuntimeError("no agent has been published: call publish before ask.")
         program = _inference_program(
             self._constant.treedef, self._acting.treedef, self._slots.treedef, inputs.treedef, exploit, self._records
         )

@@ -39,6 +39,6 @@ class ClientMetrics:
             elif method == "histogram":
                 self.history.histogram(name, y, x)
             else:
-                raise SessionError(f"a metric is a scalar or a histogram, not {method!r}.")
+                raise SessionError(f"method of a metric must be scalar or histogram, got {method!r}.")
         except (MetricsRefusedError, TypeError) as error:
             raise SessionError(f"{name}: {error}") from error

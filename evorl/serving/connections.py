@@ -40,7 +40,9 @@ class MessageRate:
             self._window, self._count = now, 0
         self._count += num_messages
         if 0 < self._most < self._count:
-            raise ProtocolError(f"more than max_messages_per_second={self._most:g} messages came in a second.")
+            raise ProtocolError(
+                f"received more than max_messages_per_second={self._most:g} messages in one second: send fewer."
+            )
 
 
 def connection_limits(settings: ServeSettings) -> ConnectionLimits:

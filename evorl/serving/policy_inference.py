@@ -43,7 +43,9 @@ class PolicyInference:
             ValueError: the inputs or outputs of the new policy differ.
         """
         if policy.inputs != self._policy.inputs or policy.outputs != self._policy.outputs:
-            raise ValueError("the newer policy has other inputs or outputs than the one that is served.")
+            raise ValueError(
+                "the new policy has different inputs or outputs than the served one: restart the server to serve it."
+            )
         rows = policy.runnable()
         self._compile(policy, rows)
         self._policy, self._rows = policy, rows

@@ -62,10 +62,10 @@ class _Robot:
 
     async def act(self, message: Any) -> Any:
         if not isinstance(message, Mapping):
-            raise ProtocolError(f"an observation is a map, got {type(message).__name__}.")
+            raise ProtocolError(f"an observation must be a map, got {type(message).__name__}.")
         starts = message.get(RESET, False)
         if not isinstance(starts, bool):
-            raise ProtocolError(f"{RESET} is true or false, got {starts!r}.")
+            raise ProtocolError(f"{RESET} must be true or false, got {starts!r}.")
         if starts:
             self._session.receive({"command": "reset"})
             self._replies.clear()
@@ -85,7 +85,7 @@ class _Robot:
                 return parts[name]
         if len(parts) == 1:
             return next(iter(parts.values()))
-        raise ProtocolError(f"an observation of this policy is one array, named {' or '.join(ONLY_NAMES)}.")
+        raise ProtocolError(f"the observation of this policy must be one array named {' or '.join(ONLY_NAMES)}.")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if self._answer is not None and not self._answer.done():

@@ -115,7 +115,7 @@ class Segments:
             ValueError: there are not enough segments yet.
         """
         if not self.is_ready:
-            raise ValueError(f"a batch has {self.num_rows} rows, and there are {len(self._full)}.")
+            raise ValueError(f"a batch needs {self.num_rows} full segments, but only {len(self._full)} are available.")
         rows = [self._full.popleft() for _ in range(self.num_rows)]
         kinds = range(len(rows[0].steps[0].arrays))
         arrays = [

@@ -55,14 +55,18 @@ class ServeSettings(PyTreeNode):
         if self.max_policy_lag is not None and (self.max_policy_lag < 0 or self.max_policy_lag % 1):
             raise ValueError(f"serve.max_policy_lag must be a whole number, 0 or more, got {self.max_policy_lag}.")
         if (self.cert is None) != (self.key is None):
-            raise ValueError("serve.cert and serve.key belong together: give the files of both, or none.")
+            raise ValueError("serve.cert and serve.key must be set together: set both to files, or neither.")
         if self.token is not None and self.token.startswith("env:"):
             name = self.token.removeprefix("env:")
             if name not in os.environ:
-                raise ValueError(f"serve.token=env:{name} reads a variable that is not set: export {name}=...")
+                raise ValueError(
+                    f"serve.token=env:{name} refers to an environment variable that is not set: export {name}=..."
+                )
             object.__setattr__(self, "token", os.environ[name])
         if self.token is not None and len(self.token) < 8:
-            raise ValueError("serve.token must have 8 characters at least: others would guess it.")
+            raise ValueError(
+                f"serve.token must have at least 8 characters, got {len(self.token)}: shorter ones can be guessed."
+            )
         for name in ("bind", "web"):
             if (address := getattr(self, name)) is not None:
                 host, _ = host_and_port(address, f"serve.{name}")

@@ -139,9 +139,11 @@ class Session:
             _check_size(message[name], name, max(MAX_NUMBERS, _num_numbers(space)))
             declared = space_from_config(message[name], name)
         except (ValueError, TypeError, OverflowError) as error:
-            raise SessionError(str(error) if name in str(error) else f"{name} is no space: {error}") from error
+            raise SessionError(
+                str(error) if name in str(error) else f"{name} does not describe a space: {error}"
+            ) from error
         if declared != space:
-            raise SessionError(f"{name} of this client is {declared}, and the server was started for {space}.")
+            raise SessionError(f"{name} must be {space}, the space of the server, got {declared}.")
 
     def _update(self, message: Mapping[str, Any]) -> None:
         number, slot = self._entry or self._ready("update")
@@ -155,8 +157,8 @@ class Session:
         reward = 0.0 if starts else reward_from(message.get("reward"))
         state = message.get("state")
         if state is None and (truncated or not over):
-            what = "a truncated episode goes on somewhere: its" if truncated else "an update needs a"
-            raise SessionError(f"{what} state is missing.")
+            kind = "a truncating update" if truncated else "an update"
+            raise SessionError(f"state is missing: {kind} needs it.")
         # The value of a terminal state is 0 regardless of its observation.
         obs = self._last_obs if state is None else observation_from(state, self._host.obs_space)
         answer = None if over else self._send_action
@@ -194,7 +196,7 @@ class Session:
             raise SessionError(f"data of update_metrics must be a list of at most {MAX_METRICS} metrics.")
         for item in items:
             if not isinstance(item, Mapping) or not isinstance(item.get("name"), str) or "y" not in item:
-                raise SessionError("a metric has a name and a value y.")
+                raise SessionError(f"every metric needs a string name and a value y, got {str(item)[:80]}.")
             x = item.get("x")
             self._host.store_metric(
                 str(item.get("method", "scalar")), item["name"], item["y"], None if x is None else reward_from(x, "x")
@@ -203,12 +205,12 @@ class Session:
 
     def _ready(self, command: str) -> tuple[int, int]:
         if self._entry is None:
-            raise SessionError(f"{command} came before init: send init first.")
+            raise SessionError(f"received {command} before init: send init first.")
         return self._entry
 
     def _refuse_while_waiting(self, command: str) -> None:
         if self.is_waiting:
-            raise SessionError(f"{command} came before the last update was answered: wait for the action.")
+            raise SessionError(f"received {command} before the response to the last update: wait for the action.")
 
 
 def reward_from(value: Any, name: str = "reward") -> float:
@@ -223,11 +225,13 @@ def reward_from(value: Any, name: str = "reward") -> float:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None:
-        raise SessionError(f"{name} is missing: each update but the first of an episode has one.")
+        raise SessionError(f"{name} is missing: every update except the first of an episode needs it.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
     if not abs(value) <= most:  # also refuses NaN
-        raise SessionError(f"{name} must be a finite number of at most {most:g} in size, got {str(value)[:20]}.")
+        raise SessionError(
+            f"{name} must be a finite number with an absolute value of at most {most:g}, got {str(value)[:20]}."
+        )
     return float(value)
 
 
@@ -241,15 +245,15 @@ def _check_size(config: Any, name: str, most: int, depth: int = 0) -> None:
     if not isinstance(config, Mapping):
         return
     if depth > MAX_DEPTH:
-        raise SessionError(f"{name} has parts in more than {MAX_DEPTH} of one another.")
+        raise SessionError(f"{name} is nested more than {MAX_DEPTH} levels deep.")
     bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
     shape = config.get("shape", bounds)
     if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is a part named "shape"
         shape = bounds
     if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
-        raise SessionError(f"the shape of {name} must be a list of whole numbers.")
+        raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")
     if max(math.prod(filter(None, shape)), math.prod(bounds)) > most:
-        raise SessionError(f"{name} has more than {most} numbers.")
+        raise SessionError(f"{name} has more than {most} elements.")
     for part in config.values():
         _check_size(part, name, most, depth + 1)
 

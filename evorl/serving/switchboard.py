@@ -106,7 +106,7 @@ class Switchboard:
     def enter(self, exploit: bool) -> tuple[int, int]:
         """Open a session; return its number and slot. Raise ``Refused`` if all slots are in use."""
         if not self._free:
-            raise Refused(f"this server has max_clients={self._max_clients} clients already: try again later.")
+            raise Refused(f"this server already has max_clients={self._max_clients} clients: try again later.")
         number, slot = self._next_number, self._free.pop()
         self._next_number += 1
         self._sessions.add(number)
@@ -270,7 +270,7 @@ class Switchboard:
         while True:
             with self._lock:
                 if self.failure is not None:
-                    raise RuntimeError(f"questions could not be answered: {self.failure}") from self.failure
+                    raise RuntimeError(f"action requests could not be answered: {self.failure}") from self.failure
                 if is_there():
                     return True
                 self._lock.wait(SECONDS_BETWEEN_LOOKS)

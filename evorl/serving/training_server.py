@@ -85,7 +85,7 @@ class TrainingServer(ByValue):
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` with the reason if remote simulators cannot train a workflow."""
         if not is_remote(workflow.env):
-            raise ValueError("a server trains by simulators that connect to it: choose env=remote.")
+            raise ValueError("training on a server needs simulators that connect to it: set env=remote.")
         if reason := reason_not_served(workflow):
             raise ValueError(reason)
 
@@ -141,7 +141,7 @@ class TrainingServer(ByValue):
         if self._thread is None:
             self._inference.compile_all()
             self._thread = EventThread(self.settings, self.switchboard)
-            message(f"Simulators are waited for at {', '.join(self._thread.addresses)}.")
+            message(f"Waiting for simulators at {', '.join(self._thread.addresses)}.")
 
     def _packed(self, arrays: list[np.ndarray]) -> Packed:
         leaves, treedef = jax.tree.flatten(self._inference.step_template)
@@ -155,7 +155,7 @@ class TrainingServer(ByValue):
         dropped = self._segments.dropped - self._dropped
         if dropped and now - self._warned > SECONDS_BETWEEN_WARNINGS:
             message(
-                f"{dropped} rows of steps were left out, as the policy that acted in them was too old. With more "
+                f"{dropped} segments were dropped because they were collected with too old a policy. With more "
                 "simulators than num_envs, raise num_envs or serve.max_policy_lag."
             )
             self._warned = now
@@ -188,7 +188,7 @@ def reason_not_served(workflow: Any) -> str | None:
     """
     name = type(workflow).__name__
     if isinstance(workflow.agent, RandomAgent):
-        return f"{name} learns nothing from simulators: choose an agent such as ppo, dqn or sac."
+        return f"{name} does not learn from simulators: choose an agent such as ppo, dqn or sac."
     if getattr(workflow, "restarts_episodes", False):
         return (
             f"{name} restarts all episodes before each trajectory, which simulators elsewhere do not: leave out what "

@@ -212,15 +212,15 @@ class Conversation:
         self._rate.take(now, len(messages))
         for message in messages:
             if not isinstance(message, Mapping):
-                raise ProtocolError(f"a message is a mapping, got {type(message).__name__}.")
+                raise ProtocolError(f"a message must be a mapping, got {type(message).__name__}.")
             self._hear(message)
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         sid = message.get("sid")
         if sid is not None and not isinstance(sid, str | int):
-            raise ProtocolError("sid is text or a whole number.")
+            raise ProtocolError(f"sid must be a string or an integer, got {type(sid).__name__}.")
         if isinstance(sid, str) and not sid.isascii() and any("\ud800" <= letter <= "\udfff" for letter in sid):
-            raise ProtocolError("sid has half of a surrogate pair, which is no text.")
+            raise ProtocolError("sid contains an unpaired surrogate, which is not valid text.")
         command = message.get("command")
         if isinstance(command, str) and command == "disconnect":
             if sid in self._sessions:
@@ -230,7 +230,7 @@ class Conversation:
         session = self._sessions.get(sid)
         if session is None:
             if len(self._sessions) >= MAX_AGENTS:
-                raise ProtocolError(f"one connection speaks for {MAX_AGENTS} agents at most.")
+                raise ProtocolError(f"a connection may have at most {MAX_AGENTS} agents: open another one.")
             session = Session(self._server.switchboard, lambda answer: self._say(sid, answer), self._trusted)
             self._sessions[sid] = session
         session.receive(message)
@@ -274,11 +274,11 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a text frame is no JSON: {error}.") from error
+        raise ProtocolError(f"the text frame is not valid JSON: {error}.") from error
 
 
 def _no_number(name: str) -> Any:
-    raise SessionError(f"{name} is no number of JSON")
+    raise SessionError(f"{name} is not a JSON number")
 
 
 def _as_lists(value: Any) -> Any:

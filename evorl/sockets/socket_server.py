@@ -138,7 +138,7 @@ class GuardedConnection(asyncio.Protocol):
         try:
             self._inner.data_received(data)
         except Exception as error:  # of the protocol: only this client is disconnected
-            _LOG.warning("%s failed on what %s sent, and its connection ends: %r", self._server.name, self.peer, error)
+            _LOG.warning("%s failed on data from %s and closes the connection: %r", self._server.name, self.peer, error)
             self.abort()
             return
         self._note_progress(self._now())

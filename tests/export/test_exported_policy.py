@@ -101,7 +101,7 @@ def test_spaces_come_back(space: Any) -> None:
 
 
 def test_a_space_of_another_kind_is_named() -> None:
-    with pytest.raises(ValueError, match="'graph' is no space"):
+    with pytest.raises(ValueError, match=r"'graph' .*space"):
         space_of({"kind": "graph"})
 
 
@@ -117,14 +117,14 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     described = program.with_suffix(".json")
     about = json.loads(described.read_text())
     damage(onnx)
-    with pytest.raises(RunFolderError, match="is no ONNX model"):
+    with pytest.raises(RunFolderError, match="ONNX model"):
         read_exported(onnx)
     program.write_bytes(program.read_bytes() + b"x")
     with pytest.raises(RunFolderError, match=r"is not the file that policy\.json was written for"):
         read_exported(program)
     for said, words in (
-        ("[1]", "does not say what evorl export says"),
-        ("{", "does not say"),
+        ("[1]", "description"),
+        ("{", "description"),
         ("[" * 10**5, "does not"),
     ):
         described.write_text(said)
@@ -137,7 +137,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
             with pytest.raises(RunFolderError):
                 read_exported(program)
     described.unlink()
-    with pytest.raises(RunFolderError, match="is missing: it lies beside"):
+    with pytest.raises(RunFolderError, match="is missing"):
         read_exported(program)
 
 
@@ -154,7 +154,7 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
     described = program.with_suffix(".json")
     about = json.loads(described.read_text()) | {"sha256": hashlib.sha256(content).hexdigest()}
     described.write_text(json.dumps(about))
-    with pytest.raises(RunFolderError, match=r"calls lapack_.*, which evorl's policies do not: give trust=true"):
+    with pytest.raises(RunFolderError, match=r"calls lapack_.*, set trust=true"):
         read_exported(program)
     assert read_exported(program, trust=True).algorithm == "dqn"
 

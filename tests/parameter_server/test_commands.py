@@ -82,15 +82,15 @@ def test_after_the_end_nothing_is_applied() -> None:
 @pytest.mark.parametrize(
     ("header", "body", "words"),
     [
-        ({"worker": "../a"}, BODY, "worker is a name"),
-        ({"worker": None}, BODY, "worker is a name"),
+        ({"worker": "../a"}, BODY, "worker must be a name"),
+        ({"worker": None}, BODY, "worker must be a name"),
         ({"sequence": -1}, BODY, "sequence is a whole number"),
-        ({"steps": 2**40}, BODY, "steps=1099511627776 is more than one push"),
+        ({"steps": 2**40}, BODY, "steps .*1099511627776"),
         ({"steps": "5"}, BODY, "steps is a whole number"),
-        ({"metrics": {"a": "b"}}, BODY, "metrics are up to 100 numbers"),
-        ({"metrics": {str(i): i for i in range(101)}}, BODY, "metrics are up to 100 numbers"),
-        ({"episodes": [1, 2]}, BODY, "episodes are three numbers"),
-        ({}, BODY[:-1], "a push has 12 bytes behind its header here, and this one 11"),
+        ({"metrics": {"a": "b"}}, BODY, "metrics must be at most 100"),
+        ({"metrics": {str(i): i for i in range(101)}}, BODY, "metrics must be at most 100"),
+        ({"episodes": [1, 2]}, BODY, "episodes must be three"),
+        ({}, BODY[:-1], "12 bytes, got 11"),
         ({}, np.asarray([1, np.nan, 0], np.float32).tobytes(), "NaN or infinite"),
     ],
 )
@@ -127,5 +127,5 @@ def test_checkpoints() -> None:
 
 def test_other_numbers_than_float32_are_refused() -> None:
     settings = ParameterServerSettings()
-    with pytest.raises(TypeError, match="keeps float32, and these parameters are of float16"):
+    with pytest.raises(TypeError, match="float32, got float16"):
         ParameterCommands(settings, create(settings, PyTreeDict(w=jnp.zeros(3, jnp.float16))))

@@ -205,7 +205,7 @@ def test_a_signal_saves_and_the_next_server_goes_on(tmp_path: Path) -> None:
 
 def test_a_worker_of_another_network_is_refused() -> None:
     other = small("a2c", agent={"network": {"torso": [9]}})
-    with _serving(CONFIG) as serving, pytest.raises(CommandRefused, match="another network or algorithm"):
+    with _serving(CONFIG) as serving, pytest.raises(CommandRefused, match="different network or algorithm"):
         work(other, serving.address)
 
 

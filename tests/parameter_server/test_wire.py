@@ -76,7 +76,7 @@ def test_what_is_not_registered_cannot_be_called() -> None:
     with served(commands.table()) as address, _connection(address) as connection:
         for name in ("state", "table", "__class__", "_push", "settings.optimizer.init", "", None, ["pull"], "Pull"):
             error = _ask(connection, {"command": name})["error"]
-            assert "there are: checkpoint, config, n_step, pull, push" in error
+            assert "checkpoint, config, n_step, pull, push" in error
         assert _ask(connection, {"command": "n_step"})["pushes"] == 0, "the connection goes on"
 
 
@@ -202,8 +202,8 @@ def test_the_token_comes_first() -> None:
     [
         (LENGTHS.pack(4, 0) + b"[12]", "JSON object"),
         (LENGTHS.pack(4, 0) + b"\x80\x04K\x01", "JSON object"),
-        (LENGTHS.pack(18, (1 << 32) - 1) + b'{"command":"push"}', "'push' takes up to 12 bytes"),
-        (LENGTHS.pack(18, 1) + b'{"command":"pull"}', "'pull' takes up to 0 bytes"),
+        (LENGTHS.pack(18, (1 << 32) - 1) + b'{"command":"push"}', "'push' may have at most 12 bytes"),
+        (LENGTHS.pack(18, 1) + b'{"command":"pull"}', "'pull' may have at most 0 bytes"),
     ],
     ids=["list", "pickle", "huge", "body"],
 )
@@ -255,7 +255,7 @@ def test_a_failure_of_the_server_is_its_own() -> None:
         served({"n_step": Command(broken)}) as address,
         _connection(address) as connection,
     ):
-        assert _ask(connection, {"command": "n_step"}) == {"error": "the server failed, and ends."}
+        assert _ask(connection, {"command": "n_step"}) == {"error": "the server has failed and stops."}
 
 
 def test_large_bodies_cross_tls(tmp_path: Path) -> None:

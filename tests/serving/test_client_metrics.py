@@ -24,7 +24,7 @@ def test_numbers_without_a_step_have_the_learners(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "y", "said"),
-    [("average", 1.0, "a scalar or a histogram"), ("scalar", "much", "r: "), ("histogram", "many", "r: ")],
+    [("average", 1.0, "scalar or histogram"), ("scalar", "much", "r: "), ("histogram", "many", "r: ")],
 )
 def test_what_is_no_metric_is_refused(tmp_path: Path, method: str, y: object, said: str) -> None:
     with pytest.raises(SessionError, match=said):

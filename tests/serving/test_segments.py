@@ -42,7 +42,7 @@ def test_rows_are_streams_in_the_order_in_which_they_were_filled() -> None:
 def test_there_is_no_batch_of_too_few_rows() -> None:
     segments = Segments(length=1, num_rows=2, max_lag=None)
     add(segments, 1, 10)
-    with pytest.raises(ValueError, match="a batch has 2 rows, and there are 1"):
+    with pytest.raises(ValueError, match="2 full segments, but only 1"):
         segments.take()
 
 

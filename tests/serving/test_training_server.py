@@ -291,7 +291,7 @@ class TestRefusals:
             (lambda: remote("dqn", DISCRETE, {"n_step": 3}), "consecutive steps.*leave out.*n_step"),
             (lambda: remote("ppo", CONTINUOUS, {"normalize_rewards": True}), "normalize_rewards"),
             (lambda: remote("ppo", CONTINUOUS, {"num_seeds": 2}), "leave num_seeds out"),
-            (lambda: small("ppo"), "choose env=remote"),
+            (lambda: small("ppo"), "set env=remote"),
         ],
         ids=["n_step", "normalize_rewards", "num_seeds", "another env"],
     )
@@ -308,7 +308,7 @@ class TestRefusals:
     def test_who_acts_at_random_learns_nothing(self) -> None:
         spaces = ["env.obs_space={shape: [4]}", "env.action_space={n: 2}"]
         workflow = workflow_from_config(composed("agent=random", "env=remote", *spaces))
-        with pytest.raises(ValueError, match=r"learns nothing from simulators.*agent such as"):
+        with pytest.raises(ValueError, match=r"does not learn from simulators.*agent such as"):
             TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
 
     def test_evolution_is_no_learner_from_rollouts(self) -> None:
