@@ -201,8 +201,8 @@ class LoadedPolicy:
             if arrays[port.name].shape[1:] != port.shape:
                 shape = list(arrays[port.name].shape)
                 raise ValueError(
-                    f"{port.name} has the shape {shape[1:] if is_single else shape}, and the policy observes "
-                    f"{list(port.shape)}, or rows of it."
+                    f"{port.name} has the shape {shape[1:] if is_single else shape}, expected "
+                    f"{list(port.shape)} or a batch of it."
                 )
         num_rows = len(arrays[first.name])
         if self._memory is None:

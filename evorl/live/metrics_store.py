@@ -233,8 +233,7 @@ class MetricsStore:
         known = self._curves.keys() | self._histograms.keys()
         if name not in known and len(known) >= self._most_names:
             raise MetricsRefusedError(
-                f"there are {len(known):,} metrics already, and {name!r} would be one more: use names again, or start "
-                "with another folder."
+                f"{name!r} exceeds the limit of {len(known):,} metrics: reuse names, or start with another folder."
             )
         if step is None:
             return float(self._counts.get(name, 0)) if self._step is None else self._step

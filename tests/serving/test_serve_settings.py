@@ -23,7 +23,7 @@ def test_a_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("GAME_TOKEN", TOKEN)
     assert ServeSettings(token="env:GAME_TOKEN").token == TOKEN
     monkeypatch.delenv("GAME_TOKEN")
-    with pytest.raises(ValueError, match=r"reads a variable that is not set: export GAME_TOKEN=\.\.\."):
+    with pytest.raises(ValueError, match=r"environment variable that is not set: export GAME_TOKEN=\.\.\."):
         ServeSettings(token="env:GAME_TOKEN")
     monkeypatch.setenv("GAME_TOKEN", "short")
     with pytest.raises(ValueError, match="at least 8 characters"):
