@@ -36,7 +36,7 @@ def test_the_digest_tells_structures_apart(other: dict) -> None:
 
 @pytest.mark.parametrize("num_bytes", [0, 29, 31])
 def test_bytes_that_do_not_fit(num_bytes: int) -> None:
-    with pytest.raises(ValueError, match=rf"expected 30 bytes, got {num_bytes}\\."):
+    with pytest.raises(ValueError, match=rf"expected 30 bytes, got {num_bytes}\."):
         FlatArrays(TREE).from_bytes(bytes(num_bytes))
 
 
