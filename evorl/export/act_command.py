@@ -57,14 +57,14 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
         raise ValueError(str(error).replace("serve.", "")) from error
     make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
     with make(options, settings) as server, stop_on_signals() as should_stop:
-        print(f"{server.stored.in_words()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
+        print(f"{server.stored.describe()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
         checked_at = time.monotonic()
         while not should_stop():
             time.sleep(0.1)
             server.refuse_failure()
             if follow and time.monotonic() - checked_at >= follow:
                 if server.look_for_newer():
-                    print(f"Now serving: {server.stored.in_words()}", flush=True)
+                    print(f"Now serving: {server.stored.describe()}", flush=True)
                 checked_at = time.monotonic()
         print(f"{server.switchboard.num_answers:,} actions were sent.")
 

@@ -53,9 +53,9 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
             for suffix, data in extra.items():
                 _write(path.with_suffix(suffix), data)
         parity = _checked(name, path, stored.policy, recorded)
-        print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.in_words() if parity else _UNCHECKED}")
+        print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.in_words()}.")
+            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.describe()}.")
         written.append(Written(path, parity))
     return written
 

@@ -71,7 +71,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
     )
     for notice in stored.notices:
         print(notice)
-    print(f"{stored.folder}\n{stored.in_words()}")
+    print(f"{stored.folder}\n{stored.describe()}")
     return stored
 
 

@@ -47,7 +47,7 @@ class ExportedPolicy:
     timesteps: int
     checkpoint: None = None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return a one-line description of the policy."""
         return f"{self.algorithm} in {self.title} after {self.timesteps:,} steps, {self.path}"
 

@@ -58,7 +58,7 @@ class StoredPolicy:
     seed: SeedChoice
     notices: tuple[str, ...]
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return a one-line description of the policy."""
         which = (
             f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"

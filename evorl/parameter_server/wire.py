@@ -90,9 +90,9 @@ class CommandConnection(FrameConnection):
             if not self.has_begun and (refusal := refused_token(header, self._server.token, "the first command")):
                 raise WireError(refusal)
             self.has_begun = True
-            if body > (most := self._server.max_body(header.get("command"))):
+            if body > (limit := self._server.max_body(header.get("command"))):
                 name = str(header.get("command"))[:40]
-                raise WireError(f"the body of {name!r} may have at most {most:,} bytes, got {body:,}.")
+                raise WireError(f"the body of {name!r} may have at most {limit:,} bytes, got {body:,}.")
             self._header, self._length = header, body
             del self._buffer[:end]
         if len(self._buffer) < self._length:

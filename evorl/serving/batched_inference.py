@@ -145,10 +145,10 @@ class BatchedInference:
         return ActionBatch(*jax.tree.map(np.asarray, (actions, steps)))  # on a CPU this copies nothing
 
 
-def bucket_sizes(most: int) -> list[int]:
-    """Return the powers of 4 up to the first that is at least ``most``: a call costs as much as 100 rows."""
+def bucket_sizes(limit: int) -> list[int]:
+    """Return the powers of 4 up to the first that is at least ``limit``: a call costs as much as 100 rows."""
     sizes = [1]
-    while sizes[-1] < most:
+    while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])
     return sizes
 
@@ -226,10 +226,10 @@ def _step_and_act(
     return Slots(env_state=now, actions=actions, policy_extras=stored), sent, step
 
 
-def _as_stored(extras: Any, usual: Any) -> PyTreeDict:
-    """Return extras with the names of ``usual``; missing ones of greedy actions, which are not learned from, are 0."""
-    zeros = {name: jax.tree.map(jnp.zeros_like, usual[name]) for name in usual if name not in extras}
-    return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in usual})
+def _as_stored(extras: Any, template: Any) -> PyTreeDict:
+    """Return extras with the names of ``template``; greedy actions, which are not learned from, lack some: they are 0."""
+    zeros = {name: jax.tree.map(jnp.zeros_like, template[name]) for name in template if name not in extras}
+    return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in template})
 
 
 def _request_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Array:

@@ -19,11 +19,11 @@ class MessageRate:
     """Limits the messages of a connection.
 
     Args:
-        most: maximum number of messages per second; 0 for no limit.
+        limit: maximum number of messages per second; 0 for no limit.
     """
 
-    def __init__(self, most: float) -> None:
-        self._most = most
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
         self._window, self._count = -1.0, 0
 
     def take(self, now: float, num_messages: int = 1) -> None:
@@ -39,9 +39,9 @@ class MessageRate:
         if now - self._window >= 1.0:
             self._window, self._count = now, 0
         self._count += num_messages
-        if 0 < self._most < self._count:
+        if 0 < self._limit < self._count:
             raise ProtocolError(
-                f"received more than max_messages_per_second={self._most:g} messages in one second: send fewer."
+                f"received more than max_messages_per_second={self._limit:g} messages in one second: send fewer."
             )
 
 

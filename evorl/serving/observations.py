@@ -41,7 +41,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
             observation_from(x, part, f"{name}[{i}]")
             for i, (x, part) in enumerate(zip(state, space.spaces, strict=True))
         )
-    if _is_usual(state, space):
+    if _is_expected_array(state, space):
         return state
     try:
         array = np.asarray(state)
@@ -79,7 +79,7 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
         raise ObservationError(f"{name} has numbers outside the range of {dtype.name}.")
 
 
-def _is_usual(state: Any, space: Space) -> bool:
+def _is_expected_array(state: Any, space: Space) -> bool:
     """Return True if ``state`` is already an element of ``space``: a fast check that nearly every message passes."""
     if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
         return False

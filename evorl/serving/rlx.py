@@ -107,7 +107,7 @@ def _word(word: str) -> bytes:
 
 
 # Encoders of the most frequent types.
-_USUAL: dict[type, Any] = {
+_ENCODERS: dict[type, Any] = {
     type(None): lambda value: bytes((NULL,)),
     bool: lambda value: bytes((BOOLEAN, value)),
     float: functools.partial(struct.Struct("<Bd").pack, DOUBLE),
@@ -116,9 +116,9 @@ _USUAL: dict[type, Any] = {
 
 
 def _value(value: Any, depth: int) -> bytes:
-    usual = _USUAL.get(type(value))
-    if usual is not None:
-        return usual(value)
+    encoder = _ENCODERS.get(type(value))
+    if encoder is not None:
+        return encoder(value)
     if isinstance(value, float):
         return struct.pack("<Bd", DOUBLE, value)
     if isinstance(value, int):

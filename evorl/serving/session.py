@@ -219,8 +219,8 @@ def reward_from(value: Any, name: str = "reward") -> float:
     Raises:
         SessionError: the value is missing, not a number, or out of range.
     """
-    most = MAX_REWARD if name == "reward" else MAX_STEP
-    if type(value) is float and abs(value) <= most:
+    limit = MAX_REWARD if name == "reward" else MAX_STEP
+    if type(value) is float and abs(value) <= limit:
         return value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -228,9 +228,9 @@ def reward_from(value: Any, name: str = "reward") -> float:
         raise SessionError(f"{name} is missing: every update except the first of an episode needs it.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not abs(value) <= most:  # also refuses NaN
+    if not abs(value) <= limit:  # also refuses NaN
         raise SessionError(
-            f"{name} must be a finite number with an absolute value of at most {most:g}, got {str(value)[:20]}."
+            f"{name} must be a finite number with an absolute value of at most {limit:g}, got {str(value)[:20]}."
         )
     return float(value)
 
@@ -240,7 +240,7 @@ def _num_numbers(space: Space) -> int:
     return sum(math.prod(of.shape) for of in jax.tree.leaves(space.spec))
 
 
-def _check_size(config: Any, name: str, most: int, depth: int = 0) -> None:
+def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> None:
     """Raise ``SessionError`` for the description of a space that could exhaust the server's memory."""
     if not isinstance(config, Mapping):
         return
@@ -252,10 +252,10 @@ def _check_size(config: Any, name: str, most: int, depth: int = 0) -> None:
         shape = bounds
     if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
         raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")
-    if max(math.prod(filter(None, shape)), math.prod(bounds)) > most:
-        raise SessionError(f"{name} has more than {most} elements.")
+    if max(math.prod(filter(None, shape)), math.prod(bounds)) > limit:
+        raise SessionError(f"{name} has more than {limit} elements.")
     for part in config.values():
-        _check_size(part, name, most, depth + 1)
+        _check_size(part, name, limit, depth + 1)
 
 
 def _flag(message: Mapping[str, Any], name: str) -> bool:

@@ -216,8 +216,8 @@ class Switchboard:
             if not request.starts:
                 segments.add(request.session, StepRef(steps, i), request.terminated or request.truncated)
             segments.answered(request.session)
-        most = segments.num_rows * max(1, segments.max_lag or 1)
-        if segments.num_full >= most and segments.is_ready:
+        limit = segments.num_rows * max(1, segments.max_lag or 1)
+        if segments.num_full >= limit and segments.is_ready:
             self._is_held = True
         self._lock.notify_all()
 

@@ -150,8 +150,8 @@ class WebServer:
         from aiohttp import web
 
         trusted = self._is_trusted(request)
-        most = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
-        socket = web.WebSocketResponse(max_msg_size=most, heartbeat=30.0, compress=False)
+        limit = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
+        socket = web.WebSocketResponse(max_msg_size=limit, heartbeat=30.0, compress=False)
         await socket.prepare(request)
         self._connections.add(socket)
         conversation = Conversation(self, socket, trusted, Patience(self._limits, asyncio.get_running_loop().time()))

@@ -38,7 +38,7 @@ def test_a_file_acts_as_its_policy(name: str, form: str, tmp_path: Path) -> None
     """Of every kind of agent: two rows of three steps, the memory going on."""
     original = stored(name, tmp_path)
     exported = read_exported(written(original, form, tmp_path))
-    assert exported.in_words().startswith(f"{POLICIES[name][0]} in {original.title} after 64 steps")
+    assert exported.describe().startswith(f"{POLICIES[name][0]} in {original.title} after 64 steps")
     policy, rng = exported.policy, np.random.default_rng(0)
     assert policy.inputs == original.policy.inputs
     assert policy.outputs == original.policy.outputs

@@ -46,16 +46,16 @@ def test_the_best_seed_by_evaluation_is_the_default(trained: RunFolder) -> None:
     default = stored_policy(trained.path)
     assert default.seed.number == best
     assert np.array_equal(default.policy.rows(obs)["action_scores"], of_each[best])
-    assert "best by evaluation" in default.in_words()
+    assert "best by evaluation" in default.describe()
 
 
 def test_which_checkpoint_is_told(trained: RunFolder) -> None:
     policy = stored_policy(trained.path.name, trained.path.parent, checkpoint="latest", sample=True)
-    assert policy.in_words().startswith("PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, seed_number=")
-    assert policy.in_words().endswith(", drawn actions")
+    assert policy.describe().startswith("PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, seed_number=")
+    assert policy.describe().endswith(", drawn actions")
     assert len(policy.policy.draws) == 1
     (step,) = (int(path.name) for path in trained.checkpoints.glob("[0-9]*"))
-    words = stored_policy(trained.path, checkpoint=step, seed_number=1).in_words()
+    words = stored_policy(trained.path, checkpoint=step, seed_number=1).describe()
     assert "iteration 2 of 64 steps, seed_number=1 of 2 seeds, greedy actions" in words
     with pytest.raises(CheckpointError):
         stored_policy(trained.path, checkpoint=step + 1)
