@@ -59,7 +59,7 @@ class CommandConnection(FrameConnection):
         self._server = server
         self._buffer = bytearray()
         self._header: dict[str, Any] | None = None  # of the incomplete frame
-        self._length = LENGTHS.size  # bytes that complete the header, or after it the body
+        self._body_length = 0
         self._has_ended = False  # whether the client sends nothing more
         self._writable = asyncio.Event()
         self._writable.set()
@@ -93,12 +93,12 @@ class CommandConnection(FrameConnection):
             if body > (limit := self._server.max_body(header.get("command"))):
                 name = str(header.get("command"))[:40]
                 raise WireError(f"the body of {name!r} may have at most {limit:,} bytes, got {body:,}.")
-            self._header, self._length = header, body
+            self._header, self._body_length = header, body
             del self._buffer[:end]
-        if len(self._buffer) < self._length:
+        if len(self._buffer) < self._body_length:
             return None
-        header, body = self._header, bytes(memoryview(self._buffer)[: self._length])
-        del self._buffer[: self._length]
+        header, body = self._header, bytes(memoryview(self._buffer)[: self._body_length])
+        del self._buffer[: self._body_length]
         self._header = None
         return header, body
 
