@@ -166,7 +166,7 @@ class MetricsStore:
         fitting = np.abs(numbers) <= GREATEST_VALUE  # false for NaN
         if not 1 <= numbers.size <= MAX_VALUES or not fitting.all():
             raise MetricsRefusedError(
-                f"a histogram is made of 1 to {MAX_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
+                f"a histogram needs 1 to {MAX_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
                 f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are none."
             )
         with self._lock:

@@ -207,7 +207,7 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Maximum request body size" in await refused(answer, 413)
         await client.post("/api/scalars", json={"name": "a", "y": 1})
         answer = await client.post("/api/scalars", json={"name": "b", "y": 1})
-        assert "there are 1 metrics already" in await refused(answer, 400)
+        assert "limit of 1 metrics" in await refused(answer, 400)
         answer = await client.post("/api/scalars", json=[{"name": "a", "y": 1}] * 99)
         assert "come again in" in await refused(answer, 429)
         reader, writer = await asyncio.open_connection(client.host, client.port)

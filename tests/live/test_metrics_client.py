@@ -85,7 +85,7 @@ def test_who_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_server_numbers_wait_and_the_simulator_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_client, "MOST_WAITING", 5)
+    monkeypatch.setattr(metrics_client, "MAX_WAITING", 5)
     store = MetricsStore()
     waiting = MetricsClient("http://127.0.0.1:9", seconds=0.0)  # nobody listens there
     for i in range(8):

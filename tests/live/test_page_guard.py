@@ -84,7 +84,7 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused):
         limit.take("c", 21)
     limit.take("c", 20)
-    monkeypatch.setattr(page_guard, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(page_guard, "MAX_CLIENTS", 3)
     for client in "defgh":
         limit.take(client)
     assert len(limit._left) <= 4

@@ -32,7 +32,7 @@ def test_one_or_many() -> None:
         (b"", "JSON"),
         (b"\xff", "JSON"),
         (b"[" * 100_000, "JSON"),
-        (b'{"name": "a", "y": NaN}', "NaN is no number of JSON"),
+        (b'{"name": "a", "y": NaN}', "NaN is not a JSON number"),
         (b"[]", "1 to 1,000 points in one request, got 0"),
         (json.dumps([{"name": "a", "y": 1}] * 1001).encode(), "got 1,001"),
         (b"[3]", "item 0: expected an object with 'name' and 'y'"),

@@ -41,5 +41,5 @@ def test_bytes_that_do_not_fit(num_bytes: int) -> None:
 
 
 def test_keys_stay_at_home() -> None:
-    with pytest.raises(TypeError, match=r"\['key'\] is of key<fry>"):
+    with pytest.raises(TypeError, match=r"\['key'\] .*key<fry>"):
         FlatArrays({"key": jax.random.key(0)})

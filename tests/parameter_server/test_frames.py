@@ -59,5 +59,5 @@ def test_a_header_that_is_no_object(data: bytes) -> None:
 @pytest.mark.parametrize("value", [None, True, -1, 1.0, "7", 2**53 + 1, [1]])
 def test_whole_numbers(value: Any) -> None:
     assert whole_number(json.loads('{"n":9007199254740992}'), "n") == 2**53
-    with pytest.raises(CommandRefused, match="n is a whole number from 0"):
+    with pytest.raises(CommandRefused, match="n must be an integer from 0"):
         whole_number({"n": value}, "n")

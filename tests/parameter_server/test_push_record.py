@@ -108,7 +108,7 @@ def test_any_header(header: dict[str, Any]) -> None:
         ({"steps": 2147483648}, "steps must be at most 100 .*got 2147483648"),
         ({"metrics": {"loss": 1e39}}, "finite in float32"),
         ({"metrics": {"": 1.0}}, "name .*empty"),
-        ({"updates": "0"}, "updates is a whole number"),
+        ({"updates": "0"}, "updates must be an integer"),
     ],
 )
 def test_what_is_refused_is_told(change: dict[str, Any], says: str) -> None:
@@ -131,7 +131,7 @@ def test_names_of_metrics_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(push_record, "MAX_NAMES", 3)
     commands = counting_commands(3)
     commands.push({**GOOD, "metrics": {"a": 1, "b": 2, "c": 3}}, BODY)
-    with pytest.raises(CommandRefused, match="metrics of 3 names"):
+    with pytest.raises(CommandRefused, match="at most 3 metric names"):
         commands.push({**GOOD, "sequence": 2, "metrics": {"d": 4}}, BODY)
     assert commands.push({**GOOD, "sequence": 2, "metrics": {"c": 4}}, BODY)[0]["accepted"]
 
