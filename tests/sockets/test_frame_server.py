@@ -34,7 +34,9 @@ LOCAL = "127.0.0.1:0"
 def _rlx_server(bind: str, token: str | None, files: tuple[Path, Path] | None) -> FrameServer:
     cert, key = map(str, files) if files else (None, None)
     settings = ServeSettings(bind=bind, token=token, cert=cert, key=key)
-    return RlxServer(settings, SwitchboardSetup(num_rows=8).switchboard)
+    switchboard = SwitchboardSetup(num_rows=8).switchboard
+    switchboard.token = token
+    return RlxServer(settings, switchboard)
 
 
 def _command_server(bind: str, token: str | None, files: tuple[Path, Path] | None) -> FrameServer:
