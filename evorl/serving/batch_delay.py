@@ -1,10 +1,10 @@
 """Adaptive batching delay: a server may wait for more requests, as a call costs the same for 8 requests as for 1.
 
 Measured on two busy cores with a policy of 2 x 64 units and clients in another process (medians of 8 paired rounds of
-1.2 s, with and without the delay): 8 clients that never pause get batches of 7.6 instead of 4.6 requests, 1.20 times the
-messages per second and 0.76 times the processor time per message; 64 clients that pause for 10 ms, batches of 10.6
-instead of 5.3, the same rate and 0.78 times the processor time; 64 clients that never pause, the same rate within noise
-and 0.87 times the processor time.
+1.2 s, with and without the delay). 8 clients that never pause: batches of 7.6 instead of 4.6 requests, 1.20 times the
+messages per second, 0.76 times the processor time per message. 64 clients that pause for 10 ms: batches of 10.6 instead
+of 5.3, the same rate, 0.78 times the processor time. 64 clients that never pause: the same rate within noise, 0.87
+times the processor time.
 """
 
 from __future__ import annotations
