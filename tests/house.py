@@ -42,7 +42,7 @@ BARS: dict[str, float] = {
     "functions with more than six positional parameters": 17,
     "methods of Workflow": 28,
     "fields of Workflow": 13,
-    "class variables of Workflow": 10,
+    "class variables of Workflow": 9,
     "lines of the package": 66000,
     "breaches of the rules of English": 0,
 }
