@@ -1,4 +1,7 @@
-"""Writes and runs policies as ONNX models: the only module that imports ``onnx`` and ``onnxruntime``."""
+"""Writes and runs policies as ONNX models: the only module that imports ``onnx`` and ``onnxruntime``.
+
+The page "Export a policy" of the guide compares it with jax2onnx.
+"""
 
 from __future__ import annotations
 
