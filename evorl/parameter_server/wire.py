@@ -83,7 +83,7 @@ class CommandConnection(FrameConnection):
         if self._header is None:
             if len(self._buffer) < LENGTHS.size:
                 return None
-            size, body = lengths(self._buffer[: LENGTHS.size], MAX_HEADER if self.has_begun else HELLO_BYTES)
+            size, body = lengths(bytes(self._buffer[: LENGTHS.size]), MAX_HEADER if self.has_begun else HELLO_BYTES)
             if len(self._buffer) < (end := LENGTHS.size + size):
                 return None
             header = parsed_header(bytes(self._buffer[LENGTHS.size : end]))
