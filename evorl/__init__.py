@@ -41,7 +41,7 @@ __all__ = [
 # Imported on first access: importing JAX takes seconds, and the command line must respond to Ctrl-C before that.
 _MODULES = {
     "cli.calling": ("export_policy", "render", "report", "train"),
-    "export.loading": ("load_policy",),
+    "export.stored_policy": ("load_policy",),
     "agent": ("Agent", "AgentState"),
     "agents.random_actions": ("RandomAgent",),
     "sample_batch": ("SampleBatch",),
