@@ -221,7 +221,7 @@ def test_invalid_frames_end_their_connection_alone(protocol: Protocol, sent: byt
 def test_incomplete_and_silent_clients_are_disconnected(protocol: Protocol) -> None:
     """The first message, a later one, and the next one each have a timeout."""
     message = protocol.frame({"command": protocol.command})
-    limits = {"request_seconds": 0.3, "frame_seconds": 0.3, "idle_seconds": 0.6}
+    limits: dict[str, Any] = {"request_seconds": 0.3, "frame_seconds": 0.3, "idle_seconds": 0.6}
 
     async def closed_after(server: FrameServer, sent: bytes) -> float:
         reader, writer = await asyncio.open_connection(*server.sockets.address)
