@@ -31,9 +31,9 @@ def test_numpy_computes_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("fn", "said"),
     [
-        (lambda x: jnp.sort(x), "the policy computes sort"),
-        (lambda x: x[jnp.argmax(x)][None], "slices where its inputs say|looks numbers up|computes"),
-        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), "the policy computes while"),
+        (lambda x: jnp.sort(x), "the policy uses sort"),
+        (lambda x: x[jnp.argmax(x)][None], "slices at computed positions|computed indices|uses"),
+        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), "the policy uses while"),
         (lambda x: lax.fori_loop(0, 100, lambda i, y: jnp.tanh(y), x), "loop of 100 .*at most 64"),
         (lambda x: lax.cumsum(x, reverse=True), "cumulative sum"),
     ],

@@ -191,14 +191,14 @@ def test_greedy_answers_are_those_of_the_evaluation() -> None:
 def test_programs_are_compiled_before_anybody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each number of rows, greedy or not; nobody who joins or leaves, and no new policy, adds one."""
     programs: dict[Any, Any] = {}
-    make = answering_module._answering_program.__wrapped__
+    make = answering_module._inference_program.__wrapped__
 
     def noted(*key: Any) -> Any:
         if key not in programs:
             programs[key] = make(*key)
         return programs[key]
 
-    monkeypatch.setattr(answering_module, "_answering_program", noted)
+    monkeypatch.setattr(answering_module, "_inference_program", noted)
     workflow = made("dqn")
     inference = answering_for(workflow, num_slots=4)
     inference.compile_all()

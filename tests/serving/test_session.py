@@ -118,7 +118,7 @@ def test_the_end_of_a_task_needs_no_state_and_a_cut_does() -> None:
     talk = Talk()
     talk.update(state=[0.1, 0.2])
     assert "state is missing" in talk.error("update", reward=1, terminal=True, truncated=True)
-    assert "an update needs a state" in talk.error("update", reward=1)
+    assert "an update needs it" in talk.error("update", reward=1)
     assert talk.update(1, state=None, terminal=True) == {"response": "action", "data": None}
     np.testing.assert_array_equal(talk.host.questions[-1].obs, np.array([0.1, 0.2], np.float32))
     assert len(talk.host.questions) == 2
