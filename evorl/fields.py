@@ -28,12 +28,40 @@ def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: 
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """Interval of a field's values: ``tau: Annotated[float, Within("[0, 1]")] = 0.005``.
+
+    It is checked while a config is built, see ``evorl.config.values``.
+
+    Attributes:
+        interval: bounds, with a square bracket for one that belongs to the interval: ``(0, 1]``, ``[0, inf)``.
+
+    Raises:
+        ValueError: ``interval`` is malformed or empty.
+    """
+
+    interval: str
+
+    def __post_init__(self) -> None:
+        text = self.interval
+        try:
+            low, high = (float(bound) for bound in text[1:-1].split(","))
+        except ValueError:
+            low, high = 1.0, 0.0
+        is_closed = text[:1] + text[-1:] == "[]"
+        if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or not (low < high or (low == high and is_closed)):
+            raise ValueError(f"an interval must have the form (0, 1] or [0, inf), got {text!r}.")
+
+
 _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 
 def _annotation_is_static(annotation: Any) -> bool:
     """Return True if values of this annotation are always structure: int, bool, str, Enum, Callable, tuples of them."""
     origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _annotation_is_static(typing.get_args(annotation)[0])
     if origin in (typing.Union, python_types.UnionType):
         members = [a for a in typing.get_args(annotation) if a is not type(None)]
         return bool(members) and all(_annotation_is_static(a) for a in members)

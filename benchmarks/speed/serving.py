@@ -49,7 +49,7 @@ class Policy:
 
     Attributes:
         workflow: of the training.
-        answering: who answers.
+        inference: who answers.
         sizes: how often so many questions were answered together.
     """
 
@@ -57,25 +57,25 @@ class Policy:
         from omegaconf import OmegaConf
 
         from evorl.assembly import workflow_from_config
-        from evorl.serving.answering import Answering
+        from evorl.serving.batched_inference import BatchedInference
 
         self.workflow: Any = workflow_from_config(OmegaConf.create(CONFIG))
         acting, _ = self.workflow.acting(self.workflow.init(0))
-        self.answering = Answering(self.workflow, max_clients, records)
-        self.answering.publish(acting)
-        self.answering.compile_all()
+        self.inference = BatchedInference(self.workflow, max_clients, records)
+        self.inference.publish(acting)
+        self.inference.compile_all()
         self.sizes: collections.Counter[int] = collections.Counter()
-        ask = self.answering.ask
+        ask = self.inference.ask
 
         def counted(questions: Sequence[Any]) -> Any:
             self.sizes[len(questions)] += 1
             return ask(questions)
 
-        self.answering.ask = counted
+        self.inference.ask = counted
 
     def own_cpu_seconds(self) -> float:
         """Of the compiled program alone, for each message of those that ``sizes`` counts, answers on the host."""
-        from evorl.serving.answering import bucket_sizes
+        from evorl.serving.batched_inference import bucket_sizes
 
         costs: dict[int, float] = {}
         for size in {bucket_sizes(size)[-1] for size in self.sizes}:
@@ -86,12 +86,12 @@ class Policy:
 
     def _call_of(self, size: int) -> Callable[[], object]:
         """The program on arrays that are there already."""
-        from evorl.serving.answering import Question
+        from evorl.serving.batched_inference import ActionRequest
 
-        answering = self.answering
-        question = Question(0, 0, 0, STATE, 0.5, False, False, False, False, None)
-        told = answering.told([question._replace(session=i, slot=i) for i in range(size)])
-        return lambda: answering.run(told, exploit=False)
+        inference = self.inference
+        question = ActionRequest(0, 0, 0, STATE, 0.5, False, False, False, False, None)
+        told = inference.inputs([question._replace(session=i, slot=i) for i in range(size)])
+        return lambda: inference.run(told, exploit=False)
 
 
 def cpu_seconds_of(call: Callable[[], object], seconds: float = 0.3) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from evorl.config.names import no_such
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, require_positive
+from evorl.fields import Within
 from evorl.types import PyTreeNode, pytree_field
 
 KINDS = ("inline", "process", "ray")
@@ -29,9 +30,7 @@ class ActorSettings(PyTreeNode):
     count: int = pytree_field(static=True, default=2)
     mode: str = pytree_field(static=True, default="sync")
     max_lag: int = pytree_field(static=True, default=8)
-    timeout: float = pytree_field(static=True, default=60.0)
-
-    ranges: ClassVar[dict[str, str]] = {"timeout": "(0, inf)"}
+    timeout: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=60.0)
 
     def __post_init__(self) -> None:
         for name, valid in (("kind", KINDS), ("mode", MODES)):

@@ -5,8 +5,7 @@ An algorithm adds its loss and hyperparameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from evorl.agents.part_settings import ActionValueSettings
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.networks.heads import apply_network
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.torsos import build_torso
@@ -42,10 +42,9 @@ class ActionValueAgent(Agent):
 
     network: nn.Module = pytree_field(static=True)
     epsilon: float | Schedule = Schedule(1.0, 0.05, share=0.2)
-    max_final_epsilon: float | None = None
+    max_final_epsilon: Annotated[float | None, Within("[0, 1]")] = None
     obs_key: str | None = None
 
-    ranges: ClassVar[Mapping[str, str]] = {"max_final_epsilon": "[0, 1]"}
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE
     can_draw_epsilon: ClassVar[bool] = True  # true if ``max_final_epsilon`` is supported
     part_settings: ClassVar[PyTreeNode] = ActionValueSettings()

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 import flax.linen as nn
 import jax
@@ -26,6 +25,7 @@ from evorl.config.values import checked_mapping
 from evorl.envs.action_spaces import ActionSpaces, kind_of, num_outputs
 from evorl.envs.space import Discrete, Space
 from evorl.envs.vector import VectorEnv
+from evorl.fields import Within
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.torsos import Torso, build_torso
 from evorl.ops import collectives
@@ -70,16 +70,14 @@ class IntrinsicReward(PyTreeNode):
         action_space: action space of the agent.
     """
 
-    weight: float = 0.1
-    environment_weight: float = 1.0
+    weight: Annotated[float, Within("[0, inf)")] = 0.1
+    environment_weight: Annotated[float, Within("[0, inf)")] = 1.0
     num_updates: int = pytree_field(static=True, default=4)
     network: TorsoSettings = TorsoSettings(activation="elu")
     optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     obs_key: str | None = None
     model: nn.Module | None = pytree_field(static=True, setting=False, default=None)
     action_space: Any = pytree_field(static=True, setting=False, default=None)
-
-    ranges: ClassVar[Mapping[str, str]] = {"weight": "[0, inf)", "environment_weight": "[0, inf)"}
 
     @abstractmethod
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
@@ -196,10 +194,8 @@ class ICM(IntrinsicReward):
         hidden: width of the hidden layer of the forward and of the inverse model.
     """
 
-    forward_share: float = 0.2
+    forward_share: Annotated[float, Within("[0, 1]")] = 0.2
     hidden: int = 256
-
-    ranges: ClassVar[Mapping[str, str]] = {"forward_share": "[0, 1]"}
 
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
         return CuriosityModel(torso, num_outputs(action_space), self.hidden, obs_ndim)

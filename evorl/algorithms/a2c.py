@@ -6,14 +6,14 @@ value function on returns. Vectorised environments replace the paper's asynchron
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
+from evorl.fields import Within
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule, value_at
@@ -34,17 +34,11 @@ class A2CAgent(ActorCriticAgent):
         value_loss_clip: bound to which the value loss is clipped; ``None`` disables clipping.
     """
 
-    value_coefficient: float = 0.5
+    value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
     entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = False
-    policy_loss_clip: float | None = None
-    value_loss_clip: float | None = None
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        "value_coefficient": "[0, inf)",
-        "policy_loss_clip": "(0, inf)",
-        "value_loss_clip": "(0, inf)",
-    }
+    policy_loss_clip: Annotated[float | None, Within("(0, inf)")] = None
+    value_loss_clip: Annotated[float | None, Within("(0, inf)")] = None
 
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
@@ -77,10 +71,9 @@ class A2CWorkflow(ActorCriticWorkflow):
     total_timesteps: float = 5e5
     rollout_length: int = 8
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(7e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
-    gae_lambda: float = 1.0
+    gae_lambda: Annotated[float, Within("[0, 1]")] = 1.0
 
     default_num_envs: ClassVar[int] = 8
-    ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

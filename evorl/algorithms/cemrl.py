@@ -7,13 +7,13 @@ generation. The mean follows the policies that become elites; the others are dis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.fields import Within
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 from evorl.workflows.evolution_guided import EvolutionGuidedState, EvolutionGuidedWorkflow
@@ -28,9 +28,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         improved_share: fraction of a generation that is improved by gradients; the number of individuals is rounded.
     """
 
-    improved_share: float = pytree_field(static=True, default=0.5)
-
-    ranges: ClassVar[Mapping[str, str]] = {"improved_share": "(0, 1]"}
+    improved_share: Annotated[float, Within("(0, 1]")] = pytree_field(static=True, default=0.5)
 
     def __post_init__(self) -> None:
         if self.learner.prioritized:

@@ -6,8 +6,7 @@ so that the batch statistics cover the distributions of both. The same pass yiel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
 from evorl.config.values import require_positive
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
 from evorl.ops import collectives
@@ -108,9 +108,7 @@ class CrossQWorkflow(SACWorkflow):
     critic_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
     temperature_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
     policy_delay: int = 3
-    tau: float = 0.0
-
-    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 0]"}
+    tau: Annotated[float, Within("[0, 0]")] = 0.0
 
     def __post_init__(self) -> None:
         require_positive(self, "policy_delay")

@@ -6,8 +6,7 @@ values; a transition counts less the larger the estimated error of its target, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from evorl.agents.target_network import update_part
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
 from evorl.ops.random import split_rows
@@ -47,9 +47,8 @@ class DisCorAgent(SACAgent):
     """
 
     error_network: nn.Module = pytree_field(static=True, kw_only=True)
-    error_temperature: float = 10.0
+    error_temperature: Annotated[float, Within("(0, inf)")] = 10.0
 
-    ranges: ClassVar[Mapping[str, str]] = {"error_temperature": "(0, inf)"}
     part_settings: ClassVar[PyTreeNode] = DisCorSettings()
 
     @classmethod

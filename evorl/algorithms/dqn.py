@@ -9,8 +9,7 @@ https://arxiv.org/abs/1710.10044).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ from evorl.agents.target_network import init_online_optimizer, update_online_and
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
@@ -87,9 +87,8 @@ class DQNAgent(ActionValueAgent):
     support_high: float = 100.0
     double: bool = True
     absolute_errors: bool = False
-    huber_delta: float | None = None
+    huber_delta: Annotated[float | None, Within("(0, inf)")] = None
 
-    ranges: ClassVar[Mapping[str, str]] = {"huber_delta": "(0, inf)"}
     part_settings: ClassVar[PyTreeNode] = DQNSettings()
 
     @classmethod
@@ -196,10 +195,9 @@ class DQNWorkflow(OffPolicyWorkflow):
     replay_capacity: int = 50_000
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(2e-3, 0.0), max_grad_norm=10.0)
     target_update_interval: int = 100
-    tau: float = 1.0
+    tau: Annotated[float, Within("[0, 1]")] = 1.0
 
     default_num_envs: ClassVar[int] = 4
-    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
 
     def init_optimizers(self, agent_state: AgentState) -> Any:

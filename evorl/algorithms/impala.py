@@ -7,8 +7,7 @@ and learner run asynchronously.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.config.values import require_positive
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step, standardize
@@ -41,21 +41,13 @@ class IMPALAAgent(ActorCriticAgent):
         normalize_advantages: standardise advantages in each minibatch.
     """
 
-    vtrace_lambda: float = 1.0
-    clip_rho: float = 1.0
-    clip_c: float = 1.0
-    clip_policy_rho: float = 1.0
-    value_coefficient: float = 0.5
+    vtrace_lambda: Annotated[float, Within("[0, 1]")] = 1.0
+    clip_rho: Annotated[float, Within("(0, inf)")] = 1.0
+    clip_c: Annotated[float, Within("(0, inf)")] = 1.0
+    clip_policy_rho: Annotated[float, Within("(0, inf)")] = 1.0
+    value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
     entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = False
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        "vtrace_lambda": "[0, 1]",
-        "clip_rho": "(0, inf)",
-        "clip_c": "(0, inf)",
-        "clip_policy_rho": "(0, inf)",
-        "value_coefficient": "[0, inf)",
-    }
 
     def loss(
         self,

@@ -8,8 +8,7 @@ weighted by their advantage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -24,6 +23,7 @@ from evorl.distributions import Categorical, Normal, clip_bounded, squash
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
+from evorl.fields import Within
 from evorl.networks.heads import ValueNetwork, apply_network
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
@@ -52,16 +52,11 @@ class IQLAgent(CriticEnsembleAgent):
     value_network: nn.Module = pytree_field(static=True, kw_only=True)
     discrete: bool = pytree_field(default=False, metadata={"built": True})
     bounded: tuple[bool, ...] = pytree_field(static=True, default=(), metadata={"built": True})
-    expectile: float = 0.7
-    advantage_scale: float = 3.0
-    greatest_weight: float = 100.0
+    expectile: Annotated[float, Within("(0, 1)")] = 0.7
+    advantage_scale: Annotated[float, Within("[0, inf)")] = 3.0
+    greatest_weight: Annotated[float, Within("(0, inf)")] = 100.0
     normalize_obs: bool = pytree_field(static=True, default=True, kw_only=True)
 
-    ranges: ClassVar[Mapping[str, str]] = {
-        "expectile": "(0, 1)",
-        "advantage_scale": "[0, inf)",
-        "greatest_weight": "(0, inf)",
-    }
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
 
     @classmethod
@@ -170,10 +165,9 @@ class IQLWorkflow(OffPolicyWorkflow):
     actor_optimizer: Optimizer = Optimizer()
     value_optimizer: Optimizer = Optimizer()
     critic_optimizer: Optimizer = Optimizer()
-    tau: float = 0.005
+    tau: Annotated[float, Within("[0, 1]")] = 0.005
     offline: bool = pytree_field(static=True, default=True)
 
-    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("value_loss", "critic_loss", "q_value", "actor_loss")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:

@@ -7,7 +7,7 @@ After every generation the worst members copy the states of the best and perturb
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
 from evorl.execution.trainable import most_timesteps
+from evorl.fields import Within
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
@@ -74,19 +75,13 @@ class PBTWorkflow(Workflow[PopulationState]):
     score: Literal["evaluation", "training"] = "training"
     exploit: bool = True
     explore: Literal["perturb", "cso"] = "perturb"
-    truncation: float = 0.25
-    perturbation_factor: float = 1.2
-    resample_probability: float = 0.25
-    social_factor: float = 0.1
+    truncation: Annotated[float, Within("(0, 0.5]")] = 0.25
+    perturbation_factor: Annotated[float, Within("(1, inf)")] = 1.2
+    resample_probability: Annotated[float, Within("[0, 1]")] = 0.25
+    social_factor: Annotated[float, Within("[0, inf)")] = 0.1
     shared_replay: bool = False
     history_length: int = 1000
 
-    ranges: ClassVar[Mapping[str, str]] = {
-        "truncation": "(0, 0.5]",
-        "perturbation_factor": "(1, inf)",
-        "resample_probability": "[0, 1]",
-        "social_factor": "[0, inf)",
-    }
     optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # absent before the first episode has ended
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 

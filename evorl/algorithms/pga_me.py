@@ -8,12 +8,13 @@ learner's own policy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
 
 from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.fields import Within
 from evorl.ops.optimization import Optimizer
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 from evorl.workflows.learner_emitter import LearnerEmitter
@@ -35,12 +36,11 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     """
 
     learner: OffPolicyWorkflow = pytree_field(kw_only=True)
-    gradient_share: float = pytree_field(static=True, default=0.5)
+    gradient_share: Annotated[float, Within("(0, 1]")] = pytree_field(static=True, default=0.5)
     policy_optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     policy_updates: int = 10
     policy_batch_size: int = 256
 
-    ranges: ClassVar[Mapping[str, str]] = {"gradient_share": "(0, 1]"}
     foreign_keys: ClassVar[tuple[str, ...]] = (*QualityDiversityWorkflow.foreign_keys, "agent")
 
     def __post_init__(self) -> None:

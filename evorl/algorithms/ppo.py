@@ -7,8 +7,7 @@ updates stay near that policy. Advantages are estimated by GAE.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ import optax
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.config.values import require_positive
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step
@@ -41,19 +41,12 @@ class PPOAgent(ActorCriticAgent):
         normalize_advantages: standardise advantages in each minibatch.
     """
 
-    clip_epsilon: float | Schedule = 0.2
-    value_clip_epsilon: float | None = None
-    value_coefficient: float = 0.5
-    value_l2: float | None = None
+    clip_epsilon: Annotated[float | Schedule, Within("(0, inf)")] = 0.2
+    value_clip_epsilon: Annotated[float | None, Within("(0, inf)")] = None
+    value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
+    value_l2: Annotated[float | None, Within("[0, inf)")] = None
     entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = True
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        "clip_epsilon": "(0, inf)",
-        "value_clip_epsilon": "(0, inf)",
-        "value_coefficient": "[0, inf)",
-        "value_l2": "[0, inf)",
-    }
 
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
@@ -102,19 +95,15 @@ class PPOWorkflow(ActorCriticWorkflow):
     agent: PPOAgent
     total_timesteps: float = 2e5
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(3e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
-    gae_lambda: float = 0.95
+    gae_lambda: Annotated[float, Within("[0, 1]")] = 0.95
     num_epochs: int = 4
     num_value_epochs: int | None = None
     num_minibatches: int = 4
     schedule_step: ScheduleStep = "environment"
     whole_trajectories: bool = False
-    target_kl: float | None = None
+    target_kl: Annotated[float | None, Within("(0, inf)")] = None
 
     default_num_envs: ClassVar[int] = 4
-    ranges: ClassVar[Mapping[str, str]] = {
-        "gae_lambda": "[0, 1]",
-        "target_kl": "(0, inf)",
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,8 +7,7 @@ normalisation keeps temporal-difference learning stable, and targets are Q(lambd
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 
@@ -17,6 +16,7 @@ from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
 from evorl.config.values import require_positive
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
 from evorl.ops.optimization import Optimizer, gradient_step
@@ -74,13 +74,12 @@ class PQNWorkflow(OnPolicyWorkflow):
     total_timesteps: float = 3e5
     rollout_length: int = 32
     optimizer: Optimizer = Optimizer(name="radam", learning_rate=Schedule(5e-4, 0.0), max_grad_norm=10.0)
-    q_lambda: float = 0.95
+    q_lambda: Annotated[float, Within("[0, 1]")] = 0.95
     num_epochs: int = 4
     num_minibatches: int = 8
     schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 32
-    ranges: ClassVar[Mapping[str, str]] = {"q_lambda": "[0, 1]"}
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")

@@ -8,8 +8,7 @@ Q-learning, dueling heads, n-step returns, prioritized replay; not: distributed 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ from evorl.config.values import check_names, checked_mapping, checked_value, req
 from evorl.envs.action_spaces import num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.recurrent import RecurrentNetwork, assemble, build_cell
 from evorl.networks.torsos import build_layers, build_torso
@@ -56,10 +56,9 @@ class R2D2Agent(ActionValueAgent):
 
     network: RecurrentNetwork = pytree_field(static=True)
     double: bool = True
-    rescaling_epsilon: float | None = 1e-3
-    priority_mix: float = 0.9
+    rescaling_epsilon: Annotated[float | None, Within("(0, inf)")] = 1e-3
+    priority_mix: Annotated[float, Within("[0, 1]")] = 0.9
 
-    ranges: ClassVar[Mapping[str, str]] = {"rescaling_epsilon": "(0, inf)", "priority_mix": "[0, 1]"}
     part_settings: ClassVar[PyTreeNode] = RecurrentValueSettings()
     can_draw_epsilon: ClassVar[bool] = False  # recurrent_state holds the network's state only
 
@@ -198,13 +197,12 @@ class R2D2Workflow(OffPolicyWorkflow):
     learning_starts: float = 2000.0
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(1e-3, 0.0), max_grad_norm=10.0, epsilon=1e-5)
     target_update_interval: int = 200
-    tau: float = 1.0
+    tau: Annotated[float, Within("[0, 1]")] = 1.0
     burn_in: int | None = 10
     sequence_length: int = 20
     sequence_period: int = 10
 
     default_num_envs: ClassVar[int] = 8
-    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
     stores_recurrent_state: ClassVar[bool] = True
 

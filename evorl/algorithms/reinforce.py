@@ -6,8 +6,7 @@ ended within the trajectory count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.envs.env import Env
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import policy_gradient, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step, standardize
@@ -45,11 +45,10 @@ class ReinforceAgent(ActorCriticAgent):
         normalize_advantages: standardise advantages (returns less the baseline) over each trajectory.
     """
 
-    value_coefficient: float = 0.5
+    value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5
     entropy_coefficient: float = 0.0
     normalize_advantages: bool = True
 
-    ranges: ClassVar[Mapping[str, str]] = {"value_coefficient": "[0, inf)"}
     part_settings: ClassVar[PyTreeNode] = ReinforceSettings()
 
     @classmethod

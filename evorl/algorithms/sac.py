@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
@@ -43,11 +44,9 @@ class SACAgent(CriticEnsembleAgent):
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
-    temperature: float = 1.0
+    temperature: Annotated[float, Within("(0, inf)")] = 1.0
     adaptive_temperature: bool = True
     target_entropy_scale: float | None = None
-
-    ranges: ClassVar[Mapping[str, str]] = {"temperature": "(0, inf)"}
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
@@ -173,9 +172,8 @@ class SACWorkflow(OffPolicyWorkflow):
     actor_optimizer: Optimizer = Optimizer()
     critic_optimizer: Optimizer = Optimizer()
     temperature_optimizer: Optimizer = Optimizer()
-    tau: float = 0.005
+    tau: Annotated[float, Within("[0, 1]")] = 0.005
 
-    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "entropy", "temperature")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:

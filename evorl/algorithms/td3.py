@@ -8,8 +8,7 @@ batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from evorl.config.values import checked_num_atoms
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.fields import Within
 from evorl.networks.heads import apply_network
 from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise
@@ -63,10 +63,9 @@ class TD3Agent(CriticEnsembleAgent):
     support_low: float = -10.0
     support_high: float = 10.0
     noise: ActionNoise = ActionNoise()
-    target_noise: float = 0.2
-    target_noise_bound: float = 0.5
+    target_noise: Annotated[float, Within("[0, inf)")] = 0.2
+    target_noise_bound: Annotated[float, Within("[0, inf)")] = 0.5
 
-    ranges: ClassVar[Mapping[str, str]] = {"target_noise": "[0, inf)", "target_noise_bound": "[0, inf)"}
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOUNDED_BOXES
     target_names: ClassVar[tuple[str, ...]] = ("policy", "critic")
     part_settings: ClassVar[PyTreeNode] = TD3Settings()
@@ -182,9 +181,8 @@ class TD3Workflow(OffPolicyWorkflow):
     actor_optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     critic_optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     policy_delay: int = 2
-    tau: float = 0.005
+    tau: Annotated[float, Within("[0, 1]")] = 0.005
 
-    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss")
 
     @property

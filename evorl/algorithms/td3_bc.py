@@ -6,14 +6,14 @@ policy's loss therefore adds the squared distance from the recorded actions to t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.algorithms.td3 import TD3Agent, TD3Workflow
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
@@ -27,10 +27,8 @@ class TD3BCAgent(TD3Agent):
         value_weight: weight of the values relative to the behaviour-cloning term, alpha of the paper.
     """
 
-    value_weight: float = 2.5
+    value_weight: Annotated[float, Within("[0, inf)")] = 2.5
     normalize_obs: bool = pytree_field(static=True, default=True, kw_only=True)
-
-    ranges: ClassVar[Mapping[str, str]] = {**TD3Agent.ranges, "value_weight": "[0, inf)"}
 
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.config.values import require_positive
 from evorl.envs.env import Env
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_variance, squared_error
 from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
@@ -40,9 +41,7 @@ class TRPOAgent(ActorCriticAgent):
     """
 
     normalize_advantages: bool = True
-    clip_epsilon: float = 0.2
-
-    ranges: ClassVar[Mapping[str, str]] = {"clip_epsilon": "(0, inf)"}
+    clip_epsilon: Annotated[float, Within("(0, inf)")] = 0.2
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
@@ -124,14 +123,13 @@ class TRPOWorkflow(OnPolicyWorkflow):
     linesearch: Literal["origin", "adaptive"] = "origin"
     trust_region: TrustRegion = TrustRegion()
     episodes_per_batch: int | None = None
-    gae_lambda: float = 0.95
+    gae_lambda: Annotated[float, Within("[0, 1]")] = 0.95
     num_epochs: int = 10
     num_value_epochs: int | None = None
     num_minibatches: int = 8
     schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 8
-    ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")

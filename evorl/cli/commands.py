@@ -41,8 +41,8 @@ COMMANDS: dict[str, Command] = {
     "act": Command(
         "Serve the policy of a run to simulators, games and robots that ask over the network.",
         "run=<run>|latest|policy=<file> [bind=127.0.0.1:7001] [web=127.0.0.1:7003]",
-        "evorl.export.policy_serving:act_from_arguments",
-        "evorl.export.policy_serving:OPTIONS",
+        "evorl.export.act_command:act_from_arguments",
+        "evorl.export.act_command:OPTIONS",
     ),
     "serve-parameters": Command(
         "Keep the parameters of a training that workers in other processes learn for.",
@@ -96,14 +96,14 @@ COMMANDS: dict[str, Command] = {
     "export": Command(
         "Write the policy of a run as a file that runs without evorl, and check it.",
         "run=<run>|latest format=onnx|jax|numpy|html",
-        "evorl.export.exporting:export_from_arguments",
-        "evorl.export.exporting:OPTIONS",
+        "evorl.export.export_command:export_from_arguments",
+        "evorl.export.export_command:OPTIONS",
     ),
     "play": Command(
         "Play episodes of a Gymnasium environment with the policy of a run, as an animation or on the screen.",
         "run=<run>|latest [env=gymnasium/<id>]",
-        "evorl.export.playing:play_from_arguments",
-        "evorl.export.playing:OPTIONS",
+        "evorl.export.play_command:play_from_arguments",
+        "evorl.export.play_command:OPTIONS",
     ),
     "check-env": Command(
         "Look for faults in an environment of yours, and step it a few times.",

@@ -24,7 +24,7 @@ from evorl.runs.spec import RunSpec
 if TYPE_CHECKING:
     import ssl
 
-    from evorl.parameter_server.parameter_training import Worked
+    from evorl.parameter_server.training import Worked
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.recording import Recorder
     from evorl.workflows.workflow import Workflow
@@ -63,7 +63,7 @@ class ParameterService(NamedTuple):
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
         """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
-        from evorl.parameter_server.parameter_training import serve_parameters
+        from evorl.parameter_server.training import serve_parameters
 
         def tell(address: str) -> None:
             words = f"evorl work {address} worker=0"
@@ -206,7 +206,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         import ssl
 
         tls = ssl.create_default_context(cafile=given["cert"])
-    from evorl.parameter_server.parameter_client import ParameterClient
+    from evorl.parameter_server.client import ParameterClient
 
     token = token_of(given["token"], "token")
     with stop_on_signals() as should_stop:
@@ -230,7 +230,7 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
     """Train in local environments, or with remote simulators that connect to a server of this worker."""
     from evorl.config.values import seed_number
     from evorl.envs.remote import is_remote
-    from evorl.parameter_server.parameter_training import work
+    from evorl.parameter_server.training import work
     from evorl.parameter_server.worker import workflow_of
 
     settings["seed"] = seed_number(config.get("seed", 0))

@@ -53,7 +53,7 @@ def fields_from_config(
     field's default.
 
     Raises:
-        ValueError: a value has the wrong type, or is out of the range that the class declares.
+        ValueError: a value has the wrong type, or is out of the range that the field declares.
     """
     annotations = field_types(cls)
     ranges = declared_ranges(cls)

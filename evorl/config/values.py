@@ -1,4 +1,4 @@
-"""Checks of setting values against their fields: types by annotation, ranges as declared by the class.
+"""Checks of setting values against their fields: types by annotation, ranges as the field declares them by ``Within``.
 
 Ranges are checked only while a config is built: later a number may be traced or batched.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 from evorl.config.names import did_you_mean, load, load_named, no_such
 from evorl.config.own_parts import is_own_name
+from evorl.fields import Within
 
 if TYPE_CHECKING:
     from evorl.types import PyTreeNode  # imports JAX, which checks of other settings do not need
@@ -224,12 +225,19 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     return value
 
 
-def declared_ranges(cls: type[PyTreeNode]) -> dict[str, str]:
-    """Return the intervals that a class and its bases declare as ``ranges``, by field."""
+@functools.cache
+def declared_ranges(cls: type[PyTreeNode]) -> Mapping[str, str]:
+    """Return the intervals that the fields of a class declare by ``Within``, by field; cached.
+
+    A field that a subclass declares again, with another default, keeps its interval unless it declares another one.
+    """
     ranges: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        ranges |= vars(base).get("ranges", {})
-    return ranges
+        for name, annotation in typing.get_type_hints(base, include_extras=True).items():
+            declared = [part.interval for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Within)]
+            if declared:
+                ranges[name] = declared[-1]
+    return types.MappingProxyType(ranges)
 
 
 def _number(value: Any, name: str, within: str | None) -> float:

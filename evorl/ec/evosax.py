@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.fitness_shaping import is_flat
 from evorl.ec.noise import noise_rows
 from evorl.ec.safeguards import advance, finite_or
+from evorl.fields import Within
 from evorl.ops.trees import split_leading_axis
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
@@ -47,12 +47,11 @@ class EvosaxStrategy(EvoOptimizer):
 
     pop_size: int
     strategy: str = "CMA_ES"
-    initial_std: float = 0.1
+    initial_std: Annotated[float, Within("(0, inf)")] = 0.1
     num_populations: int = 4
     params: PyTreeDict = pytree_field(default_factory=PyTreeDict)
 
     ranks_failures: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
 
     def __post_init__(self) -> None:
         if self.strategy not in strategy_names():

@@ -16,10 +16,10 @@ from jax import export
 from evorl.distribution import installed_version
 from evorl.export import FORMATS
 from evorl.export.graph import Graph
-from evorl.export.loading import StoredPolicy
 from evorl.export.parity import NotTheSame, Parity, Recorded, compared, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
-from evorl.export.tracing import traced_graph
+from evorl.export.stored_policy import StoredPolicy
+from evorl.export.trace import traced_graph
 from evorl.runs.files import make_folder, open_to_write, writing_to
 
 
@@ -53,9 +53,9 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
             for suffix, data in extra.items():
                 _write(path.with_suffix(suffix), data)
         parity = _checked(name, path, stored.policy, recorded)
-        print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.in_words() if parity else _UNCHECKED}")
+        print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.in_words()}.")
+            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.describe()}.")
         written.append(Written(path, parity))
     return written
 
@@ -112,8 +112,8 @@ def _as_stablehlo(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
     from evorl.export.stablehlo_file import PLATFORMS, stablehlo_bytes
 
     content = stablehlo_bytes(stored.policy)
-    told = about(stored) | {"platforms": list(PLATFORMS), "sha256": hashlib.sha256(content).hexdigest()}
-    return content, {".json": (json.dumps(told, indent=1) + "\n").encode()}
+    description = about(stored) | {"platforms": list(PLATFORMS), "sha256": hashlib.sha256(content).hexdigest()}
+    return content, {".json": (json.dumps(description, indent=1) + "\n").encode()}
 
 
 def _as_html(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:

@@ -21,7 +21,7 @@ from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
 
-MOST_BYTES = 2**30  # size limit of a file
+MAX_BYTES = 2**30  # size limit of a file
 # Custom calls in the programs that evorl exports; others could reach into this process.
 KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
 _CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')
@@ -47,7 +47,7 @@ class ExportedPolicy:
     timesteps: int
     checkpoint: None = None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return a one-line description of the policy."""
         return f"{self.algorithm} in {self.title} after {self.timesteps:,} steps, {self.path}"
 
@@ -75,20 +75,22 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
     if path.suffix not in readers:
         raise RunFolderError(
-            f"{path} is no policy that can be served: expected a file {' or '.join(readers)} of evorl export. A file "
+            f"{path} cannot be served: expected a file {' or '.join(readers)} of evorl export. A file "
             ".py is a program of its own, which is not run here."
         )
     if not path.is_file():
-        raise RunFolderError(f"There is no file {path}: write one by evorl export run=<run> format=onnx.")
-    if path.stat().st_size > MOST_BYTES:
-        raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, and a policy has {MOST_BYTES:,} at most.")
+        raise RunFolderError(f"{path} does not exist: write it with evorl export run=<run> format=onnx.")
+    if path.stat().st_size > MAX_BYTES:
+        raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MAX_BYTES:,}.")
     about, call = readers[path.suffix](path, trust)
     try:
         return ExportedPolicy(
             _policy_of(about, call), path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"])
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RunFolderError(f"{path} does not say what evorl export says of a policy: {error!r}.") from error
+        raise RunFolderError(
+            f"{path} lacks the description of a policy that evorl export writes: {error!r}."
+        ) from error
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
@@ -100,25 +102,27 @@ def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., A
     except ImportError:
         raise
     except Exception as error:  # onnxruntime has its own exception types
-        raise RunFolderError(f"{path} is no ONNX model: {str(error)[:200]}") from error
+        raise RunFolderError(f"{path} is not an ONNX model: {str(error)[:200]}") from error
     return _said(path, session.about), session
 
 
 def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
     described = path.with_suffix(".json")
     if not described.is_file():
-        raise RunFolderError(f"{described} is missing: it lies beside {path.name} and says what goes in and comes out.")
+        raise RunFolderError(
+            f"{described} is missing: it describes inputs and outputs of {path.name} and belongs in the same folder."
+        )
     about, content = _said(path, described.read_text(encoding="utf-8")), path.read_bytes()
     if hashlib.sha256(content).hexdigest() != about.get("sha256"):
-        raise RunFolderError(f"{path} is not the file that {described.name} was written for: export the policy again.")
+        raise RunFolderError(f"{path} does not match its description {described.name}: export the policy again.")
     try:
         exported = jax.export.deserialize(bytearray(content))
         calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
     except Exception as error:  # raised by flatbuffers, MLIR or jax
-        raise RunFolderError(f"{path} is no program of jax.export: {str(error)[:200]}") from error
+        raise RunFolderError(f"{path} is not a program of jax.export: {str(error)[:200]}") from error
     if calls and not trust:
         raise RunFolderError(
-            f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: give trust=true if you trust its "
+            f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: set trust=true if you trust its "
             "maker."
         )
     return about, jax.jit(exported.call)
@@ -128,9 +132,9 @@ def _said(path: Path, text: str) -> dict[str, Any]:
     try:
         about = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} does not say what evorl export says of a policy: {error}.") from error
+        raise RunFolderError(f"{path} lacks the description of a policy that evorl export writes: {error}.") from error
     if not isinstance(about, dict):
-        raise RunFolderError(f"{path} does not say what evorl export says of a policy.")
+        raise RunFolderError(f"{path} lacks the description of a policy that evorl export writes.")
     return about
 
 
@@ -138,9 +142,9 @@ def _policy_of(about: Mapping[str, Any], call: Callable[..., Any]) -> PortablePo
     memory, random = about["memory"], about["random"]
     inputs, outputs = ([_port(port) for port in about[name]] for name in ("inputs", "outputs"))
 
-    def program(given: Mapping[str, Any]) -> tuple[Any, ...]:
-        told = call({port.name: given[port.name] for port in inputs})
-        return tuple(told[port.name] for port in outputs)
+    def program(arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+        outputs_by_name = call({port.name: arrays[port.name] for port in inputs})
+        return tuple(outputs_by_name[port.name] for port in outputs)
 
     return ProgramPolicy(
         observations=tuple(port for port in inputs if port.name not in memory and port.name not in random),
@@ -175,7 +179,7 @@ def space_of(described: Mapping[str, Any]) -> Space:
     if kind == "box":
         low, high = _bound(described["low"], -np.inf), _bound(described["high"], np.inf)
         return Box(low, high, described["shape"], described["dtype"])
-    raise ValueError(f"{kind!r} is no space that a policy can be served for")
+    raise ValueError(f"{kind!r} is not a kind of space that a policy can be served for")
 
 
 def _bound(described: Any, infinite: float) -> np.ndarray:

@@ -129,12 +129,12 @@ class Graph:
 
     def prune(self) -> None:
         """Remove the operations that no output depends on."""
-        needed, kept = {id(x) for x in self.outputs}, []
+        needed, nodes = {id(x) for x in self.outputs}, []
         for node in reversed(self.nodes):
             if id(node.output) in needed:
-                kept.append(node)
+                nodes.append(node)
                 needed.update(id(x) for x in node.inputs)
-        self.nodes = kept[::-1]
+        self.nodes = nodes[::-1]
 
 
 Dims: TypeAlias = Callable[[Any], Shape]  # converts a shape of JAX

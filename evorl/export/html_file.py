@@ -20,7 +20,7 @@ from evorl.export.javascript import RUNTIME, function_text
 from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
 from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations, parity_of, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
-from evorl.export.tracing import traced_graph
+from evorl.export.trace import traced_graph
 
 _NUM_CHECKED = 10  # observations that the page checks in the browser
 _TIMEOUT = 300.0  # timeout of Node.js in seconds, for 1,000 observations
@@ -103,7 +103,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
         check=False,
     )
     if done.returncode != 0:
-        raise NotTheSame(f"Node.js cannot run what is in {path}: {done.stderr.strip().splitlines()[-1:]}")
+        raise NotTheSame(f"Node.js cannot run the program in {path}: {done.stderr.strip().splitlines()[-1:]}")
     told = []
     for step in json.loads(done.stdout):
         outputs = {}

@@ -60,15 +60,15 @@ class _Writer:
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.constants: list[str] = []
-        self._kept: dict[int, str] = {}
+        self._constants_by_id: dict[int, str] = {}
 
     def read(self, x: Any) -> str:
         """Return the JavaScript expression of a value or a constant."""
         if isinstance(x, Value):
             return self.names[id(x)]
-        if id(x) not in self._kept:
-            self._kept[id(x)] = self._constant(_array(x))
-        return self._kept[id(x)]
+        if id(x) not in self._constants_by_id:
+            self._constants_by_id[id(x)] = self._constant(_array(x))
+        return self._constants_by_id[id(x)]
 
     def _constant(self, text: str) -> str:
         name = f"c{len(self.constants)}"
@@ -77,35 +77,37 @@ class _Writer:
 
     def line(self, node: Node) -> str:
         """Return the line that computes an operation."""
-        given = [self.read(x) for x in node.inputs]
+        operands = [self.read(x) for x in node.inputs]
         if node.op in (*_INFIX, *_CALLS, "div", "where"):
-            given = [self._alike(name, x.shape, node.output.shape) for name, x in zip(given, node.inputs, strict=True)]
-        said = self._said(node, given)
+            operands = [
+                self._alike(name, x.shape, node.output.shape) for name, x in zip(operands, node.inputs, strict=True)
+            ]
+        expression = self._expression(node, operands)
         name = self.names[id(node.output)] = f"v{len(self.names)}"
-        return f"const {name} = {said};"
+        return f"const {name} = {expression};"
 
-    def _said(self, node: Node, given: list[str]) -> str:
-        op, first = node.op, given[0]
+    def _expression(self, node: Node, operands: list[str]) -> str:
+        op, first = node.op, operands[0]
         if op in _INFIX or op in _CALLS:
-            return f"zip((x, y) => {_CALLS.get(op) or f'x {_INFIX[op]} y'}, {', '.join(given)})"
+            return f"zip((x, y) => {_CALLS.get(op) or f'x {_INFIX[op]} y'}, {', '.join(operands)})"
         if op == "div":
             whole = node.output.dtype.kind in "iu"
-            return f"zip((x, y) => {'Math.trunc(x / y)' if whole else 'x / y'}, {', '.join(given)})"
+            return f"zip((x, y) => {'Math.trunc(x / y)' if whole else 'x / y'}, {', '.join(operands)})"
         if op == "not":
             return f"map(x => {'1 - x' if node.output.dtype == np.bool_ else '~x'}, {first})"
         if op in _OF_ONE:
             return f"map(x => {_OF_ONE[op]}, {first})"
         if op == "where":
-            return f"where({', '.join(given)}, {_size(node.output.shape)})"
+            return f"where({', '.join(operands)}, {_size(node.output.shape)})"
         if op == "cast":
             kind = node.output.dtype.kind
             return f"map(x => {'x !== 0' if kind == 'b' else 'Math.trunc(x)'}, {first})" if kind in "biu" else first
         if op == "reshape":
             return first
-        return self._said_of_axes(node, given)
+        return self._axes_expression(node, operands)
 
-    def _said_of_axes(self, node: Node, given: list[str]) -> str:
-        op, params, first, x = node.op, node.params, given[0], node.inputs[0]
+    def _axes_expression(self, node: Node, operands: list[str]) -> str:
+        op, params, first, x = node.op, node.params, operands[0], node.inputs[0]
         shape, steps = node.output.shape, _strides(x.shape)
         if op == "broadcast":
             return self._view(
@@ -128,12 +130,14 @@ class _Writer:
             return f"{self._constant(f'put({places})')}({first})"
         if op == "concat":
             axis = params["axis"]
-            return f"concat([{', '.join(str(_size(part.shape[axis:])) for part in node.inputs)}], {', '.join(given)})"
+            return (
+                f"concat([{', '.join(str(_size(part.shape[axis:])) for part in node.inputs)}], {', '.join(operands)})"
+            )
         if op == "matmul":
             left, right = node.inputs
             batch = 1 if len(right.shape) == 2 else _size(right.shape[:-2])
             rows = _size(left.shape[:-1]) // batch
-            return f"matmul({first}, {given[1]}, {batch}, {rows}, {left.shape[-1]}, {right.shape[-1]})"
+            return f"matmul({first}, {operands[1]}, {batch}, {rows}, {left.shape[-1]}, {right.shape[-1]})"
         if op in ("reduce", "argmax", "argmin"):
             axes = params["axes"] if op == "reduce" else (params["axis"],)
             size = _size([x.shape[i] for i in axes])
@@ -142,7 +146,7 @@ class _Writer:
             if op == "reduce":
                 return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
-        raise NoRule(f"the policy computes {op}, which format=html has no rule for: give format=onnx, numpy or jax.")
+        raise NoRule(f"the policy uses {op}, which format=html does not support: use format=onnx, numpy or jax.")
 
     def _alike(self, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> str:
         """Broadcast an operand to the shape ``wanted``, unless it is a single number."""

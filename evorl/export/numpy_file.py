@@ -212,14 +212,14 @@ class _Writer:
     def line(self, node: Node) -> str:
         """Return the line that computes an operation."""
         name = self.names[id(node.output)] = f"v{len(self.names)}"
-        return f"{name} = {self._said(node, [self.read(x) for x in node.inputs])}"
+        return f"{name} = {self._expression(node, [self.read(x) for x in node.inputs])}"
 
-    def _said(self, node: Node, given: list[str]) -> str:
+    def _expression(self, node: Node, operands: list[str]) -> str:
         op, out = node.op, node.output
         if op in _OPERATORS:
-            return f"{given[0]} {_OPERATORS[op]} {given[1]}"
+            return f"{operands[0]} {_OPERATORS[op]} {operands[1]}"
         if op in _FUNCTIONS:
-            return f"np.{_FUNCTIONS[op]}({', '.join(given)})"
+            return f"np.{_FUNCTIONS[op]}({', '.join(operands)})"
         plain = {
             "div": "_divided({0}, {1})",
             "rsqrt": "np.float32(1) / np.sqrt({0})",
@@ -231,16 +231,16 @@ class _Writer:
             "broadcast": f"np.broadcast_to({{0}}, {_shape(out.shape, 'rows')})",
         }
         if op in plain:
-            return plain[op].format(*given)
-        return self._said_of_axes(node, given)
+            return plain[op].format(*operands)
+        return self._axes_expression(node, operands)
 
-    def _said_of_axes(self, node: Node, given: list[str]) -> str:
+    def _axes_expression(self, node: Node, operands: list[str]) -> str:
         op, params, out = node.op, node.params, node.output
-        first = given[0]
+        first = operands[0]
         if op == "transpose":
             return f"{first}.transpose({params['permutation']})"
         if op == "concat":
-            return f"np.concatenate([{', '.join(given)}], {params['axis']})"
+            return f"np.concatenate([{', '.join(operands)}], {params['axis']})"
         if op == "slice":
             edges = zip(params["starts"], params["stops"], params["steps"], strict=True)
             return f"{first}[{', '.join(':' if e[1] is None else ':'.join(map(str, e)) for e in edges)}]"
@@ -248,12 +248,12 @@ class _Writer:
             edges = list(zip(params["before"], params["after"], strict=True))
             return f"np.pad({first}, {edges}, constant_values={_scalar(params['value'])})"
         if op == "take":
-            return f"np.take({first}, {given[1]}, {params['axis']})"
+            return f"np.take({first}, {operands[1]}, {params['axis']})"
         if op == "matmul":
             left, right = node.inputs
             if len(right.shape) == 2 and len(left.shape) > 2:  # a single matrix product for any number of axes
-                return f"({first}.reshape(-1, {left.shape[-1]}) @ {given[1]}).reshape({_shape(out.shape, '-1')})"
-            return f"{first} @ {given[1]}"
+                return f"({first}.reshape(-1, {left.shape[-1]}) @ {operands[1]}).reshape({_shape(out.shape, '-1')})"
+            return f"{first} @ {operands[1]}"
         if op == "reduce":
             typed = f", dtype=np.{_numpy_name(out.dtype)}" if params["kind"] in ("sum", "prod") else ""
             return f"np.{_OF_AXES[params['kind']]}({first}, {params['axes']}{typed})"
@@ -275,5 +275,5 @@ def _numpy_name(dtype: np.dtype) -> str:
 
 def _scalar(x: np.ndarray) -> str:
     value = x.item()
-    said = repr(value) if np.isfinite(value) else f'"{value}"'
-    return f"np.{_numpy_name(x.dtype)}({said})"
+    expression = repr(value) if np.isfinite(value) else f'"{value}"'
+    return f"np.{_numpy_name(x.dtype)}({expression})"

@@ -1,4 +1,7 @@
-"""Writes and runs policies as ONNX models: the only module that imports ``onnx`` and ``onnxruntime``."""
+"""Writes and runs policies as ONNX models: the only module that imports ``onnx`` and ``onnxruntime``.
+
+The page "Export a policy" of the guide compares it with jax2onnx.
+"""
 
 from __future__ import annotations
 
@@ -118,12 +121,12 @@ class OnnxSession:
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
         self.about = self._session.get_modelmeta().custom_metadata_map.get("evorl", "")
-        self._inputs = {given.name for given in self._session.get_inputs()}
+        self._inputs = {operands.name for operands in self._session.get_inputs()}
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Run one step."""
-        given = {name: np.asarray(x) for name, x in inputs.items() if name in self._inputs}
-        return dict(zip(self._names, self._session.run(self._names, given), strict=True))
+        operands = {name: np.asarray(x) for name, x in inputs.items() if name in self._inputs}
+        return dict(zip(self._names, self._session.run(self._names, operands), strict=True))
 
 
 class _Writer:
@@ -136,17 +139,17 @@ class _Writer:
         self.constants: list[Any] = []
         self._first_input = first_input
         self._num_rows: str | None = None
-        self._kept: dict[int, tuple[str, np.ndarray]] = {}  # keeps arrays alive, so that no id is reused
+        self._constants_by_id: dict[int, tuple[str, np.ndarray]] = {}  # keeps arrays alive, so that no id is reused
 
     def read(self, x: Any) -> str:
         """Return the name of a value or a constant."""
         if isinstance(x, Value):
             return self.names[id(x)]
-        if id(x) not in self._kept:
-            self._kept[id(x)] = f"constant_{len(self.constants)}", x
+        if id(x) not in self._constants_by_id:
+            self._constants_by_id[id(x)] = f"constant_{len(self.constants)}", x
             array = np.ascontiguousarray(x).reshape(x.shape)
-            self.constants.append(self.onnx.numpy_helper.from_array(array, self._kept[id(x)][0]))
-        return self._kept[id(x)][0]
+            self.constants.append(self.onnx.numpy_helper.from_array(array, self._constants_by_id[id(x)][0]))
+        return self._constants_by_id[id(x)][0]
 
     def integers(self, *numbers: int) -> str:
         """Return the name of an int64 constant ``[N]``."""
@@ -160,34 +163,34 @@ class _Writer:
 
     def write(self, node: Node) -> None:
         """Append the nodes of an operation."""
-        given = [self.read(x) for x in node.inputs]
+        operands = [self.read(x) for x in node.inputs]
         is_bool = node.inputs[0].dtype == np.bool_
         names = {**_SAME, **(_OF_BOOLS if is_bool else _OF_INTEGERS)}
         if node.op in names:
-            result = self.add(names[node.op], given)
+            result = self.add(names[node.op], operands)
         elif node.op in ("reshape", "broadcast", "cast"):
-            result = self._shaped(node, given[0])
+            result = self._shaped(node, operands[0])
         else:
-            result = self._composed(node, given) or self._of_axes(node, given)
+            result = self._composed(node, operands) or self._of_axes(node, operands)
         self.names[id(node.output)] = result
 
-    def _composed(self, node: Node, given: list[str]) -> str | None:
+    def _composed(self, node: Node, operands: list[str]) -> str | None:
         """Append an operation that takes several ONNX nodes; returns ``None`` for other operations."""
         one = np.asarray(1, node.inputs[0].dtype)
         if node.op == "square":
-            return self.add("Mul", [given[0], given[0]])
+            return self.add("Mul", [operands[0], operands[0]])
         if node.op == "rsqrt":
-            return self.add("Reciprocal", [self.add("Sqrt", given)])
+            return self.add("Reciprocal", [self.add("Sqrt", operands)])
         if node.op == "log1p":
-            return self.add("Log", [self.add("Add", [given[0], self.read(one)])])
+            return self.add("Log", [self.add("Add", [operands[0], self.read(one)])])
         if node.op == "expm1":
-            return self.add("Sub", [self.add("Exp", given), self.read(one)])
+            return self.add("Sub", [self.add("Exp", operands), self.read(one)])
         if node.op == "ne":
-            return self.add("Not", [self.add("Equal", given)])
+            return self.add("Not", [self.add("Equal", operands)])
         if node.op == "rem":
-            return self.add("Mod", given, fmod=1)
+            return self.add("Mod", operands, fmod=1)
         if node.op == "is_finite":
-            return self.add("Not", [self.add("Or", [self.add("IsInf", given), self.add("IsNaN", given)])])
+            return self.add("Not", [self.add("Or", [self.add("IsInf", operands), self.add("IsNaN", operands)])])
         return None
 
     def _shaped(self, node: Node, x: str) -> str:
@@ -203,12 +206,12 @@ class _Writer:
         sizes = [self._num_rows if n is None else self.integers(n) for n in shape]
         return self.add("Expand", [x, self.add("Concat", sizes, axis=0)])
 
-    def _of_axes(self, node: Node, given: list[str]) -> str:
-        op, params, x = node.op, node.params, given[0]
+    def _of_axes(self, node: Node, operands: list[str]) -> str:
+        op, params, x = node.op, node.params, operands[0]
         if op == "transpose":
             return self.add("Transpose", [x], perm=params["permutation"])
         if op == "concat":
-            return self.add("Concat", given, axis=params["axis"])
+            return self.add("Concat", operands, axis=params["axis"])
         if op == "slice":
             cut = [i for i, stop in enumerate(params["stops"]) if stop is not None]
             edges = [self.integers(*(params[name][i] for i in cut)) for name in ("starts", "stops")]
@@ -227,7 +230,7 @@ class _Writer:
             return self.add("Cast", [found], to=self._kind(node.output.dtype))
         if op == "cumsum":
             return self.add("CumSum", [x, self.read(np.asarray(params["axis"], np.int64))])
-        raise NoRule(f"the policy computes {op}, which ONNX has no operation for: format=numpy and format=jax have.")
+        raise NoRule(f"the policy uses {op}, which ONNX does not support: use format=numpy or format=jax.")
 
     def _reduced(self, node: Node, x: str) -> str:
         params, is_bool = node.params, node.inputs[0].dtype == np.bool_

@@ -14,13 +14,13 @@ from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.export.graph import Graph, NoRule
-from evorl.export.inlining import Opened
+from evorl.export.inlined_program import Opened
 from evorl.export.portable_policy import NEXT, PortablePolicy
-from evorl.export.tracing import traced_graph
+from evorl.export.trace import traced_graph
 from evorl.ops.trees import tree_where
 
 NUM_STARTS = 20
-MOST_NUMBERS = 10_000  # size limit of a state, in numbers
+MAX_NUMBERS = 10_000  # size limit of a state, in numbers
 STATE = "state"
 _STEPS_BETWEEN = 5
 
@@ -56,20 +56,20 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
         return None
     keys = jax.random.split(jax.random.key(0), NUM_STARTS)
     first = jax.eval_shape(inner.reset, keys[0])
-    leaves, structure = jax.tree.flatten(_kept(first))
+    leaves, structure = jax.tree.flatten(_dynamic_state(first))
     if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
         return None
-    if sum(leaf.size for leaf in leaves) > MOST_NUMBERS:
+    if sum(leaf.size for leaf in leaves) > MAX_NUMBERS:
         return None
     actions = jax.tree.structure(inner.action_space.spec)
 
     def step(*arrays: jax.Array) -> list[jax.Array]:
-        kept = structure.unflatten(arrays[: len(leaves)])
+        dynamic = structure.unflatten(arrays[: len(leaves)])
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
-        before = blank.replace(env_state=kept[0], _internal=kept[1])
+        before = blank.replace(env_state=dynamic[0], _internal=dynamic[1])
         after = inner.step(before, actions.unflatten(arrays[len(leaves) :]))
-        told = [*jax.tree.leaves(after.obs), after.reward, after.info.termination]
-        return [*told, *jax.tree.leaves(_kept(after))]
+        outputs = [*jax.tree.leaves(after.obs), after.reward, after.info.termination]
+        return [*outputs, *jax.tree.leaves(_dynamic_state(after))]
 
     specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*leaves, *jax.tree.leaves(inner.action_space.spec))]
     names = tuple(f"{STATE}_{i}" for i in range(len(leaves)))
@@ -114,10 +114,10 @@ def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
     return [[x[i] for x in leaves] for i in range(NUM_STARTS)]
 
 
-def _kept(state: EnvState) -> tuple[Any, Any]:
+def _dynamic_state(state: EnvState) -> tuple[Any, Any]:
     """Return the parts of a state that a step reads."""
     return state.env_state, state._internal
 
 
 def _started(state: EnvState) -> list[jax.Array]:
-    return [*jax.tree.leaves(state.obs), *jax.tree.leaves(_kept(state))]
+    return [*jax.tree.leaves(state.obs), *jax.tree.leaves(_dynamic_state(state))]

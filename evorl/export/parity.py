@@ -45,7 +45,7 @@ class Parity:
         """True if the difference is within ``TOLERANCE`` and all discrete actions are the same."""
         return self.difference <= TOLERANCE and self.num_same in (None, self.num_observations)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return ``differs from JAX by at most 1.2e-07 over 1,000 observations, 1,000 of 1,000 actions the same``."""
         words = f"differs from JAX by at most {self.difference:.1e} over {self.num_observations:,} observations"
         if self.num_same is None:
@@ -74,10 +74,10 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
     inputs, outputs = [], []
     for _ in range(num_steps):
         given = drawn_observations(policy, rng, num_rows) | policy.drawn(rng, num_rows)
-        told = {name: np.asarray(x) for name, x in compiled({**given, **memory}).items()}
-        memory = {port.name: told[NEXT + port.name] for port in policy.memory}
+        computed = {name: np.asarray(x) for name, x in compiled({**given, **memory}).items()}
+        memory = {port.name: computed[NEXT + port.name] for port in policy.memory}
         inputs.append(given)
-        outputs.append(told)
+        outputs.append(computed)
     return Recorded(inputs, outputs)
 
 
@@ -85,14 +85,14 @@ def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
     """Run the recorded steps with ``step``, which gets its own memory back, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
-    told = []
+    computed = []
     for given in recorded.inputs:
-        told.append({name: np.asarray(x) for name, x in step({**given, **memory}).items()})
-        memory = {port.name: told[-1][NEXT + port.name] for port in policy.memory}
-    return parity_of(policy, told, recorded)
+        computed.append({name: np.asarray(x) for name, x in step({**given, **memory}).items()})
+        memory = {port.name: computed[-1][NEXT + port.name] for port in policy.memory}
+    return parity_of(policy, computed, recorded)
 
 
-def parity_of(policy: PortablePolicy, told: list[dict[str, np.ndarray]], recorded: Recorded) -> Parity:
+def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], recorded: Recorded) -> Parity:
     """Compare outputs with the recorded ones.
 
     Raises:
@@ -102,12 +102,12 @@ def parity_of(policy: PortablePolicy, told: list[dict[str, np.ndarray]], recorde
     discrete = [port.name for port in policy.results if port.name != SCORES and port.dtype.kind in "iub"]
     spaces = zip(policy.results, leaf_spaces(policy.action_space), strict=False)  # scores are last
     counted = [port.name for port, space in spaces if isinstance(space, Box)]
-    for ours, theirs in zip(recorded.outputs, told, strict=True):
+    for ours, theirs in zip(recorded.outputs, computed, strict=True):
         is_same = np.ones(_num_rows(ours), bool)
         for name, expected in ours.items():
             actual = theirs[name]
             if actual.shape != expected.shape:
-                raise NotTheSame(f"{name} is of the shape {actual.shape}, and in JAX of {expected.shape}.")
+                raise NotTheSame(f"{name} has the shape {actual.shape}, but {expected.shape} in JAX.")
             if name in discrete:
                 step = 1 if name in counted else 0
                 apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))

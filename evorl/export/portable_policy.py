@@ -17,7 +17,7 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_values
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
-from evorl.export.inlining import Opened
+from evorl.export.inlined_program import Opened
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
@@ -168,8 +168,8 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         opened = Opened(step, [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in (*observations, *memory)])
     if opened.draws and not sample:
         raise ValueError(
-            f"{type(agent).__name__} draws its actions even in evaluations: there is no greedy policy to take away. "
-            "Give sample=true."
+            f"{type(agent).__name__} samples its actions even in evaluations and has no greedy policy to export. "
+            "Set sample=true."
         )
     draws = tuple(Port(f"random_{i}", d.shape, np.dtype(d.dtype)) for i, d in enumerate(opened.draws))
     actions = _ports(ACTION, wrapped.action_space.spec, {SCORES})

@@ -9,10 +9,10 @@ from jax import lax
 from jax.extend.core import JaxprEqn
 
 from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, Rule, Value, as_operand, output_of
-from evorl.export.inlining import walk
+from evorl.export.inlined_program import walk
 from evorl.export.products import convolve, dot, padded, pool
 
-MOST_TURNS = 64  # most iterations of a loop that is unrolled
+MAX_TURNS = 64  # most iterations of a loop that is unrolled
 
 
 def _elementwise(op: str) -> Rule:
@@ -28,7 +28,7 @@ def _same(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[An
 
 def _reshaped(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     if eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None:
-        raise NoRule("the policy reshapes and transposes at once, for which there is no rule: give format=jax.")
+        raise NoRule("the policy reshapes and transposes in one operation, which is not supported: use format=jax.")
     return [graph.reshape(inputs[0], output_of(eqn, dims)[0])]
 
 
@@ -42,7 +42,7 @@ def _broadcast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> li
 def _iota(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     (shape, dtype), axis = output_of(eqn, dims), int(eqn.params["dimension"])
     if shape[axis] is None:
-        raise NoRule("the policy counts the rows of a batch: what it does would depend on their number.")
+        raise NoRule("the policy depends on the size of the batch: compute each observation by itself.")
     numbers = np.arange(shape[axis], dtype=dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return [graph.add("broadcast", [numbers], shape, dtype)]
 
@@ -75,7 +75,7 @@ def _clamp(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[A
 
 def _round(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     if eqn.params["rounding_method"] != lax.RoundingMethod.TO_NEAREST_EVEN:
-        raise NoRule("the policy rounds halves away from zero, for which there is no rule: give format=jax.")
+        raise NoRule("the policy rounds halves away from zero, which is not supported: use format=jax.")
     return [graph.add("round", inputs, *output_of(eqn, dims))]
 
 
@@ -106,7 +106,7 @@ def _index_of(op: str) -> Rule:
 
 def _cumulative_sum(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     if eqn.params["reverse"]:
-        raise NoRule("the policy adds up backwards, for which there is no rule: give format=jax.")
+        raise NoRule("the policy has a reversed cumulative sum, which is not supported: use format=jax.")
     return [graph.add("cumsum", inputs, *output_of(eqn, dims), axis=int(eqn.params["axis"]))]
 
 
@@ -133,7 +133,7 @@ def _slice(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[A
 def _slice_at(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     x, *starts = inputs
     if any(isinstance(start, Value) for start in starts):
-        raise NoRule("the policy slices where its inputs say, for which there is no rule: give format=jax.")
+        raise NoRule("the policy slices at computed positions, which is not supported: use format=jax.")
     shape = output_of(eqn, dims)[0]
     sizes = [(n, size) for n, size in zip(x.shape, shape, strict=True)]
     first = [0 if n is None else min(max(int(s), 0), n - size) for s, (n, size) in zip(starts, sizes, strict=True)]
@@ -164,7 +164,9 @@ def _pad(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any
     x, value = inputs
     config = [tuple(map(int, edges)) for edges in eqn.params["padding_config"]]
     if isinstance(value, Value) or any(between for _, _, between in config):
-        raise NoRule("the policy pads between numbers, or with a number that it computes: give format=jax.")
+        raise NoRule(
+            "the policy pads between elements or with a computed value, which is not supported: use format=jax."
+        )
     edges = [(before, after) for before, after, _ in config]
     inner = graph.slice(
         x,
@@ -193,11 +195,11 @@ def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[
         n is None or n == int(size) for i, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if i not in axis
     )
     if not is_plain or not whole or isinstance(indices, Value) or indices.ndim > 2:
-        raise NoRule("the policy looks numbers up by its inputs, for which there is no rule: give format=jax.")
+        raise NoRule("the policy gathers elements at computed indices, which is not supported: use format=jax.")
     k = int(axis[0])
     order = indices.reshape(-1)
     if np.any((order < 0) | (order >= x.shape[k])):
-        raise NoRule("the policy looks up what is out of range, for which there is no rule: give format=jax.")
+        raise NoRule("the policy gathers elements out of range, which is not supported: use format=jax.")
     taken = (*x.shape[:k], len(order), *x.shape[k + 1 :])
     offsets = tuple(i for i in range(len(taken)) if i != k)
     result = graph.add("take", [x, order], taken, dtype, axis=k)
@@ -212,12 +214,14 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     """Unroll a ``scan``.
 
     Raises:
-        NoRule: it has more than ``MOST_TURNS`` iterations.
+        NoRule: it has more than ``MAX_TURNS`` iterations.
     """
     params = eqn.params
     length, num_consts, num_carry, body = (params[k] for k in ("length", "num_consts", "num_carry", "jaxpr"))
-    if length > MOST_TURNS:
-        raise NoRule(f"the policy has a loop of {length} turns, and at most {MOST_TURNS} are written out: format=jax.")
+    if length > MAX_TURNS:
+        raise NoRule(
+            f"the policy has a loop of {length} iterations, but at most {MAX_TURNS} can be unrolled: use format=jax."
+        )
     consts, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
     sequences = [as_operand(x) for x in inputs[num_consts + num_carry :]]
     given: list[list[Any]] = []

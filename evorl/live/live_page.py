@@ -29,7 +29,7 @@ from evorl.runs.files import RunFolderError
 if TYPE_CHECKING:
     from aiohttp import web
 
-MOST_BODY = 1 << 20  # maximum bytes of a request
+MAX_BODY = 1 << 20  # maximum bytes of a request
 SECONDS_OF_BODY = 10.0  # timeout of a request body
 _PATIENCE = 5.0  # minimum pause between two scans, in units of the duration of a scan
 _HEADERS = {
@@ -90,7 +90,7 @@ class LivePage:
         async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return await self._in_words(request, handler)
 
-        application = web.Application(middlewares=[guarded], client_max_size=MOST_BODY)
+        application = web.Application(middlewares=[guarded], client_max_size=MAX_BODY)
         doors = {
             "/": self._index,
             **{f"/{name}": self._file for name in _FILES},
@@ -155,13 +155,16 @@ class LivePage:
         # Browsers also send the cookie with requests that other pages trigger, so it grants read access only.
         cookie = request.cookies.get(_cookie_name(request)) if request.method in ("GET", "HEAD") else None
         if not self.guard.knows(request.headers.get("Authorization"), cookie):
-            raise Refused(401, "A token is needed: Authorization: Bearer <token>; in a browser once /?token=<token>.")
+            raise Refused(
+                401,
+                "This page needs a token: send Authorization: Bearer <token>, or open /?token=<token> in a browser.",
+            )
         self.guard.check_origin(request.headers.get("Origin"), request.headers.get("Host"))
 
     def _with_cookie(self, request: web.Request) -> web.Response:
         """Exchange the token in the URL for a cookie; redirect, so that the token does not stay in the history."""
         if not self.guard.is_token(request.query["token"]):
-            raise Refused(401, "That is not the token.")
+            raise Refused(401, "The token is wrong.")
         answer = self._web.Response(status=303, headers={"Location": "/"})
         name, session = _cookie_name(request), self.guard.session
         answer.set_cookie(name, session, httponly=True, samesite="Strict", secure=request.secure)
@@ -198,7 +201,7 @@ class LivePage:
         index = _whole(request.match_info["index"], "the number of a run")
         found = await asyncio.to_thread(self.runs.picture, index)
         if found is None:
-            raise Refused(404, "There is no such picture.")
+            raise Refused(404, "This run has no picture.")
         return self._web.Response(body=found[0], content_type=found[1])
 
     async def _scalars(self, request: web.Request) -> web.Response:
@@ -207,14 +210,16 @@ class LivePage:
         if run is not None:
             curve = await asyncio.to_thread(self.runs.curve, _whole(run, "run, the number of a run"), name, most)
             if curve is None:
-                raise Refused(404, f"There is no run {run} with the metric {name[:80]!r}: /api/runs lists them.")
+                raise Refused(
+                    404, f"Run {run} with the metric {name[:80]!r} does not exist: /api/runs lists runs and metrics."
+                )
             return self._web.json_response(curve)
         names = self.store.names()
         if name not in names:
             raise Refused(404, no_such("metric", name[:80], names))
         points = self.store.points(name)
-        kept = thinned(np.array([y for _, y in points]), most)
-        return self._web.json_response({"name": name, "points": [points[i] for i in kept]})
+        selected = thinned(np.array([y for _, y in points]), most)
+        return self._web.json_response({"name": name, "points": [points[i] for i in selected]})
 
     async def _histograms(self, request: web.Request) -> web.Response:
         name, names = request.query.get("name", ""), self.store.histogram_names()
@@ -236,9 +241,9 @@ class LivePage:
         try:
             body = await asyncio.wait_for(request.read(), SECONDS_OF_BODY)
         except TimeoutError as error:
-            raise Refused(408, f"The body was not there within {SECONDS_OF_BODY:g} s.") from error
+            raise Refused(408, f"The body was not received within {SECONDS_OF_BODY:g} s.") from error
         except self._web.RequestPayloadError as error:
-            raise Refused(400, "The body is not encoded as its headers say.") from error
+            raise Refused(400, "The encoding of the body does not match its headers.") from error
         store = store_histograms if request.path == "/api/histograms" else store_scalars
         # In another thread: a slow disk would block this one for all clients.
         stored = await asyncio.to_thread(store, self.store, body, lambda number: self._rate.take(peer, number))

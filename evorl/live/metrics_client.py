@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
-MOST_WAITING = 10_000  # maximum number of buffered points; beyond it the oldest are dropped
+MAX_WAITING = 10_000  # maximum number of buffered points; beyond it the oldest are dropped
 AT_ONCE = 500
 
 
@@ -41,7 +41,7 @@ class MetricsClient:
         timeout: float = 5.0,
     ) -> None:
         if not address.startswith(("http://", "https://")):
-            raise ValueError(f"the address of a page begins with http:// or https://, got {address!r}.")
+            raise ValueError(f"the address of a page must start with http:// or https://, got {address!r}.")
         self.dropped = 0  # points that were not delivered
         self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -63,7 +63,7 @@ class MetricsClient:
             ConnectionError: the server refused a request; the message contains its reason.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
-        while len(self._waiting) > MOST_WAITING:
+        while len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
             self.dropped += 1
         if time.monotonic() >= self._next:
@@ -104,10 +104,10 @@ class MetricsClient:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                told = error.read(2000).decode(errors="replace")
+                reason = error.read(2000).decode(errors="replace")
             if error.code in (408, 429, 500, 502, 503, 504):
                 return None
             self._waiting.clear()
-            raise ConnectionError(f"{self._address} refuses what it is sent: {told}") from error
+            raise ConnectionError(f"{self._address} refused the metrics: {reason}") from error
         except (OSError, ValueError):
             return None

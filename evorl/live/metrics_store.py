@@ -22,11 +22,11 @@ from evorl.recorders.row_file import RowFile
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 
 LONGEST_NAME = 200  # characters
-MOST_VALUES = 100_000  # of a histogram
-MOST_BINS = 40
+MAX_VALUES = 100_000  # of a histogram
+MAX_BINS = 40
 GREATEST_VALUE = 1e100  # absolute value in a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # per name
-MOST_POINTS = 20_000  # per name in memory: beyond it every second point is dropped; the file contains all
+MAX_POINTS = 20_000  # per name in memory: beyond it every second point is dropped; the file contains all
 _FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
@@ -115,7 +115,7 @@ class MetricsStore:
         self._file = None if folder is None else RowFile(Path(folder) / "scalars.jsonl")
         self._events = None if folder is None else TensorBoardRecorder(Path(folder) / "tensorboard")
         self._bytes = 0
-        for name, x, y in self._kept():
+        for name, x, y in self._stored_points():
             self._remember(name, x, y)
 
     @property
@@ -162,11 +162,11 @@ class MetricsStore:
         try:
             numbers = np.asarray(values, np.float64).reshape(-1)
         except (TypeError, ValueError, OverflowError) as error:
-            raise MetricsRefusedError(f"a histogram is made of a list of numbers, got {str(values)[:60]!r}.") from error
+            raise MetricsRefusedError(f"a histogram needs a list of numbers, got {str(values)[:60]!r}.") from error
         fitting = np.abs(numbers) <= GREATEST_VALUE  # false for NaN
-        if not 1 <= numbers.size <= MOST_VALUES or not fitting.all():
+        if not 1 <= numbers.size <= MAX_VALUES or not fitting.all():
             raise MetricsRefusedError(
-                f"a histogram is made of 1 to {MOST_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
+                f"a histogram needs 1 to {MAX_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
                 f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are none."
             )
         with self._lock:
@@ -225,7 +225,7 @@ class MetricsStore:
         """Check a name; return and remember the step of its new point, or ``None`` if the metric is disabled."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
             raise MetricsRefusedError(
-                f"a metric's name has 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
+                f"the name of a metric must have 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
             )
         step = None if x is None else _finite(x, "x")
         if name not in self.enabled:
@@ -233,8 +233,7 @@ class MetricsStore:
         known = self._curves.keys() | self._histograms.keys()
         if name not in known and len(known) >= self._most_names:
             raise MetricsRefusedError(
-                f"there are {len(known):,} metrics already, and {name!r} would be one more: use names again, or start "
-                "with another folder."
+                f"{name!r} exceeds the limit of {len(known):,} metrics: reuse names, or start with another folder."
             )
         if step is None:
             return float(self._counts.get(name, 0)) if self._step is None else self._step
@@ -246,7 +245,7 @@ class MetricsStore:
         curve.append((x, y))
         self._counts[name] = self._counts.get(name, 0) + 1
         self.version += 1
-        if len(curve) > MOST_POINTS:
+        if len(curve) > MAX_POINTS:
             del curve[1:-1:2]  # the first and last point remain
 
     def _write(self, name: str, x: float, y: float) -> None:
@@ -261,7 +260,7 @@ class MetricsStore:
         self._bytes += len(line) + 1
         self._events.write({"timesteps": int(x), name: y})
 
-    def _kept(self) -> Iterator[tuple[str, float, float]]:
+    def _stored_points(self) -> Iterator[tuple[str, float, float]]:
         """Yield the points in the file, without damaged lines."""
         for line in self._file.lines() if self._file is not None else ():
             self._bytes += len(line) + 1
@@ -287,5 +286,5 @@ def _binned(step: float, numbers: np.ndarray) -> Histogram:
     low, high = float(numbers.min()), float(numbers.max())
     if high - low <= max(1e-300, 1e-12 * abs(low), 1e-12 * abs(high)):  # the range is too small for several bins
         return Histogram(step, (low, high), (numbers.size,))
-    counts, edges = np.histogram(numbers, bins=min(MOST_BINS, max(1, numbers.size)), range=(low, high))
+    counts, edges = np.histogram(numbers, bins=min(MAX_BINS, max(1, numbers.size)), range=(low, high))
     return Histogram(step, tuple(edges.tolist()), tuple(counts.tolist()))

@@ -49,7 +49,7 @@ class PageEvents:
         from aiohttp import web
 
         if self.listeners >= self._most:
-            raise Refused(503, f"{self._most} pages are open already: close one.")
+            raise Refused(503, f"{self._most} pages are already open: close one.")
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         self.listeners += 1
         try:

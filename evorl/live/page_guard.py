@@ -19,7 +19,7 @@ from collections.abc import Callable
 from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
 SHORTEST_TOKEN = 16  # characters
-MOST_CLIENTS = 10_000  # whose rates are tracked
+MAX_CLIENTS = 10_000  # whose rates are tracked
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
 
@@ -60,8 +60,8 @@ class PageGuard:
             require_token_beyond_this_machine(self.bind, None, f"bind={self.bind}", remedy)
         elif len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isprintable():
             raise ValueError(
-                f"the token has at least {SHORTEST_TOKEN} printable ASCII characters, got {len(self.token)}: "
-                "token=new makes a good one."
+                f"the token must have at least {SHORTEST_TOKEN} printable ASCII characters, got {len(self.token)}: "
+                "token=new generates one."
             )
 
     def check_host(self, host: str | None) -> None:
@@ -73,7 +73,9 @@ class PageGuard:
         name = _without_port(host or "")
         if name in ("localhost", *(known.lower() for known in self.hosts)) or _is_address(name):
             return
-        raise Refused(421, f"This page is not at {name[:80]!r}: ask by localhost or address, or start it with hosts=.")
+        raise Refused(
+            421, f"This page is not served as {name[:80]!r}: use localhost or an IP address, or start it with hosts=."
+        )
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Check the header ``Origin``, which browsers add to requests of pages.
@@ -82,7 +84,7 @@ class PageGuard:
             Refused: the request comes from a page of another origin.
         """
         if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
-            raise Refused(403, "Pages of other origins may not send anything here.")
+            raise Refused(403, "Pages of other origins may not send requests to this page.")
 
     def knows(self, authorization: str | None, cookie: str | None = None) -> bool:
         """Return True if a request has the token or the session cookie; compares in constant time."""
@@ -124,7 +126,7 @@ class RateLimit:
             left = min(self.burst, left + (now - since) * self.rate)
             fits = number <= left
             self._left[client] = (left - number if fits else left, now)
-            if len(self._left) > MOST_CLIENTS:
+            if len(self._left) > MAX_CLIENTS:
                 self._left.popitem(last=False)  # the least recently active client
         if not fits:
             wait = (min(number, self.burst) - left) / self.rate

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evorl.live.metrics_store import MOST_VALUES, MetricsRefusedError, MetricsStore
+from evorl.live.metrics_store import MAX_VALUES, MetricsRefusedError, MetricsStore
 
-MOST_AT_ONCE = 1000  # points per request
+MAX_AT_ONCE = 1000  # points per request
 LONGEST_CLIENT = 100  # characters of the name of a client
 _SCALAR = ("name", "y", "x", "client")
 _HISTOGRAM = ("name", "values", "x", "client")
@@ -38,27 +38,27 @@ def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
     """Store histograms ``{"name": ..., "values": [...], "x": ..., "client": ...}``; otherwise as ``store_scalars``."""
     items = _items(body, _HISTOGRAM)
     for item in items:
-        if not isinstance(item["values"], list) or len(item["values"]) > MOST_VALUES:
-            raise MetricsRefusedError(f"values: expected a list of at most {MOST_VALUES:,} numbers.")
+        if not isinstance(item["values"], list) or len(item["values"]) > MAX_VALUES:
+            raise MetricsRefusedError(f"values: expected a list of at most {MAX_VALUES:,} numbers.")
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in item["values"]):
-            raise MetricsRefusedError("values: expected numbers only.")
+            raise MetricsRefusedError("values: expected only numbers.")
     count(sum(len(item["values"]) // 100 for item in items))
     return sum(store.histogram(item["name"], item["values"], item.get("x"), _client(item)) for item in items)
 
 
 def _items(body: bytes, keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
-    told = " and ".join(repr(key) for key in keys[:2])
+    required = " and ".join(repr(key) for key in keys[:2])
     try:
         content = json.loads(body, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise MetricsRefusedError(f"the body is no JSON: {str(error)[:200]}") from error
+        raise MetricsRefusedError(f"the body is not valid JSON: {str(error)[:200]}") from error
     items = content if isinstance(content, list) else [content]
-    if not 1 <= len(items) <= MOST_AT_ONCE:
-        raise MetricsRefusedError(f"at most {MOST_AT_ONCE:,} at once, and at least one; got {len(items):,}.")
-    for place, item in enumerate(items):
+    if not 1 <= len(items) <= MAX_AT_ONCE:
+        raise MetricsRefusedError(f"expected 1 to {MAX_AT_ONCE:,} points in one request, got {len(items):,}.")
+    for index, item in enumerate(items):
         if not isinstance(item, Mapping) or not set(keys[:2]) <= item.keys() or not item.keys() <= set(keys):
             raise MetricsRefusedError(
-                f"item {place}: expected an object with {told}, and {' or '.join(keys[2:])} perhaps; got "
+                f"item {index}: expected an object with {required}, and {' or '.join(keys[2:])} perhaps; got "
                 f"{json.dumps(item)[:100]}."
             )
     return items
@@ -74,4 +74,4 @@ def _client(item: Mapping[str, Any]) -> str | None:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

@@ -28,9 +28,9 @@ from evorl.runs.run_state import RUNNING, read_state
 
 SPEED = "time/steps_per_second"
 SERVING = "serving/"
-MOST_RUNS = 300  # displayed runs; older ones are omitted
-MOST_READ = 12  # runs whose curves are cached in memory
-MOST_PICTURE = 32 << 20  # bytes
+MAX_RUNS = 300  # displayed runs; older ones are omitted
+MAX_READ = 12  # runs whose curves are cached in memory
+MAX_PICTURE = 32 << 20  # bytes
 _PATIENCE = 20.0  # minimum pause between two searches for runs, in units of the duration of a search
 
 
@@ -143,10 +143,10 @@ class WatchedRuns:
         try:
             # It was not a symbolic link when it was found, and must not have become one since.
             with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
-                content = file.read(MOST_PICTURE + 1)
+                content = file.read(MAX_PICTURE + 1)
         except OSError:
             return None
-        return None if len(content) > MOST_PICTURE else (content, KINDS[path.suffix.lower()])
+        return None if len(content) > MAX_PICTURE else (content, KINDS[path.suffix.lower()])
 
     def _find(self) -> None:
         started = time.monotonic()
@@ -157,10 +157,8 @@ class WatchedRuns:
             folders = [run.folder for run in find_runs(self._root)]
         for folder in folders:
             self._indices.setdefault(folder.path, len(self._indices))
-        newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MOST_RUNS]
-        self.notes = (
-            [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
-        )
+        newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MAX_RUNS]
+        self.notes = [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MAX_RUNS} are shown."]
         kept = {folder.path for folder in newest}
         only = user_path(self._places[0]) if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
@@ -180,11 +178,11 @@ class WatchedRuns:
         fresh = self._keep(index, RecordedRun(run.folder, run.name))
         same_pictures = old is not None and before is not None and before[2] == places
         picture = old.picture if old is not None and same_pictures else _newest_picture(fresh)
-        told, latest = _summary(fresh, picture)
+        summary, latest = _summary(fresh, picture)
         self.version += 1
-        told = {"index": index, "version": self.version, **told}
+        summary = {"index": index, "version": self.version, **summary}
         # A new dict, because other threads may be iterating over the old one.
-        self._summaries = {**self._summaries, index: RunSummary(index, self.version, told, latest, picture)}
+        self._summaries = {**self._summaries, index: RunSummary(index, self.version, summary, latest, picture)}
 
     def _recorded(self, index: int) -> RecordedRun | None:
         with self._lock:
@@ -200,7 +198,7 @@ class WatchedRuns:
         with self._lock:
             self._read[index] = run
             self._read.move_to_end(index)
-            while len(self._read) > MOST_READ:
+            while len(self._read) > MAX_READ:
                 self._read.popitem(last=False)
         return run
 
@@ -282,22 +280,22 @@ def _state(folder: RunFolder) -> str:
 
 def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], dict[str, float]]:
     """Return the data of a run for the page, and its newest values; for an unreadable run with the key ``problem``."""
-    told: dict[str, Any] = {"name": run.name, "state": "?", "metrics": [], "serving": {}, "picture": None}
+    summary: dict[str, Any] = {"name": run.name, "state": "?", "metrics": [], "serving": {}, "picture": None}
     try:
         columns = {**run.timings, **run.curves}
         latest = {name: float(curve.values[-1]) for name, curve in columns.items()}
-        told |= _course(run, latest) | {"metrics": _chosen_from(columns)}
+        summary |= _course(run, latest) | {"metrics": _chosen_from(columns)}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        return told | {"problem": str(error)}, {}
-    told["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
+        return summary | {"problem": str(error)}, {}
+    summary["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
     if picture is not None:
         place = picture.relative_to(run.folder.path).as_posix()
-        told["picture"] = {
+        summary["picture"] = {
             "name": place,
             "type": KINDS[picture.suffix.lower()],
             "version": int(_touched(picture) * 1e3),
         }
-    return told, latest
+    return summary, latest
 
 
 def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 
+from evorl.fields import Within
 from evorl.ops.random import draw, split_rows
 from evorl.ops.schedules import Schedule, value_at
 from evorl.types import Key, PyTreeDict, PyTreeNode
@@ -78,11 +78,9 @@ class ActionNoise(PyTreeNode):
     """
 
     kind: Literal["gaussian", "ornstein_uhlenbeck"] = "gaussian"
-    scale: float | Schedule = 0.1
-    max_scale: float | None = None
-    theta: float = 0.15
-
-    ranges: ClassVar[Mapping[str, str]] = {"scale": "[0, inf)", "max_scale": "[0, inf)", "theta": "(0, 1]"}
+    scale: Annotated[float | Schedule, Within("[0, inf)")] = 0.1
+    max_scale: Annotated[float | None, Within("[0, inf)")] = None
+    theta: Annotated[float, Within("(0, 1]")] = 0.15
 
     def __post_init__(self) -> None:
         low, high = self.scale, self.max_scale

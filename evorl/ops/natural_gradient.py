@@ -7,14 +7,15 @@ are averaged over the devices that share the batch, so that all devices take the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.scipy.sparse.linalg import cg
 
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.trees import tree_where
 from evorl.types import Params, PyTreeNode
@@ -122,24 +123,15 @@ class TrustRegion(PyTreeNode):
         growth: factor on the first fraction of an adaptive search, if the previous search accepted its first fraction.
     """
 
-    max_kl: float = 0.01
-    damping: float = 0.1
+    max_kl: Annotated[float, Within("(0, inf)")] = 0.01
+    damping: Annotated[float, Within("[0, inf)")] = 0.1
     cg_iterations: int = 10
     accept_by: Literal["gain_and_divergence", "gain", "divergence"] = "gain_and_divergence"
-    accept_ratio: float = 0.1
-    max_kl_factor: float = 1.5
-    backtrack_factor: float = 0.8
+    accept_ratio: Annotated[float, Within("[0, 1]")] = 0.1
+    max_kl_factor: Annotated[float, Within("(0, inf)")] = 1.5
+    backtrack_factor: Annotated[float, Within("(0, 1)")] = 0.8
     max_trials: int = 10
-    growth: float = 1.5
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        "max_kl": "(0, inf)",
-        "damping": "[0, inf)",
-        "accept_ratio": "[0, 1]",
-        "max_kl_factor": "(0, inf)",
-        "backtrack_factor": "(0, 1)",
-        "growth": "[1, inf)",
-    }
+    growth: Annotated[float, Within("[1, inf)")] = 1.5
 
     def step(self, product: Product, gradient: Params) -> Step:
         """Return the full step: the longest along ``s = F^-1 g`` with ``1/2 change^T F change <= max_kl``.

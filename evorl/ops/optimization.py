@@ -7,12 +7,13 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.own_name import OwnName
 from evorl.ops.random import unrolled
@@ -105,20 +106,12 @@ class Optimizer(PyTreeNode):
     """
 
     name: OptimizerName | OwnName = "adam"
-    learning_rate: float | Schedule = 3e-4
-    max_grad_norm: float | None = None
-    epsilon: float | None = None
-    beta1: float | None = None
-    weight_decay: float | None = None
+    learning_rate: Annotated[float | Schedule, Within("[0, inf)")] = 3e-4
+    max_grad_norm: Annotated[float | None, Within("(0, inf)")] = None
+    epsilon: Annotated[float | None, Within("[0, inf)")] = None
+    beta1: Annotated[float | None, Within("[0, 1)")] = None
+    weight_decay: Annotated[float | None, Within("[0, inf)")] = None
     options: Mapping = pytree_field(default_factory=PyTreeDict)
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        "learning_rate": "[0, inf)",
-        "max_grad_norm": "(0, inf)",
-        "epsilon": "[0, inf)",
-        "beta1": "[0, 1)",
-        "weight_decay": "[0, inf)",
-    }
 
     def __post_init__(self) -> None:
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):

@@ -6,14 +6,14 @@ A setting that may vary is annotated ``float | Schedule``: in a config it is a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from evorl.fields import Within
 from evorl.types import PyTreeNode
 
 
@@ -32,11 +32,9 @@ class Schedule(PyTreeNode):
 
     start: float
     end: float = 0.0
-    share: float = 1.0
+    share: Annotated[float, Within("(0, inf)")] = 1.0
     kind: Literal["linear", "polynomial", "exponential"] = "linear"
-    power: float = 2.0
-
-    ranges: ClassVar[Mapping[str, str]] = {"share": "(0, inf)", "power": "(0, inf)"}
+    power: Annotated[float, Within("(0, inf)")] = 2.0
 
 
 def value_at(value: jax.Array | float | Schedule, progress: jax.Array | float) -> jax.Array | float:
@@ -64,9 +62,7 @@ class ExponentialScheduleSpec(PyTreeNode):
 
     init: float
     final: float
-    decay: float
-
-    ranges: ClassVar[Mapping[str, str]] = {"decay": "(0, inf)"}
+    decay: Annotated[float, Within("(0, inf)")]
 
     def value_at(self, num_updates: jax.Array | float) -> jax.Array:
         """Return the value after ``num_updates`` updates."""

@@ -26,7 +26,7 @@ class FlatArrays:
         named = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
         for name, leaf in zip(named, leaves, strict=True):
             if not isinstance(leaf.dtype, np.dtype) or leaf.dtype.kind not in "biuf":
-                raise TypeError(f"{name} is of {leaf.dtype}: floats, whole numbers and bools go over the wire.")
+                raise TypeError(f"{name} has the dtype {leaf.dtype}: only floats, integers and bools can be sent.")
         self._shapes = [tuple(leaf.shape) for leaf in leaves]
         self._dtypes = [np.dtype(leaf.dtype).newbyteorder("<") for leaf in leaves]
         self._sizes = [int(np.prod(x)) * y.itemsize for x, y in zip(self._shapes, self._dtypes, strict=True)]
@@ -48,7 +48,7 @@ class FlatArrays:
             ValueError: the number of bytes is wrong.
         """
         if len(data) != self.num_bytes:
-            raise ValueError(f"{self.num_bytes:,} bytes were expected, and {len(data):,} came.")
+            raise ValueError(f"expected {self.num_bytes:,} bytes, got {len(data):,}.")
         leaves, start, view = [], 0, memoryview(data)
         for shape, dtype, size in zip(self._shapes, self._dtypes, self._sizes, strict=True):
             leaves.append(np.frombuffer(view[start : start + size], dtype).reshape(shape))

@@ -14,7 +14,7 @@ from typing import Any
 
 from evorl.config.values import LARGEST_FLOAT
 from evorl.execution.trainable import most_timesteps
-from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
+from evorl.parameter_server.frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # of one push
@@ -62,11 +62,14 @@ class PushRecord:
         """
         worker = header.get("worker")
         if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
-            raise CommandRefused("worker is a name of up to 80 letters, digits, dots, hyphens and underscores.")
+            raise CommandRefused(
+                "worker must be a name of 1 to 80 letters, digits, dots, hyphens and underscores, "
+                f"got {str(worker)[:80]!r}."
+            )
         sequence, step, updates = (whole_number(header, name) for name in ("sequence", "step", "updates"))
         steps = whole_number(header, "steps")
         if steps > max_steps:
-            raise CommandRefused(f"steps={steps} is more than one push of this training stands for, {max_steps}.")
+            raise CommandRefused(f"steps must be at most {max_steps} for one push of this training, got {steps}.")
         metrics = _metrics(header.get("metrics", {}), known_names)
         return cls(worker, sequence, step, updates, steps, metrics, _episodes(header.get("episodes", [0, 0, 0]), steps))
 
@@ -84,30 +87,33 @@ def max_steps_per_push(workflow: Workflow) -> int:
 
 def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
     if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_finite, metrics.values())):
-        raise CommandRefused(f"metrics are up to {MAX_METRICS} numbers by name, finite in float32.")
+        raise CommandRefused(f"metrics must be at most {MAX_METRICS} numbers by name, finite in float32.")
     names = [re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics]
     if "" in names:
-        raise CommandRefused("a metric has a name of at least one character.")
+        raise CommandRefused("the name of a metric must not be empty.")
     if len({*known_names, *names}) > MAX_NAMES:
-        raise CommandRefused(f"there are metrics of {len(known_names)} names; more than {MAX_NAMES} are not recorded.")
+        raise CommandRefused(
+            f"a training records at most {MAX_NAMES} metric names, and {len(known_names)} are in "
+            "use: use the same names in every push."
+        )
     return dict(zip(names, map(float, metrics.values()), strict=True))
 
 
 def _episodes(episodes: Any, steps: int) -> tuple[float, float, float]:
     if not isinstance(episodes, list) or len(episodes) != 3 or not all(map(_is_finite, episodes)):
         raise CommandRefused(
-            "episodes are three numbers, finite in float32: the number of episodes, and the sums of their returns and "
-            "lengths."
+            "episodes must be three numbers, finite in float32: the number of episodes, and the sums of their "
+            "returns and lengths."
         )
     count, returns, lengths = map(float, episodes)
     if count % 1 or not 0 <= count <= steps:
-        raise CommandRefused(f"the number of episodes is a whole number from 0 to steps={steps}, got {count:g}.")
+        raise CommandRefused(f"the number of episodes must be an integer from 0 to steps={steps}, got {count:g}.")
     if lengths % 1 or not count <= lengths <= (MAX_LENGTHS if count else 0):
         raise CommandRefused(
-            f"the lengths of {count:g} episodes sum to a whole number of at least as many steps, got {lengths:g}."
+            f"the sum of the lengths of {count:g} episodes must be an integer of at least {count:g}, got {lengths:g}."
         )
     if not count and returns:
-        raise CommandRefused(f"the returns of 0 episodes sum to 0, got {returns:g}.")
+        raise CommandRefused(f"the sum of the returns of 0 episodes must be 0, got {returns:g}.")
     return count, returns, lengths
 
 

@@ -14,20 +14,20 @@ Workers whose updates consist of several gradient steps send the change of their
 then ``fifo`` adds each change, ``averaging`` adds the mean of several, and ``delay_compensation`` is not available.
 
 ``evorl.parameter_server.delayed_workers`` simulates workers with delays in one process,
-``evorl.parameter_server.parameter_training`` runs workers over the network.
+``evorl.parameter_server.training`` runs workers over the network.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.values import checked_value, require_positive
+from evorl.config.values import checked_value, declared_ranges, require_positive
+from evorl.fields import Within
 from evorl.metrics import WideCounter
 from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import copied, tree_where
@@ -58,19 +58,18 @@ class ParameterServerSettings(PyTreeNode):
     mode: Mode = "fifo"
     send: Sent = "gradient"
     num_gradients: int = 4
-    compensation: float = 0.05
+    compensation: Annotated[float, Within("[0, inf)")] = 0.05
     history: int = 20
     optimizer: Optimizer = pytree_field(setting=False, default=Optimizer())
-    total_timesteps: float = pytree_field(setting=False, default=1e6)
-
-    ranges: ClassVar[Mapping[str, str]] = {"compensation": "[0, inf)", "total_timesteps": "(0, inf)"}
+    total_timesteps: Annotated[float, Within("(0, inf)")] = pytree_field(setting=False, default=1e6)
 
     def __post_init__(self) -> None:
         checked_value(self.mode, Mode, "parameter_server.mode")
         checked_value(self.send, Sent, "parameter_server.send")
         require_positive(self, "num_gradients", "history")
         if isinstance(self.compensation, int | float):
-            checked_value(self.compensation, float, "parameter_server.compensation", self.ranges["compensation"])
+            within = declared_ranges(type(self))["compensation"]
+            checked_value(self.compensation, float, "parameter_server.compensation", within)
         if self.mode == "delay_compensation" and self.send == "delta":
             raise ValueError(
                 "parameter_server.mode=delay_compensation corrects gradients, but send=delta sends the sum of several "

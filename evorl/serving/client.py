@@ -172,7 +172,7 @@ class AgentProxy:
                 raise self._reader.end()
             payloads = self._reader.feed(data)
             if len(payloads) > 1:
-                raise ProtocolError("several answers to one question")
+                raise ProtocolError("received several responses to one request")
             if payloads:
                 return payloads[0]
 
@@ -242,7 +242,7 @@ class TrainingBase:
 
     def episode(self, number: int) -> float | None:
         """Play episode ``number``, counted from 0; the returned value is sent as the metric ``episode_reward``."""
-        raise NotImplementedError(f"{type(self).__name__} has to have a method episode(self, number)")
+        raise NotImplementedError(f"{type(self).__name__} must define the method episode(self, number)")
 
     def run(self) -> None:
         """Play all episodes; after an error of the connection or the server, reconnect and repeat the episode.

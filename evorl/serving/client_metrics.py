@@ -17,15 +17,15 @@ class ClientMetrics:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.kept = MetricsStore(folder)
+        self.history = MetricsStore(folder)
 
     def advance(self, steps: int) -> None:
         """Set the number of environment steps that were learned from."""
-        self.kept.advance(steps)
+        self.history.advance(steps)
 
     def close(self) -> None:
         """Close the files."""
-        self.kept.close()
+        self.history.close()
 
     def store(self, method: str, name: str, y: Any, x: float | None) -> None:
         """Store one number (``method="scalar"``) or several (``method="histogram"``).
@@ -35,10 +35,10 @@ class ClientMetrics:
         """
         try:
             if method == "scalar":
-                self.kept.scalar(name, y, x)
+                self.history.scalar(name, y, x)
             elif method == "histogram":
-                self.kept.histogram(name, y, x)
+                self.history.histogram(name, y, x)
             else:
-                raise SessionError(f"a metric is a scalar or a histogram, not {method!r}.")
+                raise SessionError(f"method of a metric must be scalar or histogram, got {method!r}.")
         except (MetricsRefusedError, TypeError) as error:
             raise SessionError(f"{name}: {error}") from error

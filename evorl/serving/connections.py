@@ -10,21 +10,20 @@ from evorl.serving.repeated_messages import RepeatedMessages
 from evorl.serving.rlx import FrameReader, Limits, ProtocolError, encode, frame
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.session import Host, Refused, Session
-from evorl.sockets.access import host_and_port, tls_context
-from evorl.sockets.socket_server import ConnectionLimits, SocketServer
-
-HELLO_BYTES = 4096  # maximum message size before a valid init
+from evorl.sockets.access import tls_context
+from evorl.sockets.frame_server import HELLO_BYTES, FrameConnection, FrameServer
+from evorl.sockets.socket_server import ConnectionLimits
 
 
 class MessageRate:
     """Limits the messages of a connection.
 
     Args:
-        most: maximum number of messages per second; 0 for no limit.
+        limit: maximum number of messages per second; 0 for no limit.
     """
 
-    def __init__(self, most: float) -> None:
-        self._most = most
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
         self._window, self._count = -1.0, 0
 
     def take(self, now: float, num_messages: int = 1) -> None:
@@ -40,8 +39,10 @@ class MessageRate:
         if now - self._window >= 1.0:
             self._window, self._count = now, 0
         self._count += num_messages
-        if 0 < self._most < self._count:
-            raise ProtocolError(f"more than max_messages_per_second={self._most:g} messages came in a second.")
+        if 0 < self._limit < self._count:
+            raise ProtocolError(
+                f"received more than max_messages_per_second={self._limit:g} messages in one second: send fewer."
+            )
 
 
 def connection_limits(settings: ServeSettings) -> ConnectionLimits:
@@ -53,41 +54,31 @@ def connection_limits(settings: ServeSettings) -> ConnectionLimits:
     )
 
 
-class RlxConnection(asyncio.Protocol):
+class RlxConnection(FrameConnection):
     """Connection of one client: reads frames, passes their messages to a session, and sends the responses.
-
-    A client that breaks the protocol is disconnected.
 
     Args:
         settings: of the server.
         host: answers the client.
-
-    Attributes:
-        has_begun: whether a valid init was received.
-        num_requests: number of complete frames so far.
     """
 
+    errors = (ProtocolError,)
+
     def __init__(self, settings: ServeSettings, host: Host) -> None:
+        super().__init__()
         self._settings = settings
         self._reader = FrameReader(min(HELLO_BYTES, settings.max_frame))
         self._messages = RepeatedMessages(Limits(max_frame=settings.max_frame))
         self._rate = MessageRate(settings.max_messages_per_second)
-        self._session = Session(host, self.send)
-        self._transport: Any = None
+        self._session = Session(host, self.reply)
         self._now = asyncio.get_running_loop().time
-        self.has_begun = False
-        self.num_requests = 0
 
     @property
     def is_within_request(self) -> bool:
         """Return True if a part of an incomplete frame was received."""
         return self._reader.is_within_frame
 
-    def connection_made(self, transport: Any) -> None:
-        """Store the transport of a new connection."""
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Process received bytes: any part of a frame, or several frames."""
         session = self._session
         try:
@@ -98,10 +89,7 @@ class RlxConnection(asyncio.Protocol):
                 if session.has_begun and not self.has_begun:
                     self.has_begun = True
                     self._reader = FrameReader(self._settings.max_frame)
-        except ProtocolError as error:
-            self.refuse(str(error))
-            self._transport.close()
-        except Refused:
+        except Refused:  # the session has sent the reason
             self._transport.close()
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
@@ -121,43 +109,33 @@ class RlxConnection(asyncio.Protocol):
         """Close the session of a client that has disconnected."""
         self._session.close()
 
-    def refuse(self, message: str) -> None:
-        """Send the reason why the connection will be closed."""
-        self.send({"response": "error", "message": message})
+    def error_frame(self, message: str) -> bytes:
+        """Return the frame of an error message."""
+        return frame(encode({"response": "error", "message": message}))
 
-    def send(self, message: dict[str, Any]) -> None:
+    def reply(self, message: dict[str, Any]) -> None:
         """Send a message if the connection is open."""
-        if not self._transport.is_closing():
-            self._transport.write(frame(encode(message)))
+        self.send(frame(encode(message)))
 
 
-class RlxServer:
+class RlxServer(FrameServer):
     """Listens for RLX clients.
 
     Args:
         settings: address, token, TLS files and limits.
         host: answers the clients.
 
-    Attributes:
-        sockets: listening sockets, with their connections and address.
+    Raises:
+        ValueError: the certificate is invalid.
     """
 
     def __init__(self, settings: ServeSettings, host: Host) -> None:
-        self._settings = settings
-        self.sockets = SocketServer(lambda: RlxConnection(settings, host), connection_limits(settings), "RLX")
-
-    async def start(self) -> None:
-        """Start listening.
-
-        Raises:
-            OSError: the address is in use, or does not belong to this machine.
-            ValueError: the certificate is invalid, or other machines could connect without a token.
-        """
-        settings = self._settings
-        host, port = host_and_port(settings.bind, "serve.bind")
-        tls = tls_context(settings.cert, settings.key, "serve.cert, serve.key")
-        await self.sockets.start(host, port, settings.token, tls)
-
-    async def stop(self) -> None:
-        """Stop listening and close all connections."""
-        await self.sockets.stop()
+        super().__init__(
+            lambda: RlxConnection(settings, host),
+            settings.bind,
+            connection_limits(settings),
+            token=settings.token,
+            tls=tls_context(settings.cert, settings.key, "serve.cert, serve.key"),
+            name="RLX",
+            setting="serve.bind",
+        )

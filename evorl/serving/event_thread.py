@@ -69,7 +69,7 @@ class EventThread:
                     await server.start()
                 except OSError as error:
                     where = self._settings.bind if scheme == "rlx" else self._settings.web
-                    raise OSError(f"nothing can listen at {where}: {error.strerror or error}.") from error
+                    raise OSError(f"cannot listen on {where}: {error.strerror or error}.") from error
                 started.append(server)
                 tls = "s" if self._settings.cert is not None else ""
                 self.addresses.append(f"{scheme}{tls}://{server.sockets.url_host}")

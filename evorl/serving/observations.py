@@ -41,15 +41,15 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
             observation_from(x, part, f"{name}[{i}]")
             for i, (x, part) in enumerate(zip(state, space.spaces, strict=True))
         )
-    if _is_usual(state, space):
+    if _is_expected_array(state, space):
         return state
     try:
         array = np.asarray(state)
     except (ValueError, TypeError) as error:
-        raise ObservationError(f"{name} is no array: {error}.") from error
+        raise ObservationError(f"{name} cannot be converted to an array: {error}.") from error
     if array.dtype.kind not in "biuf":
         if array.size:
-            raise ObservationError(f"{name} must be numbers, got {array.dtype.name}.")
+            raise ObservationError(f"{name} must contain numbers, got {array.dtype.name}.")
         array = array.astype(np.float32)
     if array.size == 0 and isinstance(space, Box) and space.shape == (1,):
         return np.ones(1, space.dtype)
@@ -76,10 +76,10 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
         return
     room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
     if array.min() < room.min or array.max() > room.max:
-        raise ObservationError(f"{name} has numbers beyond what {dtype.name} holds.")
+        raise ObservationError(f"{name} has numbers outside the range of {dtype.name}.")
 
 
-def _is_usual(state: Any, space: Space) -> bool:
+def _is_expected_array(state: Any, space: Space) -> bool:
     """Return True if ``state`` is already an element of ``space``: a fast check that nearly every message passes."""
     if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
         return False

@@ -10,7 +10,7 @@ import numpy as np
 
 from evorl.serving.rlx import Limits, ProtocolError
 
-MOST_AXES = Limits().max_axes
+MAX_AXES = Limits().max_axes
 _KINDS = "biuf"  # kinds of numeric dtypes
 _DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2}")
 
@@ -46,7 +46,7 @@ def unpack_message(data: bytes) -> Any:
     except ProtocolError:
         raise
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise ProtocolError(f"a frame is no MessagePack: {error or type(error).__name__}.") from error
+        raise ProtocolError(f"the frame is not valid MessagePack: {error or type(error).__name__}.") from error
 
 
 def _as_map(value: Any) -> Any:
@@ -55,7 +55,9 @@ def _as_map(value: Any) -> Any:
         return {"__ndarray__": True, "data": data.tobytes(), "dtype": data.dtype.str, "shape": list(value.shape)}
     if isinstance(value, np.generic) and value.dtype.kind in _KINDS:
         return value.item()
-    raise TypeError(f"a message cannot have a {type(value).__name__}.")
+    raise TypeError(
+        f"values of type {type(value).__name__} cannot be sent: convert them to numbers, text, lists, dicts or arrays."
+    )
 
 
 def _as_array(entries: dict[Any, Any]) -> Any:
@@ -65,31 +67,31 @@ def _as_array(entries: dict[Any, Any]) -> Any:
     if "__ndarray__" not in names:
         for key in entries:
             if not isinstance(key, str):
-                raise ProtocolError(f"a message has names that are text, got {key!r}.")
+                raise ProtocolError(f"the keys of a message must be strings, got {key!r}.")
         return entries
-    told = {name: entries[key] for name, key in names.items()}
-    data, dtype, shape = told.get("data"), told.get("dtype"), told.get("shape")
+    fields = {name: entries[key] for name, key in names.items()}
+    data, dtype, shape = fields.get("data"), fields.get("dtype"), fields.get("shape")
     dtype = dtype.decode("ascii", "replace") if isinstance(dtype, bytes) else dtype
     try:
         kind = np.dtype(dtype) if isinstance(dtype, str) and _DTYPE.fullmatch(dtype) else None
     except TypeError:
         kind = None
     if kind is None or kind.kind not in _KINDS:
-        raise ProtocolError(f"an array has numbers, got dtype {str(dtype)[:20]!r}.")
-    if not isinstance(shape, list | tuple) or len(shape) > MOST_AXES:
-        raise ProtocolError(f"an array has a shape of at most {MOST_AXES} axes, got {shape!r}.")
+        raise ProtocolError(f"the dtype of an array must be numeric, got {str(dtype)[:20]!r}.")
+    if not isinstance(shape, list | tuple) or len(shape) > MAX_AXES:
+        raise ProtocolError(f"the shape of an array must be a list of at most {MAX_AXES} sizes, got {shape!r}.")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
-        raise ProtocolError(f"a shape is whole numbers, got {shape!r}.")
+        raise ProtocolError(f"the shape of an array must contain non-negative integers, got {shape!r}.")
     if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
-        raise ProtocolError(f"an array of {kind.name} {list(shape)} came with another number of bytes.")
+        raise ProtocolError(f"an array of {kind.name} {list(shape)} has the wrong number of bytes.")
     return np.frombuffer(data, kind).reshape(shape)
 
 
 def _without_times(values: list[Any]) -> list[Any]:
     if any(type(value).__name__ == "Timestamp" for value in values):  # msgpack decodes this extension type itself
-        raise ProtocolError("a frame has a time of MessagePack, which means nothing here.")
+        raise ProtocolError("the frame contains a MessagePack timestamp, which is not supported.")
     return values
 
 
 def _refuse_extension(code: int, data: bytes) -> Any:
-    raise ProtocolError(f"a frame has the MessagePack extension {code}, which means nothing here.")
+    raise ProtocolError(f"the frame contains the unsupported MessagePack extension {code}.")

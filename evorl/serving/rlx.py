@@ -97,7 +97,7 @@ def _pairs(message: Mapping[str, Any], depth: int) -> bytes:
 @functools.lru_cache(maxsize=1024)
 def _key(key: Any) -> bytes:
     if not isinstance(key, str):
-        raise TypeError(f"the key {key!r} is no string: RLX has no other keys")
+        raise TypeError(f"keys must be strings, got {key!r}")
     return _text(key)
 
 
@@ -107,7 +107,7 @@ def _word(word: str) -> bytes:
 
 
 # Encoders of the most frequent types.
-_USUAL: dict[type, Any] = {
+_ENCODERS: dict[type, Any] = {
     type(None): lambda value: bytes((NULL,)),
     bool: lambda value: bytes((BOOLEAN, value)),
     float: functools.partial(struct.Struct("<Bd").pack, DOUBLE),
@@ -116,9 +116,9 @@ _USUAL: dict[type, Any] = {
 
 
 def _value(value: Any, depth: int) -> bytes:
-    usual = _USUAL.get(type(value))
-    if usual is not None:
-        return usual(value)
+    encoder = _ENCODERS.get(type(value))
+    if encoder is not None:
+        return encoder(value)
     if isinstance(value, float):
         return struct.pack("<Bd", DOUBLE, value)
     if isinstance(value, int):
@@ -148,7 +148,7 @@ def _items(values: list[Any] | tuple[Any, ...], depth: int) -> bytes:
 
 def _refuse_beyond(depth: int) -> None:
     if depth >= Limits.max_depth:
-        raise TypeError(f"lists and dicts in more than {Limits.max_depth} of one another: no reader takes them")
+        raise TypeError(f"lists and dicts are nested more than {Limits.max_depth} levels deep, which receivers refuse")
 
 
 @functools.lru_cache(maxsize=256)
@@ -158,7 +158,7 @@ def _doubles(count: int) -> struct.Struct:
 
 def _integer(value: int, kind: int) -> bytes:
     if not -(2**63) <= value < 2**63:
-        raise OverflowError(f"{value} is beyond the 64 bits that RLX has for an integer: send it as a string")
+        raise OverflowError(f"{value} exceeds the 64 bits of an RLX integer: send it as a string")
     return bytes((kind,)) + _FIXED[kind].pack(value)
 
 
@@ -175,7 +175,9 @@ def _numpy_value(value: Any) -> bytes:
             return _value(plain(value), 0)
     name = f"an array of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
     has = "None, bool, int, float, str, list, tuple, dict, Image, and NumPy's numbers and arrays of them"
-    raise TypeError(f"RLX has no type for {name}. It has {has}: convert it, as by numpy.asarray or .tolist()")
+    raise TypeError(
+        f"RLX has no type for {name}, only for {has}: convert the value, for example by numpy.asarray or .tolist()"
+    )
 
 
 def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
@@ -190,7 +192,7 @@ def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, 
     body = _Body(bytes(payload), limits)
     version, message = body.size(), {}
     if version != VERSION:
-        raise ProtocolError(f"a message of version {version}: this side speaks version {VERSION}")
+        raise ProtocolError(f"unsupported protocol version {version}: expected version {VERSION}")
     while body.position < len(body.data):
         key = body.text()
         message[key] = body.value(0)
@@ -206,7 +208,7 @@ class _Body:
     def need(self, size: int) -> None:
         left = len(self.data) - self.position
         if size > left:
-            raise ProtocolError(f"the message is cut short: {size} bytes announced, {left} left")
+            raise ProtocolError(f"the message is truncated: {size} bytes were announced, {left} are left")
 
     def take(self, size: int) -> bytes:
         raw = self.data[self.position : self.position + size]
@@ -222,12 +224,12 @@ class _Body:
         try:
             return self.take(self.size()).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"a text that is no UTF-8: {error.reason}") from None
+            raise ProtocolError(f"a string is not valid UTF-8: {error.reason}") from None
 
     def value(self, depth: int) -> Any:
         self.num_values += 1
         if self.num_values > self.limits.max_values:
-            raise ProtocolError(f"more than {self.limits.max_values} values in a message: send numbers as an array")
+            raise ProtocolError(f"the message has more than {self.limits.max_values} values: send numbers as an array")
         kind = self.take(1)[0]
         if kind in _FIXED:
             return _FIXED[kind].unpack(self.take(_FIXED[kind].size))[0]
@@ -249,7 +251,7 @@ class _Body:
         count = self.size()
         self.need(count if kind == LIST else 5 * count)  # the shortest value takes 1 byte, with the shortest key 5
         if depth > self.limits.max_depth:
-            raise ProtocolError(f"lists and dicts in more than {self.limits.max_depth} of one another")
+            raise ProtocolError(f"lists and dicts are nested more than {self.limits.max_depth} levels deep")
         if kind == LIST:
             return [self.value(depth) for _ in range(count)]
         return {self.text(): self.value(depth) for _ in range(count)}
@@ -258,13 +260,13 @@ class _Body:
         name, num_axes = self.text(), self.size()
         if name not in _DTYPES or num_axes > self.limits.max_axes:
             at_most = f"at most {self.limits.max_axes} of {', '.join(_DTYPES)}"
-            raise ProtocolError(f"an array with {num_axes} axes of {name[:20]!r}: expected {at_most}")
+            raise ProtocolError(f"unsupported array with {num_axes} axes of dtype {name[:20]!r}: expected {at_most}")
         return self.numbers(name, struct.unpack(f"<{num_axes}I", self.take(4 * num_axes)))
 
     def image(self) -> Any:
         mode, width, height = self.text(), self.size(), self.size()
         if mode not in _MODES:
-            raise ProtocolError(f"a picture of mode {mode[:20]!r}: expected one of {', '.join(_MODES)}")
+            raise ProtocolError(f"unsupported image mode {mode[:20]!r}: expected one of {', '.join(_MODES)}")
         name, channels = _MODES[mode]
         start = self.position + 4
         pixels = self.numbers(name, (height, width, channels) if channels > 1 else (height, width))
@@ -275,10 +277,10 @@ class _Body:
     def numbers(self, name: str, shape: tuple[int, ...]) -> Any:
         raw, code, np = self.take(self.size()), _DTYPES[name], _numpy()
         if math.prod(shape) * struct.calcsize("<" + code) != len(raw):
-            raise ProtocolError(f"numbers of {name} and shape {shape} in {len(raw)} bytes")
+            raise ProtocolError(f"an array of {name} with shape {shape} cannot have {len(raw)} bytes")
         # Zero lengths are ignored here: with one, any length of the other axes would pass the check above.
         if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
-            raise ProtocolError(f"numbers of shape {shape} are too many")
+            raise ProtocolError(f"an array of shape {shape} is too large")
         if name == "bool":  # other bytes than 0 and 1 would make true values that are not equal
             raw = raw.translate(bytes(byte == 1 for byte in range(256)))
         if np:

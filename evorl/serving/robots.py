@@ -40,8 +40,8 @@ async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard,
                 break
             started = time.perf_counter()
             action = await robot.act(unpack_message(frame.data))
-            told = {"actions": action, "server_timing": {"infer_ms": 1e3 * (time.perf_counter() - started)}}
-            await socket.send_bytes(pack_message(told))
+            response = {"actions": action, "server_timing": {"infer_ms": 1e3 * (time.perf_counter() - started)}}
+            await socket.send_bytes(pack_message(response))
     except (ProtocolError, SessionError) as error:
         await socket.send_str(str(error))
         await socket.close(code=1011, message=str(error).encode()[:120])
@@ -56,19 +56,19 @@ class _Robot:
         self._answer: asyncio.Future[dict[str, Any]] | None = None
         self._space = switchboard.obs_space
         self._session = Session(switchboard, self._take, trusted=True)
-        self._told: list[dict[str, Any]] = []
+        self._replies: list[dict[str, Any]] = []
         self._session.receive({"command": "init", "exploit": True})
-        self._refuse_errors(self._told.pop())
+        self._refuse_errors(self._replies.pop())
 
     async def act(self, message: Any) -> Any:
         if not isinstance(message, Mapping):
-            raise ProtocolError(f"an observation is a map, got {type(message).__name__}.")
+            raise ProtocolError(f"an observation must be a map, got {type(message).__name__}.")
         starts = message.get(RESET, False)
         if not isinstance(starts, bool):
-            raise ProtocolError(f"{RESET} is true or false, got {starts!r}.")
+            raise ProtocolError(f"{RESET} must be true or false, got {starts!r}.")
         if starts:
             self._session.receive({"command": "reset"})
-            self._told.clear()
+            self._replies.clear()
         self._answer = asyncio.get_running_loop().create_future()
         update = {"command": "update", "reward": 0.0, "state": self._state_of(message), "terminal": False}
         self._session.receive(update)
@@ -85,13 +85,13 @@ class _Robot:
                 return parts[name]
         if len(parts) == 1:
             return next(iter(parts.values()))
-        raise ProtocolError(f"an observation of this policy is one array, named {' or '.join(ONLY_NAMES)}.")
+        raise ProtocolError(f"the observation of this policy must be one array named {' or '.join(ONLY_NAMES)}.")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
         else:
-            self._told.append(answer)
+            self._replies.append(answer)
 
     @staticmethod
     def _refuse_errors(answer: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Place(NamedTuple):
+class StepRef(NamedTuple):
     """Reference to a step: row ``row`` of the arrays ``[N, features]`` that one inference call returned."""
 
     arrays: Sequence[np.ndarray]
@@ -27,7 +27,7 @@ class Row:
     """
 
     def __init__(self, oldest: int) -> None:
-        self.steps: list[Place] = []
+        self.steps: list[StepRef] = []
         self.cuts: list[bool] = []
         self.oldest = oldest
         self.is_over = False
@@ -63,7 +63,7 @@ class Segments:
         self._left: collections.deque[Row] = collections.deque()
         self._full: collections.deque[Row] = collections.deque()
 
-    def add(self, session: int, step: Place, ends: bool) -> None:
+    def add(self, session: int, step: StepRef, ends: bool) -> None:
         """Add a step of a session; ``ends`` tells whether the step ended the episode, by termination or truncation."""
         if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
             (self._playing.discard if ends else self._playing.add)(session)
@@ -115,7 +115,7 @@ class Segments:
             ValueError: there are not enough segments yet.
         """
         if not self.is_ready:
-            raise ValueError(f"a batch has {self.num_rows} rows, and there are {len(self._full)}.")
+            raise ValueError(f"a batch needs {self.num_rows} full segments, but only {len(self._full)} are available.")
         rows = [self._full.popleft() for _ in range(self.num_rows)]
         kinds = range(len(rows[0].steps[0].arrays))
         arrays = [

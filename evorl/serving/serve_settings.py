@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, require_positive
+from evorl.fields import Within
 from evorl.sockets.access import host_and_port, require_token_beyond_this_machine
 from evorl.sockets.socket_server import REQUEST_SECONDS
 from evorl.types import PyTreeNode, pytree_field
@@ -42,34 +43,30 @@ class ServeSettings(PyTreeNode):
     key: str | None = pytree_field(static=True, default=None)
     max_clients: int = pytree_field(static=True, default=256)
     max_frame: int = pytree_field(static=True, default=2**24)
-    hello_seconds: float = pytree_field(static=True, default=REQUEST_SECONDS)
-    idle_seconds: float = pytree_field(static=True, default=600.0)
-    max_messages_per_second: float = pytree_field(static=True, default=0.0)
-    max_policy_lag: float | None = pytree_field(static=True, default=None)
-    eval_seconds: float = pytree_field(static=True, default=60.0)
+    hello_seconds: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=REQUEST_SECONDS)
+    idle_seconds: Annotated[float, Within("[0, inf)")] = pytree_field(static=True, default=600.0)
+    max_messages_per_second: Annotated[float, Within("[0, inf)")] = pytree_field(static=True, default=0.0)
+    max_policy_lag: Annotated[float | None, Within("[0, inf)")] = pytree_field(static=True, default=None)
+    eval_seconds: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=60.0)
     profile_dir: str | None = pytree_field(static=True, default=None)
-
-    ranges: ClassVar[dict[str, str]] = {
-        "hello_seconds": "(0, inf)",
-        "idle_seconds": "[0, inf)",
-        "max_messages_per_second": "[0, inf)",
-        "max_policy_lag": "[0, inf)",
-        "eval_seconds": "(0, inf)",
-    }
 
     def __post_init__(self) -> None:
         require_positive(self, "max_clients", "max_frame")
         if self.max_policy_lag is not None and (self.max_policy_lag < 0 or self.max_policy_lag % 1):
             raise ValueError(f"serve.max_policy_lag must be a whole number, 0 or more, got {self.max_policy_lag}.")
         if (self.cert is None) != (self.key is None):
-            raise ValueError("serve.cert and serve.key belong together: give the files of both, or none.")
+            raise ValueError("serve.cert and serve.key must be set together: set both to files, or neither.")
         if self.token is not None and self.token.startswith("env:"):
             name = self.token.removeprefix("env:")
             if name not in os.environ:
-                raise ValueError(f"serve.token=env:{name} reads a variable that is not set: export {name}=...")
+                raise ValueError(
+                    f"serve.token=env:{name} refers to an environment variable that is not set: export {name}=..."
+                )
             object.__setattr__(self, "token", os.environ[name])
         if self.token is not None and len(self.token) < 8:
-            raise ValueError("serve.token must have 8 characters at least: others would guess it.")
+            raise ValueError(
+                f"serve.token must have at least 8 characters, got {len(self.token)}: shorter ones can be guessed."
+            )
         for name in ("bind", "web"):
             if (address := getattr(self, name)) is not None:
                 host, _ = host_and_port(address, f"serve.{name}")

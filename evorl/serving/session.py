@@ -12,14 +12,14 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
-from evorl.serving.answering import Question
+from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.observations import ObservationError, observation_from
-from evorl.sockets.access import is_same_secret
+from evorl.sockets.frame_server import refused_token
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
-MOST_METRICS = 1000  # in one message
-MOST_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
-MOST_DEPTH = 8  # nesting of such a space
+MAX_METRICS = 1000  # in one message
+MAX_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
+MAX_DEPTH = 8  # nesting of such a space
 MAX_REWARD = 1e15  # absolute value: squared returns, which losses compute, stay finite in float32
 MAX_STEP = 2.0**53  # of a metric: float64 represents all integers up to here
 
@@ -43,7 +43,7 @@ class Host(Protocol):
         """Cut off the current episode of a session."""
         ...
 
-    def ask(self, question: Question) -> None:
+    def ask(self, request: ActionRequest) -> None:
         """Queue a request; its callback receives the action later."""
         ...
 
@@ -76,7 +76,7 @@ class Session:
     def __init__(self, host: Host, reply: Callable[[dict[str, Any]], None], trusted: bool = False) -> None:
         self._host, self._reply = host, reply
         self.is_trusted = trusted or host.token is None
-        self._place: tuple[int, int] | None = None  # number and slot
+        self._entry: tuple[int, int] | None = None  # number and slot
         self._exploit = False
         self._steps = 0  # requests so far
         self._last_obs: Any = None  # of the current episode
@@ -86,7 +86,7 @@ class Session:
     @property
     def has_begun(self) -> bool:
         """Return True after a valid init."""
-        return self._place is not None
+        return self._entry is not None
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Process a message; ``reply`` receives the response, now or when the action is known.
@@ -113,14 +113,13 @@ class Session:
 
     def close(self) -> None:
         """End the session after the client has disconnected."""
-        if self._place is not None:
-            self._host.leave(*self._place)
-            self._place, self._last_obs = None, None
+        if self._entry is not None:
+            self._host.leave(*self._entry)
+            self._entry, self._last_obs = None, None
 
     def _init(self, message: Mapping[str, Any]) -> None:
-        if not self.is_trusted and not is_same_secret(message.get("token"), self._host.token):
-            got = "another" if "token" in message else "none"
-            raise Refused(f"this server needs its token in init, and got {got}.")
+        if not self.is_trusted and (refusal := refused_token(message, self._host.token, "init")):
+            raise Refused(refusal)
         self.is_trusted = True
         exploit = message.get("exploit", False)
         if not isinstance(exploit, bool):
@@ -129,7 +128,7 @@ class Session:
         self._check_space("action_space", message, self._host.action_space)
         self._refuse_while_waiting("init")
         self.close()
-        self._place, self._exploit, self._steps = self._host.enter(exploit), exploit, 0
+        self._entry, self._exploit, self._steps = self._host.enter(exploit), exploit, 0
         self._reply({"response": "ready"})
 
     @staticmethod
@@ -137,15 +136,17 @@ class Session:
         if message.get(name) is None:
             return
         try:
-            _refuse_vast(message[name], name, max(MOST_NUMBERS, _num_numbers(space)))
-            told = space_from_config(message[name], name)
+            _check_size(message[name], name, max(MAX_NUMBERS, _num_numbers(space)))
+            declared = space_from_config(message[name], name)
         except (ValueError, TypeError, OverflowError) as error:
-            raise SessionError(str(error) if name in str(error) else f"{name} is no space: {error}") from error
-        if told != space:
-            raise SessionError(f"{name} of this client is {told}, and the server was started for {space}.")
+            raise SessionError(
+                str(error) if name in str(error) else f"{name} does not describe a space: {error}"
+            ) from error
+        if declared != space:
+            raise SessionError(f"{name} must be {space}, the space of the server, got {declared}.")
 
     def _update(self, message: Mapping[str, Any]) -> None:
-        number, slot = self._place or self._ready("update")
+        number, slot = self._entry or self._ready("update")
         self._refuse_while_waiting("update")
         terminal, truncated = _flag(message, "terminal"), _flag(message, "truncated")
         over = terminal or truncated
@@ -156,12 +157,12 @@ class Session:
         reward = 0.0 if starts else reward_from(message.get("reward"))
         state = message.get("state")
         if state is None and (truncated or not over):
-            what = "a truncated episode goes on somewhere: its" if truncated else "an update needs a"
-            raise SessionError(f"{what} state is missing.")
+            kind = "a truncating update" if truncated else "an update"
+            raise SessionError(f"state is missing: {kind} needs it.")
         # The value of a terminal state is 0 regardless of its observation.
         obs = self._last_obs if state is None else observation_from(state, self._host.obs_space)
-        answer = None if over else self._answered
-        question = Question(
+        answer = None if over else self._send_action
+        request = ActionRequest(
             number, slot, self._steps, obs, reward, starts, over and not truncated, truncated, self._exploit, answer
         )
         self._steps += 1
@@ -171,14 +172,14 @@ class Session:
             self._return, self._length = self._return + reward, self._length + 1
         self._last_obs = None if over else obs
         self.is_waiting = not over
-        self._host.ask(question)
+        self._host.ask(request)
         if over:
             self._host.episode(number, self._exploit, self._return, self._length)
             self._reply({"response": "action", "data": None})
 
-    def _answered(self, action: Any) -> None:
+    def _send_action(self, action: Any) -> None:
         self.is_waiting = False
-        if self._place is not None:
+        if self._entry is not None:
             self._reply({"response": "action", "data": action})
 
     def _reset(self, message: Mapping[str, Any]) -> None:
@@ -191,11 +192,11 @@ class Session:
 
     def _update_metrics(self, message: Mapping[str, Any]) -> None:
         items = message.get("data", [message])
-        if not isinstance(items, list) or len(items) > MOST_METRICS:
-            raise SessionError(f"data of update_metrics must be a list of at most {MOST_METRICS} metrics.")
+        if not isinstance(items, list) or len(items) > MAX_METRICS:
+            raise SessionError(f"data of update_metrics must be a list of at most {MAX_METRICS} metrics.")
         for item in items:
             if not isinstance(item, Mapping) or not isinstance(item.get("name"), str) or "y" not in item:
-                raise SessionError("a metric has a name and a value y.")
+                raise SessionError(f"every metric needs a string name and a value y, got {str(item)[:80]}.")
             x = item.get("x")
             self._host.store_metric(
                 str(item.get("method", "scalar")), item["name"], item["y"], None if x is None else reward_from(x, "x")
@@ -203,13 +204,13 @@ class Session:
         self._reply({"response": "done"})
 
     def _ready(self, command: str) -> tuple[int, int]:
-        if self._place is None:
-            raise SessionError(f"{command} came before init: send init first.")
-        return self._place
+        if self._entry is None:
+            raise SessionError(f"received {command} before init: send init first.")
+        return self._entry
 
     def _refuse_while_waiting(self, command: str) -> None:
         if self.is_waiting:
-            raise SessionError(f"{command} came before the last update was answered: wait for the action.")
+            raise SessionError(f"received {command} before the response to the last update: wait for the action.")
 
 
 def reward_from(value: Any, name: str = "reward") -> float:
@@ -218,17 +219,19 @@ def reward_from(value: Any, name: str = "reward") -> float:
     Raises:
         SessionError: the value is missing, not a number, or out of range.
     """
-    most = MAX_REWARD if name == "reward" else MAX_STEP
-    if type(value) is float and abs(value) <= most:
+    limit = MAX_REWARD if name == "reward" else MAX_STEP
+    if type(value) is float and abs(value) <= limit:
         return value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None:
-        raise SessionError(f"{name} is missing: each update but the first of an episode has one.")
+        raise SessionError(f"{name} is missing: every update except the first of an episode needs it.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not abs(value) <= most:  # also refuses NaN
-        raise SessionError(f"{name} must be a finite number of at most {most:g} in size, got {str(value)[:20]}.")
+    if not abs(value) <= limit:  # also refuses NaN
+        raise SessionError(
+            f"{name} must be a finite number with an absolute value of at most {limit:g}, got {str(value)[:20]}."
+        )
     return float(value)
 
 
@@ -237,22 +240,22 @@ def _num_numbers(space: Space) -> int:
     return sum(math.prod(of.shape) for of in jax.tree.leaves(space.spec))
 
 
-def _refuse_vast(config: Any, name: str, most: int, depth: int = 0) -> None:
+def _check_size(config: Any, name: str, limit: int, depth: int = 0) -> None:
     """Raise ``SessionError`` for the description of a space that could exhaust the server's memory."""
     if not isinstance(config, Mapping):
         return
-    if depth > MOST_DEPTH:
-        raise SessionError(f"{name} has parts in more than {MOST_DEPTH} of one another.")
+    if depth > MAX_DEPTH:
+        raise SessionError(f"{name} is nested more than {MAX_DEPTH} levels deep.")
     bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
     shape = config.get("shape", bounds)
     if shape is None or isinstance(shape, Mapping):  # use the shape of the bounds; a mapping is a part named "shape"
         shape = bounds
     if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
-        raise SessionError(f"the shape of {name} must be a list of whole numbers.")
-    if max(math.prod(filter(None, shape)), math.prod(bounds)) > most:
-        raise SessionError(f"{name} has more than {most} numbers.")
+        raise SessionError(f"the shape of {name} must be a list of integers, got {str(shape)[:40]}.")
+    if max(math.prod(filter(None, shape)), math.prod(bounds)) > limit:
+        raise SessionError(f"{name} has more than {limit} elements.")
     for part in config.values():
-        _refuse_vast(part, name, most, depth + 1)
+        _check_size(part, name, limit, depth + 1)
 
 
 def _flag(message: Mapping[str, Any], name: str) -> bool:

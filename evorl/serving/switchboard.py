@@ -18,21 +18,21 @@ import jax
 import numpy as np
 
 from evorl.envs.space import Space
-from evorl.serving.answering import MOST_TOGETHER, Answered, Question
-from evorl.serving.gathering import Gathering
+from evorl.serving.batch_delay import BatchDelay
+from evorl.serving.batched_inference import MAX_BATCH, ActionBatch, ActionRequest
 from evorl.serving.observations import action_as_sent
-from evorl.serving.segments import Place, Segments
+from evorl.serving.segments import Segments, StepRef
 from evorl.serving.session import Refused
 
-MOST_EPISODES = 10_000  # greedy episodes kept for the next evaluation
+MAX_EPISODES = 10_000  # greedy episodes kept for the next evaluation
 SECONDS_BETWEEN_LOOKS = 0.2
 StoreMetric = Callable[[str, str, Any, float | None], None]
 
 
-class Answers(Protocol):
+class Inference(Protocol):
     """Interface of the batched inference."""
 
-    def ask(self, questions: Sequence[Question]) -> Answered:
+    def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
         """Return the actions for requests of different sessions."""
         ...
 
@@ -41,7 +41,7 @@ class Switchboard:
     """``Host`` of all sessions.
 
     Args:
-        answering: inference.
+        inference: inference.
         segments: receives the steps; ``None`` if no learner uses them.
         obs_space: observation space of a simulator.
         action_space: action space of a simulator.
@@ -58,7 +58,7 @@ class Switchboard:
 
     def __init__(
         self,
-        answering: Answers,
+        inference: Inference,
         segments: Segments | None,
         obs_space: Space,
         action_space: Space,
@@ -72,17 +72,17 @@ class Switchboard:
         self.num_answers = 0
         self.returns: collections.deque[float] = collections.deque(maxlen=100)
         self.greedy_returns: list[tuple[float, int]] = []
-        self._answering, self._segments = answering, segments
+        self._inference, self._segments = inference, segments
         self._free = list(range(max_clients))[::-1]
         self._max_clients = max_clients
         self._greedy: set[int] = set()  # numbers of the greedy sessions
         self._began_before: set[int] = set()  # subset of _greedy whose episodes began before the evaluation
         self._sessions: set[int] = set()
         self._next_number = 0
-        self._asked: collections.deque[Question] = collections.deque()
+        self._pending: collections.deque[ActionRequest] = collections.deque()
         self._leaving: dict[int, int] = {}  # slots of closed sessions that still have pending requests
         self._turn_is_due = False
-        self._gathering = Gathering()
+        self._delay = BatchDelay()
         self._has_learned = True  # a batch was taken since the last publication, so the next policy differs
         self._is_held = False  # whether training sessions wait for the learner
         self._lock = threading.Condition()  # guards the segments, which the learner reads
@@ -102,12 +102,12 @@ class Switchboard:
     @property
     def num_waiting(self) -> int:
         """Number of pending requests."""
-        return len(self._asked)
+        return len(self._pending)
 
     def enter(self, exploit: bool) -> tuple[int, int]:
         """Open a session; return its number and slot. Raise ``Refused`` if all slots are in use."""
         if not self._free:
-            raise Refused(f"this server has max_clients={self._max_clients} clients already: try again later.")
+            raise Refused(f"this server already has max_clients={self._max_clients} clients: try again later.")
         number, slot = self._next_number, self._free.pop()
         self._next_number += 1
         self._sessions.add(number)
@@ -118,7 +118,7 @@ class Switchboard:
     def leave(self, number: int, slot: int) -> None:
         """Close a session; its slot is freed once its pending requests are processed."""
         self._leaving[number] = slot
-        if not any(question.session == number for question in self._asked):
+        if not any(request.session == number for request in self._pending):
             self._gone(number)
 
     def _gone(self, number: int) -> None:
@@ -134,11 +134,11 @@ class Switchboard:
             with self._lock:
                 self._segments.cut(number)
 
-    def ask(self, question: Question) -> None:
+    def ask(self, request: ActionRequest) -> None:
         """Queue a request; its callback receives the action later."""
-        if question.starts:
-            self._began_before.discard(question.session)
-        self._asked.append(question)
+        if request.starts:
+            self._began_before.discard(request.session)
+        self._pending.append(request)
         self._schedule()
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
@@ -148,7 +148,7 @@ class Switchboard:
         if exploit:
             with self._lock:
                 self.greedy_returns.append((episode_return, length))
-                del self.greedy_returns[:-MOST_EPISODES]
+                del self.greedy_returns[:-MAX_EPISODES]
                 self._lock.notify_all()
         else:
             self.returns.append(episode_return)
@@ -160,7 +160,7 @@ class Switchboard:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        if not self._is_held and self._gathering.has_paused(len(self._asked), len(self._sessions)):
+        if not self._is_held and self._delay.has_paused(len(self._pending), len(self._sessions)):
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._turn)  # after the next reads of the loop
             return
@@ -174,51 +174,51 @@ class Switchboard:
                 self.failure = error
                 self._lock.notify_all()
             return
-        if any(answered) and self._asked:
+        if any(answered) and self._pending:
             self._schedule()
 
     def _may_answer(self, exploit: bool) -> bool:
         return exploit or not self._is_held
 
-    def _next(self, exploit: bool) -> list[Question]:
+    def _next(self, exploit: bool) -> list[ActionRequest]:
         """Remove and return the next batch: the first pending requests, at most one per session."""
         if exploit and not self._greedy:
             return []
-        chosen: dict[int, Question] = {}
-        left: list[Question] = []
-        for question in self._asked:
-            if question.exploit is exploit and len(chosen) < MOST_TOGETHER and question.session not in chosen:
-                chosen[question.session] = question
+        chosen: dict[int, ActionRequest] = {}
+        left: list[ActionRequest] = []
+        for request in self._pending:
+            if request.exploit is exploit and len(chosen) < MAX_BATCH and request.session not in chosen:
+                chosen[request.session] = request
             else:
-                left.append(question)
-        self._asked = collections.deque(left)
+                left.append(request)
+        self._pending = collections.deque(left)
         return list(chosen.values())
 
-    def _answer(self, questions: list[Question]) -> bool:
+    def _answer(self, requests: list[ActionRequest]) -> bool:
         """Answer a batch; return False if it is empty."""
-        if not questions:
+        if not requests:
             return False
         with self._lock:  # the policy must not change between the call and the recording of its version
-            actions, steps = self._answering.ask(questions)
-            if self._segments is not None and steps is not None and not questions[0].exploit:
-                self._record(self._segments, questions, steps)
+            actions, steps = self._inference.ask(requests)
+            if self._segments is not None and steps is not None and not requests[0].exploit:
+                self._record(self._segments, requests, steps)
         sent = actions.tolist() if isinstance(actions, np.ndarray) and actions.ndim < 3 else None
-        for i, question in enumerate(questions):
-            if question.session in self._leaving:
-                if not any(other.session == question.session for other in self._asked):
-                    self._gone(question.session)
-            elif question.answer is not None:
+        for i, request in enumerate(requests):
+            if request.session in self._leaving:
+                if not any(other.session == request.session for other in self._pending):
+                    self._gone(request.session)
+            elif request.answer is not None:
                 self.num_answers += 1
-                question.answer(action_as_sent(jax.tree.map(lambda x, i=i: x[i], actions)) if sent is None else sent[i])
+                request.answer(action_as_sent(jax.tree.map(lambda x, i=i: x[i], actions)) if sent is None else sent[i])
         return True
 
-    def _record(self, segments: Segments, questions: list[Question], steps: list[np.ndarray]) -> None:
-        for i, question in enumerate(questions):
-            if not question.starts:
-                segments.add(question.session, Place(steps, i), question.terminated or question.truncated)
-            segments.answered(question.session)
-        most = segments.num_rows * max(1, segments.max_lag or 1)
-        if segments.num_full >= most and segments.is_ready:
+    def _record(self, segments: Segments, requests: list[ActionRequest], steps: list[np.ndarray]) -> None:
+        for i, request in enumerate(requests):
+            if not request.starts:
+                segments.add(request.session, StepRef(steps, i), request.terminated or request.truncated)
+            segments.answered(request.session)
+        limit = segments.num_rows * max(1, segments.max_lag or 1)
+        if segments.num_full >= limit and segments.is_ready:
             self._is_held = True
         self._lock.notify_all()
 
@@ -271,7 +271,7 @@ class Switchboard:
         while True:
             with self._lock:
                 if self.failure is not None:
-                    raise RuntimeError(f"questions could not be answered: {self.failure}") from self.failure
+                    raise RuntimeError(f"action requests could not be answered: {self.failure}") from self.failure
                 if is_there():
                     return True
                 self._lock.wait(SECONDS_BETWEEN_LOOKS)

@@ -16,7 +16,7 @@ from evorl.agents.random_actions import RandomAgent
 from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
-from evorl.serving.answering import Answering
+from evorl.serving.batched_inference import BatchedInference
 from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.event_thread import EventThread
 from evorl.serving.segments import Segments
@@ -54,7 +54,7 @@ class TrainingServer(ByValue):
         self._spans = Spans(settings.profile_dir, "training server")
         self.check(workflow)
         simulators = workflow.env.simulators.usual
-        self._answering = Answering(workflow, settings.max_clients, records=True)
+        self._inference = BatchedInference(workflow, settings.max_clients, records=True)
         self._segments = Segments(
             workflow.rollout_length,
             workflow.env.num_envs,
@@ -62,7 +62,7 @@ class TrainingServer(ByValue):
             joins_only_at_starts=getattr(workflow.agent, "is_recurrent", False),
         )
         self.switchboard = Switchboard(
-            self._answering,
+            self._inference,
             self._segments,
             simulators.obs_space,
             simulators.action_space,
@@ -88,7 +88,7 @@ class TrainingServer(ByValue):
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` with the reason if remote simulators cannot train a workflow."""
         if not is_remote(workflow.env):
-            raise ValueError("a server trains by simulators that connect to it: choose env=remote.")
+            raise ValueError("training on a server needs simulators that connect to it: set env=remote.")
         if reason := reason_not_served(workflow):
             raise ValueError(reason)
 
@@ -113,7 +113,7 @@ class TrainingServer(ByValue):
                 metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
                 if self._spans.are_on:
                     jax.block_until_ready(state)
-            rows.append(metrics | self._told(lag, message))
+            rows.append(metrics | self._activity(lag, message))
             if self._metrics is not None:
                 self._metrics.advance(steps + len(rows) * workflow.timesteps_per_iteration)
         return stacked_rows(rows) if rows else None, state
@@ -139,26 +139,26 @@ class TrainingServer(ByValue):
         )
 
     def _publish(self, acting: Any, message: Callable[[str], None]) -> None:
-        self._answering.publish(acting)
+        self._inference.publish(acting)
         self.switchboard.note_new_policy()
         if self._thread is None:
-            self._answering.compile_all()
+            self._inference.compile_all()
             self._thread = EventThread(self.settings, self.switchboard)
-            message(f"Simulators are waited for at {', '.join(self._thread.addresses)}.")
+            message(f"Waiting for simulators at {', '.join(self._thread.addresses)}.")
 
     def _packed(self, arrays: list[np.ndarray]) -> Packed:
-        leaves, treedef = jax.tree.flatten(self._answering.step_template)
+        leaves, treedef = jax.tree.flatten(self._inference.step_template)
         assert len(leaves) == len(arrays), "steps have the arrays of their packed form"
         return jax.tree.unflatten(treedef, arrays)
 
-    def _told(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
+    def _activity(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
         """Return metrics of the server's activity since the last call."""
         (before, answered), now = self._counted, time.perf_counter()
         self._counted = (now, self.switchboard.num_answers)
         dropped = self._segments.dropped - self._dropped
         if dropped and now - self._warned > SECONDS_BETWEEN_WARNINGS:
             message(
-                f"{dropped} rows of steps were left out, as the policy that acted in them was too old. With more "
+                f"{dropped} segments were dropped because they were collected with too old a policy. With more "
                 "simulators than num_envs, raise num_envs or serve.max_policy_lag."
             )
             self._warned = now
@@ -191,7 +191,7 @@ def reason_not_served(workflow: Any) -> str | None:
     """
     name = type(workflow).__name__
     if isinstance(workflow.agent, RandomAgent):
-        return f"{name} learns nothing from simulators: choose an agent such as ppo, dqn or sac."
+        return f"{name} does not learn from simulators: choose an agent such as ppo, dqn or sac."
     if getattr(workflow, "restarts_episodes", False):
         return (
             f"{name} restarts all episodes before each trajectory, which simulators elsewhere do not: leave out what "

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 UNKNOWN_BYTES = 2**16  # maximum message size on connections that did not authenticate when they were opened
-MOST_AGENTS = 64  # agents of one connection
-MOST_UNREAD = 4096  # responses queued for a client that does not read
+MAX_AGENTS = 64  # agents of one connection
+MAX_UNREAD = 4096  # responses queued for a client that does not read
 
 
 class WebServer:
@@ -150,8 +150,8 @@ class WebServer:
         from aiohttp import web
 
         trusted = self._is_trusted(request)
-        most = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
-        socket = web.WebSocketResponse(max_msg_size=most, heartbeat=30.0, compress=False)
+        limit = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
+        socket = web.WebSocketResponse(max_msg_size=limit, heartbeat=30.0, compress=False)
         await socket.prepare(request)
         self._connections.add(socket)
         conversation = Conversation(self, socket, trusted, Patience(self._limits, asyncio.get_running_loop().time()))
@@ -171,7 +171,7 @@ class WebServer:
 
 
 class Conversation:
-    """One WebSocket with the messages of up to ``MOST_AGENTS`` agents, distinguished by ``sid``.
+    """One WebSocket with the messages of up to ``MAX_AGENTS`` agents, distinguished by ``sid``.
 
     Text frames contain JSON, binary frames MessagePack. A frame may contain a list of messages; then responses that are
     ready at the same time are also sent as a list.
@@ -199,7 +199,7 @@ class Conversation:
                     self._say(None, {"response": "error", "message": str(error)})
                 await self._send()
                 break
-            if len(self._out) > MOST_UNREAD:
+            if len(self._out) > MAX_UNREAD:
                 break
 
     def _take(self, data: Any, is_binary: bool) -> None:
@@ -212,15 +212,15 @@ class Conversation:
         self._rate.take(now, len(messages))
         for message in messages:
             if not isinstance(message, Mapping):
-                raise ProtocolError(f"a message is a mapping, got {type(message).__name__}.")
+                raise ProtocolError(f"a message must be a mapping, got {type(message).__name__}.")
             self._hear(message)
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         sid = message.get("sid")
         if sid is not None and not isinstance(sid, str | int):
-            raise ProtocolError("sid is text or a whole number.")
+            raise ProtocolError(f"sid must be a string or an integer, got {type(sid).__name__}.")
         if isinstance(sid, str) and not sid.isascii() and any("\ud800" <= letter <= "\udfff" for letter in sid):
-            raise ProtocolError("sid has half of a surrogate pair, which is no text.")
+            raise ProtocolError("sid contains an unpaired surrogate, which is not valid text.")
         command = message.get("command")
         if isinstance(command, str) and command == "disconnect":
             if sid in self._sessions:
@@ -229,8 +229,8 @@ class Conversation:
             return
         session = self._sessions.get(sid)
         if session is None:
-            if len(self._sessions) >= MOST_AGENTS:
-                raise ProtocolError(f"one connection speaks for {MOST_AGENTS} agents at most.")
+            if len(self._sessions) >= MAX_AGENTS:
+                raise ProtocolError(f"a connection may have at most {MAX_AGENTS} agents: open another one.")
             session = Session(self._server.switchboard, lambda answer: self._say(sid, answer), self._trusted)
             self._sessions[sid] = session
         session.receive(message)
@@ -274,11 +274,11 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a text frame is no JSON: {error}.") from error
+        raise ProtocolError(f"the text frame is not valid JSON: {error}.") from error
 
 
 def _no_number(name: str) -> Any:
-    raise SessionError(f"{name} is no number of JSON")
+    raise SessionError(f"{name} is not a JSON number")
 
 
 def _as_lists(value: Any) -> Any:

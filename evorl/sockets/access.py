@@ -37,18 +37,18 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def require_token_beyond_this_machine(host: str, token: str | None, given: str, remedy: str) -> None:
+def require_token_beyond_this_machine(host: str, token: str | None, setting: str, remedy: str) -> None:
     """Raise ``ValueError`` if other machines could connect without a token.
 
     Args:
         host: address to listen on.
         token: access token of the server.
-        given: setting and its value, for the error message.
+        setting: setting and its value, for the error message.
         remedy: instruction to set a token, for the error message.
     """
     if not token and not is_this_machine(host):
         raise ValueError(
-            f"{given} can be reached from other machines, and needs a token: {remedy}, or listen on 127.0.0.1."
+            f"{setting} can be reached from other machines and needs a token: {remedy}, or listen on 127.0.0.1."
         )
 
 
@@ -82,7 +82,6 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
         context.load_cert_chain(user_path(cert), user_path(key), password=lambda: b"")
     except (OSError, ssl.SSLError) as error:
         raise ValueError(
-            f"{of_cert}={cert} and {of_key}={key} are no certificate and its key, as PEM and without a password: "
-            f"{error}."
+            f"{of_cert}={cert} and {of_key}={key} are not a PEM certificate and its key without a password: {error}."
         ) from error
     return context

@@ -84,11 +84,13 @@ class Progress(Protocol):
     Attributes:
         has_begun: whether the first request, which contains the token, is complete.
         is_within_request: whether a part of an incomplete request was received.
+        is_answering: whether the client waits for a response, which suspends the timeout of silence.
         num_requests: number of complete requests.
     """
 
     has_begun: bool
     is_within_request: bool
+    is_answering: bool
     num_requests: int
 
 
@@ -133,21 +135,25 @@ class GuardedConnection(asyncio.Protocol):
         """Forward received bytes, and record the progress of requests."""
         if self._transport.is_closing():
             return
-        inner, patience = self._inner, self._patience
         try:
-            inner.data_received(data)
+            self._inner.data_received(data)
         except Exception as error:  # of the protocol: only this client is disconnected
-            _LOG.warning("%s failed on what %s sent, and its connection ends: %r", self._server.name, self.peer, error)
+            _LOG.warning("%s failed on data from %s and closes the connection: %r", self._server.name, self.peer, error)
             self.abort()
             return
+        self._note_progress(self._now())
+
+    def _note_progress(self, now: float) -> None:
+        """Record the progress of requests."""
+        inner, patience = self._inner, self._patience
         if patience is None:
             return
         patience.has_begun = inner.has_begun
-        if inner.num_requests != self._num_requests:
+        if inner.num_requests != self._num_requests or inner.is_answering:
             self._num_requests = inner.num_requests
-            patience.note_request(self._now())
+            patience.note_request(now)
         if inner.is_within_request:
-            patience.note_part(self._now())
+            patience.note_part(now)
 
     def eof_received(self) -> bool | None:
         """Forward the end of the client's data."""
@@ -170,6 +176,7 @@ class GuardedConnection(asyncio.Protocol):
 
     def end_if_overdue(self, now: float) -> None:
         """Close the connection after a timeout; abort it if the client does not read."""
+        self._note_progress(now)  # a protocol may begin a queued request without new data
         unread_too_long = (
             self._unread_since is not None and now - self._unread_since > self._server.limits.frame_seconds
         )

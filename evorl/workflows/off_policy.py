@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.execution.collector import collects_by_acting
 from evorl.execution.trainable import Capabilities
+from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
@@ -59,25 +59,19 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     """
 
     rollout_length: int = 1
-    updates_per_iteration: float = pytree_field(static=True, default=1)
+    updates_per_iteration: Annotated[float, Within("(0, inf)")] = pytree_field(static=True, default=1)
     batch_size: int = 256
     n_step: int = 1
     prioritized: bool = False
-    priority_exponent: float = 0.6
-    importance_exponent: float | Schedule = Schedule(0.4, 1.0)
-    learning_starts: float = 1000.0
+    priority_exponent: Annotated[float, Within("[0, 1]")] = 0.6
+    importance_exponent: Annotated[float | Schedule, Within("[0, 1]")] = Schedule(0.4, 1.0)
+    learning_starts: Annotated[float, Within("[0, inf)")] = 1000.0
     replay_capacity: int = 100_000
     replay: ReplaySettings = ReplaySettings()
     intrinsic: Any = None
     offline: bool = pytree_field(static=True, default=False)
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
-    ranges: ClassVar[Mapping[str, str]] = {
-        "updates_per_iteration": "(0, inf)",
-        "learning_starts": "[0, inf)",
-        "priority_exponent": "[0, 1]",
-        "importance_exponent": "[0, 1]",
-    }
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
     loss_names: ClassVar[tuple[str, ...]] = ()
     # True if each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
@@ -17,6 +17,7 @@ from evorl.envs.env import EnvState
 from evorl.execution.collector import collects_by_acting
 from evorl.execution.plan import PlanRules
 from evorl.execution.trainable import Capabilities
+from evorl.fields import Within
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
@@ -199,9 +200,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
     """
 
     agent: ActorCriticAgent
-    value_learning_rate_scale: float | None = None
-
-    ranges: ClassVar[Mapping[str, str]] = {"value_learning_rate_scale": "[0, inf)"}
+    value_learning_rate_scale: Annotated[float | None, Within("[0, inf)")] = None
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 
 from evorl.config.names import load
 from evorl.envs.goals.setting import required_goal_task
 from evorl.envs.vector import VectorEnv
+from evorl.fields import Within
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import Strategy, take_hindsight
 from evorl.replay_buffers.slots import SlotReplayBuffer
@@ -45,10 +46,8 @@ class ReplaySettings(PyTreeNode):
     other_env: bool = pytree_field(static=True, default=False)
     overwrite: Literal["oldest", "random"] = pytree_field(static=True, default="oldest")
     hindsight: Strategy | None = pytree_field(static=True, default=None)
-    recency: float | None = None
-    ratio: float = 4.0
-
-    ranges: ClassVar[Mapping[str, str]] = {"ratio": "[0, inf)", "recency": "(0, inf)"}
+    recency: Annotated[float | None, Within("(0, inf)")] = None
+    ratio: Annotated[float, Within("[0, inf)")] = 4.0
 
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raise ``ValueError`` if the settings are incompatible with each other or with the workflow."""

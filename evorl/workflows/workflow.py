@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from evorl.execution.learning import run_learning
 from evorl.execution.plan import PlanRules
 from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Capabilities, Collector, Execution
+from evorl.fields import Within
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
@@ -65,23 +66,17 @@ class Workflow(PyTreeNode, Generic[S]):
     env: VectorEnv = pytree_field(static=True)
     eval_env: VectorEnv = pytree_field(static=True, setting=False)
     agent: Agent
-    discount: float = 0.99
-    total_timesteps: float = 1e6
-    log_interval: float = 5000.0
-    eval_interval: float = 20_000.0
-    checkpoint_interval: float = 100_000.0
+    discount: Annotated[float, Within("[0, 1]")] = 0.99
+    # 2^53: beyond, a float cannot represent every integer
+    total_timesteps: Annotated[float, Within("(0, 9007199254740992]")] = 1e6
+    log_interval: Annotated[float, Within("[0, inf)")] = 5000.0
+    eval_interval: Annotated[float, Within("[0, inf)")] = 20_000.0
+    checkpoint_interval: Annotated[float, Within("[0, inf)")] = 100_000.0
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
     keeping: Any = pytree_field(static=True, setting=False, default=None)
 
-    ranges: ClassVar[Mapping[str, str]] = {
-        "discount": "[0, 1]",
-        "total_timesteps": "(0, 9007199254740992]",  # 2^53: beyond, a float cannot represent every integer
-        "log_interval": "[0, inf)",
-        "eval_interval": "[0, inf)",
-        "checkpoint_interval": "[0, inf)",
-    }
     plan_rules: ClassVar[PlanRules] = PlanRules()  # when several devices are worthwhile
     # Number of environments if the config does not set ``num_envs``.
     default_num_envs: ClassVar[int] = 1

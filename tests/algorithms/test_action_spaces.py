@@ -24,10 +24,10 @@ from evorl.envs.space import leaf_values
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.export.artefacts import policy_graph
-from evorl.export.loading import LoadedPolicy
 from evorl.export.numpy_file import numpy_text
 from evorl.export.parity import parity_of, recorded_steps
 from evorl.export.portable_policy import portable_policy
+from evorl.export.stored_policy import LoadedPolicy
 from evorl.sample_batch import SampleBatch
 from tests.support.action_env import ActionEnv
 

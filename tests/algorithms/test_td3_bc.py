@@ -9,6 +9,7 @@ import pytest
 
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.algorithms.td3_bc import TD3BCAgent, TD3BCWorkflow
+from evorl.config.values import declared_ranges
 from evorl.envs import create_env
 from evorl.execution.collector import iterate
 from tests.conformance.agent import AgentContract
@@ -32,7 +33,7 @@ def test_the_loss_by_hand() -> None:
     distance = ((actions - np.asarray(batch.actions)) ** 2).mean()
     loss, _ = agent.actor_loss(state.params.policy, state, batch)
     np.testing.assert_allclose(loss, distance - 1.5 * values.mean() / np.abs(values).mean(), rtol=1e-5)
-    assert TD3BCAgent.ranges["target_noise"]  # those of TD3 hold too
+    assert declared_ranges(TD3BCAgent)["target_noise"]  # those of TD3 hold too
 
 
 def test_it_imitates_without_values_and_learns_offline() -> None:

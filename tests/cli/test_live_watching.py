@@ -31,8 +31,8 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["bind=0.0.0.0"], "bind=0.0.0.0 can be reached from other machines, and needs a token"),
-        (["token=short"], "the token has at least 16 printable ASCII characters"),
+        (["bind=0.0.0.0"], "bind=0.0.0.0 can be reached from other machines and needs a token"),
+        (["token=short"], "at least 16 printable ASCII characters"),
         (["port=70000"], "port must be a whole number from 0 to 65,535, got 70000"),
         (["port=yes"], "port must be a whole number from 0 to 65,535, got True"),
         (["cert=a.pem"], "TLS needs both files"),

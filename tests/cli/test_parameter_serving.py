@@ -28,7 +28,7 @@ from evorl.cli.parameter_serving import (
     work_from_arguments,
 )
 from evorl.cli.remote_training import with_training_server
-from evorl.parameter_server.parameter_client import ParameterClient
+from evorl.parameter_server.client import ParameterClient
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.serving.serve_settings import ServeSettings
@@ -175,7 +175,7 @@ def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatc
     config["serve"] = {"bind": "0.0.0.0:7", "token": "of-the-server", "max_clients": 3}
     found: list[ServeSettings] = []
     monkeypatch.setattr(
-        "evorl.parameter_server.parameter_training.work",
+        "evorl.parameter_server.training.work",
         lambda *_, collector, **__: found.append(collector.settings),
     )
     for serve in ({}, {"max_clients": 5, "bind": "127.0.0.1:0"}):

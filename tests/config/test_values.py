@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from evorl.config.values import (
     declared_ranges,
     positive,
 )
+from evorl.fields import Within
 from evorl.types import PyTreeNode
 
 
@@ -71,12 +72,13 @@ def test_another_is_refused_in_words(value: Any, annotation: Any, within: str | 
 
 def test_ranges_are_inherited_and_overridden() -> None:
     class Base(PyTreeNode):
-        share: float = 0.5
-        rate: float = 0.1
-        ranges: ClassVar[Mapping[str, str]] = {"share": "[0, 1]", "rate": "[0, inf)"}
+        share: Annotated[float, Within("[0, 1]")] = 0.5
+        rate: Annotated[float | None, Within("[0, inf)")] = 0.1
+        free: float = 1.0
 
     class Derived(Base):
-        ranges: ClassVar[Mapping[str, str]] = {"rate": "(0, inf)"}
+        share: float = 0.7
+        rate: Annotated[float | None, Within("(0, inf)")] = 0.1
 
     assert declared_ranges(Derived) == {"share": "[0, 1]", "rate": "(0, inf)"}
 

@@ -14,11 +14,11 @@ from jax import export
 
 from evorl.cli import commands
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
+from evorl.export.act_command import OPTIONS, PolicyServer
 from evorl.export.artefacts import export_policy
 from evorl.export.exported_policy import read_exported, space_of
-from evorl.export.loading import StoredPolicy
-from evorl.export.policy_serving import OPTIONS, PolicyServer
 from evorl.export.portable_policy import described_space
+from evorl.export.stored_policy import StoredPolicy
 from evorl.runs.files import RunFolderError
 from evorl.serving.client import AgentProxy
 from evorl.serving.serve_settings import ServeSettings
@@ -38,7 +38,7 @@ def test_a_file_acts_as_its_policy(name: str, form: str, tmp_path: Path) -> None
     """Of every kind of agent: two rows of three steps, the memory going on."""
     original = stored(name, tmp_path)
     exported = read_exported(written(original, form, tmp_path))
-    assert exported.in_words().startswith(f"{POLICIES[name][0]} in {original.title} after 64 steps")
+    assert exported.describe().startswith(f"{POLICIES[name][0]} in {original.title} after 64 steps")
     policy, rng = exported.policy, np.random.default_rng(0)
     assert policy.inputs == original.policy.inputs
     assert policy.outputs == original.policy.outputs
@@ -101,7 +101,7 @@ def test_spaces_come_back(space: Any) -> None:
 
 
 def test_a_space_of_another_kind_is_named() -> None:
-    with pytest.raises(ValueError, match="'graph' is no space"):
+    with pytest.raises(ValueError, match=r"'graph' .*space"):
         space_of({"kind": "graph"})
 
 
@@ -117,15 +117,15 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     described = program.with_suffix(".json")
     about = json.loads(described.read_text())
     damage(onnx)
-    with pytest.raises(RunFolderError, match="is no ONNX model"):
+    with pytest.raises(RunFolderError, match="ONNX model"):
         read_exported(onnx)
     program.write_bytes(program.read_bytes() + b"x")
-    with pytest.raises(RunFolderError, match=r"is not the file that policy\.json was written for"):
+    with pytest.raises(RunFolderError, match=r"does not match its description policy\.json"):
         read_exported(program)
     for said, words in (
-        ("[1]", "does not say what evorl export says"),
-        ("{", "does not say"),
-        ("[" * 10**5, "does not"),
+        ("[1]", "description"),
+        ("{", "description"),
+        ("[" * 10**5, "description"),
     ):
         described.write_text(said)
         with pytest.raises(RunFolderError, match=words):
@@ -137,7 +137,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
             with pytest.raises(RunFolderError):
                 read_exported(program)
     described.unlink()
-    with pytest.raises(RunFolderError, match="is missing: it lies beside"):
+    with pytest.raises(RunFolderError, match="is missing"):
         read_exported(program)
 
 
@@ -154,7 +154,7 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
     described = program.with_suffix(".json")
     about = json.loads(described.read_text()) | {"sha256": hashlib.sha256(content).hexdigest()}
     described.write_text(json.dumps(about))
-    with pytest.raises(RunFolderError, match=r"calls lapack_.*, which evorl's policies do not: give trust=true"):
+    with pytest.raises(RunFolderError, match=r"calls lapack_.*set trust=true"):
         read_exported(program)
     assert read_exported(program, trust=True).algorithm == "dqn"
 
@@ -162,9 +162,9 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["policy=nowhere.onnx"], "There is no file nowhere.onnx"),
+        (["policy=nowhere.onnx"], "nowhere.onnx does not exist"),
         (["policy=policy.py"], "a program of its own, which is not run here"),
-        (["policy=policy.onnx", "run=latest", "follow=5"], "one policy for good: leave out run, follow"),
+        (["policy=policy.onnx", "run=latest", "follow=5"], "leave out run, follow"),
     ],
 )
 def test_what_cannot_be_served_is_told(arguments: list[str], said: str) -> None:

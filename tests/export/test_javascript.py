@@ -13,7 +13,7 @@ import pytest
 from evorl.export.graph import Graph, NoRule, Value
 from evorl.export.html_file import node_command
 from evorl.export.javascript import RUNTIME, function_text
-from evorl.export.tracing import traced_graph
+from evorl.export.trace import traced_graph
 from tests.support.array_functions import FUNCTIONS, rows_of
 
 

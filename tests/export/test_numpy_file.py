@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from evorl.export.artefacts import policy_graph
-from evorl.export.loading import LoadedPolicy
 from evorl.export.numpy_file import numpy_text
+from evorl.export.stored_policy import LoadedPolicy
 from tests.support.portable import VERSIONS, stored
 
 

@@ -63,5 +63,5 @@ def test_what_onnx_has_not_is_told() -> None:
     policy = portable_function(lambda x: x, (3,))
     graph = policy_graph(policy)
     graph.outputs = [graph.add("atan2", graph.inputs, (None, 3), np.float32)]
-    with pytest.raises(NoRule, match="computes atan2, which ONNX has no operation for: format=numpy and format=jax"):
+    with pytest.raises(NoRule, match=r"atan2.*ONNX.*format=numpy or format=jax"):
         onnx_bytes(policy, graph, {**VERSIONS, **policy.describe()}, "A test.")

@@ -31,11 +31,11 @@ def test_numpy_computes_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("fn", "said"),
     [
-        (lambda x: jnp.sort(x), "the policy computes sort"),
-        (lambda x: x[jnp.argmax(x)][None], "slices where its inputs say|looks numbers up|computes"),
-        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), "the policy computes while"),
-        (lambda x: lax.fori_loop(0, 100, lambda i, y: jnp.tanh(y), x), "a loop of 100 turns, and at most 64"),
-        (lambda x: lax.cumsum(x, reverse=True), "adds up backwards"),
+        (lambda x: jnp.sort(x), "the policy uses sort"),
+        (lambda x: x[jnp.argmax(x)][None], "slices at computed positions|computed indices|uses"),
+        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), "the policy uses while"),
+        (lambda x: lax.fori_loop(0, 100, lambda i, y: jnp.tanh(y), x), "loop of 100 .*at most 64"),
+        (lambda x: lax.cumsum(x, reverse=True), "cumulative sum"),
     ],
 )
 def test_what_has_no_rule_is_told(fn: Callable[[jax.Array], jax.Array], said: str) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import export
 
-from evorl.export.loading import LoadedPolicy
 from evorl.export.stablehlo_file import stablehlo_bytes
+from evorl.export.stored_policy import LoadedPolicy
 from tests.support.portable import stored
 
 

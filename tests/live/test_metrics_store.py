@@ -95,7 +95,7 @@ def test_what_is_no_point_is_refused(name: str, y: float, x: float | None, said:
 @pytest.mark.parametrize("values", [[], [math.nan], [1e200], ["a"], [[1.0], [1.0, 2.0]]])
 def test_what_is_no_histogram_is_refused(values: list[float]) -> None:
     store = MetricsStore()
-    with pytest.raises(MetricsRefusedError, match="a histogram is made of"):
+    with pytest.raises(MetricsRefusedError, match="a histogram"):
         store.histogram("a", values)
     assert store.histogram_names() == []
 
@@ -114,7 +114,7 @@ def test_there_are_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     few = MetricsStore(most_names=2)
     few.scalar("a", 1.0)
     few.histogram("b", [1.0])
-    with pytest.raises(MetricsRefusedError, match="there are 2 metrics already, and 'c' would be one more"):
+    with pytest.raises(MetricsRefusedError, match="'c' exceeds the limit of 2 metrics"):
         few.scalar("c", 1.0)
     few.scalar("a", 2.0)
     small = MetricsStore(tmp_path, most_bytes=100)
@@ -123,7 +123,7 @@ def test_there_are_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         small.scalar("a", 2.0)
     small.close()
     assert len((tmp_path / "scalars.jsonl").read_text().splitlines()) == 1
-    monkeypatch.setattr(metrics_store, "MOST_POINTS", 10)
+    monkeypatch.setattr(metrics_store, "MAX_POINTS", 10)
     for i in range(25):
         few.scalar("a", i, x=i)
     points = few.points("a")

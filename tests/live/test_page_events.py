@@ -50,7 +50,7 @@ def test_so_many_pages_and_no_more_and_the_end_comes_at_once(tmp_path: Path) -> 
         page.events._most = 2
         async with TestClient(TestServer(page.application())) as client:
             streams = [await client.get("/events") for _ in range(2)]
-            assert "2 pages are open already" in await refused(await client.get("/events"), 503)
+            assert "2 pages are already open" in await refused(await client.get("/events"), 503)
             assert page.events.listeners == 2
             streams.pop().close()
             for _ in range(100):

@@ -42,7 +42,7 @@ def test_names_of_this_machine(host: str) -> None:
     "host", [None, "", "evil.example", "evil.example:7002", "127.0.0.1.evil.example", "a:b:c", "[x"]
 )
 def test_names_that_are_not_this_machine(host: str | None) -> None:
-    with pytest.raises(Refused, match="This page is not at") as refused:
+    with pytest.raises(Refused, match="hosts=") as refused:
         PageGuard().check_host(host)
     assert refused.value.status == 421
 
@@ -84,7 +84,7 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused):
         limit.take("c", 21)
     limit.take("c", 20)
-    monkeypatch.setattr(page_guard, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(page_guard, "MAX_CLIENTS", 3)
     for client in "defgh":
         limit.take(client)
     assert len(limit._left) <= 4
@@ -98,7 +98,7 @@ def test_tls(tmp_path: Path) -> None:
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     with pytest.raises(ValueError, match="TLS needs both files"):
         tls_context(cert, None)
-    with pytest.raises(ValueError, match="are no certificate and its key"):
+    with pytest.raises(ValueError, match="certificate"):
         tls_context(key, cert)
-    with pytest.raises(ValueError, match="are no certificate and its key"):
+    with pytest.raises(ValueError, match="certificate"):
         tls_context(tmp_path / "none", key)

@@ -150,15 +150,15 @@ def test_a_large_picture_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make_run(tmp_path, "a", [[1.0]]).learning_curve.write_bytes(PNG)
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    monkeypatch.setattr(watched_runs, "MOST_PICTURE", len(PNG) - 1)
+    monkeypatch.setattr(watched_runs, "MAX_PICTURE", len(PNG) - 1)
     assert runs.picture(0) is None
 
 
 def test_few_runs_are_kept_in_memory_and_few_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(5):
         os.utime(make_run(tmp_path, str(i), [[float(i)]]).config, (i, i))
-    monkeypatch.setattr(watched_runs, "MOST_READ", 2)
-    monkeypatch.setattr(watched_runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(watched_runs, "MAX_READ", 2)
+    monkeypatch.setattr(watched_runs, "MAX_RUNS", 3)
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
     assert sorted(told(runs)) == ["2", "3", "4"]

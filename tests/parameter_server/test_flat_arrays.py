@@ -36,10 +36,10 @@ def test_the_digest_tells_structures_apart(other: dict) -> None:
 
 @pytest.mark.parametrize("num_bytes", [0, 29, 31])
 def test_bytes_that_do_not_fit(num_bytes: int) -> None:
-    with pytest.raises(ValueError, match=rf"30 bytes were expected, and {num_bytes} came"):
+    with pytest.raises(ValueError, match=rf"expected 30 bytes, got {num_bytes}\."):
         FlatArrays(TREE).from_bytes(bytes(num_bytes))
 
 
 def test_keys_stay_at_home() -> None:
-    with pytest.raises(TypeError, match=r"\['key'\] is of key<fry>"):
+    with pytest.raises(TypeError, match=r"\['key'\] .*key<fry>"):
         FlatArrays({"key": jax.random.key(0)})

@@ -22,7 +22,7 @@ class TestSpaces:
         talk = Talk(begun=False)
         message = talk.error("init", action_space={"n": 4})
         assert "action_space of this client is" in message
-        assert "the server was started for" in message
+        assert "the space of the server" in message
         assert not talk.session.has_begun
 
     @pytest.mark.parametrize(

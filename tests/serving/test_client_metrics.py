@@ -16,15 +16,15 @@ def test_numbers_without_a_step_have_the_learners(tmp_path: Path) -> None:
     metrics.store("scalar", "episode_reward", 12.5, None)
     metrics.store("scalar", "episode_reward", 13, 700.0)
     metrics.store("histogram", "actions", [0.0, 1.0, 1.0], None)
-    assert list(metrics.kept.points("episode_reward")) == [(640.0, 12.5), (700.0, 13.0)]
-    assert sum(metrics.kept.histograms("actions")[0].counts) == 3
+    assert list(metrics.history.points("episode_reward")) == [(640.0, 12.5), (700.0, 13.0)]
+    assert sum(metrics.history.histograms("actions")[0].counts) == 3
     metrics.close()
     assert "episode_reward" in (tmp_path / "scalars.jsonl").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
     ("method", "y", "said"),
-    [("average", 1.0, "a scalar or a histogram"), ("scalar", "much", "r: "), ("histogram", "many", "r: ")],
+    [("average", 1.0, "scalar or histogram"), ("scalar", "much", "r: "), ("histogram", "many", "r: ")],
 )
 def test_what_is_no_metric_is_refused(tmp_path: Path, method: str, y: object, said: str) -> None:
     with pytest.raises(SessionError, match=said):

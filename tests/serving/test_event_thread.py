@@ -11,11 +11,11 @@ import pytest
 
 from evorl.serving.event_thread import EventThread
 from evorl.serving.serve_settings import ServeSettings
-from tests.serving.test_switchboard import Place
+from tests.serving.test_switchboard import SwitchboardSetup
 
 
 def start(**settings: Any) -> EventThread:
-    return EventThread(ServeSettings(**{"bind": "127.0.0.1:0", **settings}), Place().switchboard)
+    return EventThread(ServeSettings(**{"bind": "127.0.0.1:0", **settings}), SwitchboardSetup().switchboard)
 
 
 def test_it_says_where_it_listens() -> None:
@@ -45,14 +45,14 @@ def test_an_address_that_is_taken_is_one_sentence(name: str) -> None:
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(OSError, match=rf"^nothing can listen at {address}: .*in use.*\.$") as caught:
+        with pytest.raises(OSError, match=rf"^cannot listen on {address}: .*in use.*\.$") as caught:
             start(**{name: address})
     assert "\n" not in str(caught.value)
     assert threading.active_count() == before
 
 
 def test_an_address_of_another_machine_is_one_sentence() -> None:
-    with pytest.raises(OSError, match=r"^nothing can listen at 203\.0\.113\.1:7001: "):
+    with pytest.raises(OSError, match=r"^cannot listen on 203\.0\.113\.1:7001: "):
         start(bind="203.0.113.1:7001", token="a good long token")
 
 

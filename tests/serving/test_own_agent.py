@@ -13,7 +13,7 @@ from evorl.agent import ActionSpaces, AgentState
 from evorl.agents.random_actions import RandomAgent
 from evorl.assembly import workflow_from_config
 from evorl.sample_batch import SampleBatch
-from evorl.serving.answering import Answering
+from evorl.serving.batched_inference import BatchedInference
 from evorl.serving.event_thread import EventThread
 from evorl.serving.segments import Segments
 from evorl.serving.serve_settings import ServeSettings
@@ -56,17 +56,17 @@ class Server:
         config = {"workflow": f"{__name__}.ReversingWorkflow", "env": env, "rollout_length": 4, "num_envs": 1}
         self.workflow: Any = workflow_from_config(OmegaConf.create(config))
         self.acting, _ = self.workflow.acting(self.workflow.init(0))
-        self.answering = Answering(self.workflow, num_slots=4, records=True)
-        self.answering.publish(self.acting)
+        self.inference = BatchedInference(self.workflow, num_slots=4, records=True)
+        self.inference.publish(self.acting)
         usual = self.workflow.env.simulators.usual
         self.segments = Segments(length=1000, num_rows=1, max_lag=None)
-        self.switchboard = Switchboard(self.answering, self.segments, usual.obs_space, usual.action_space, 4)
+        self.switchboard = Switchboard(self.inference, self.segments, usual.obs_space, usual.action_space, 4)
         self.thread = EventThread(ServeSettings(bind="127.0.0.1:0"), self.switchboard)
 
     def publish(self, gain: float) -> None:
         """What a learner does."""
         state = self.acting.agent_state
-        self.answering.publish(
+        self.inference.publish(
             self.acting.replace(agent_state=state.replace(params=PyTreeDict(gain=jnp.asarray(gain))))
         )
         self.switchboard.note_new_policy()

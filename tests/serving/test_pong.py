@@ -97,7 +97,7 @@ def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
 
 def test_another_number_of_actions_is_refused_in_words(served: Served) -> None:
     client = RecordedPong(served.address.partition("://")[2], action_space={"n": 3})
-    with pytest.raises(AgentProxyException, match=r"action_space of this client is .*3.* started for .*6"):
+    with pytest.raises(AgentProxyException, match=r"action_space must be .*6.* got .*3"):
         client.run()
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.serving import repeated_messages
-from evorl.serving.repeated_messages import MOST_ATTEMPTS, MOST_LAYOUTS, RepeatedMessages, layout_of
+from evorl.serving.repeated_messages import MAX_ATTEMPTS, MAX_LAYOUTS, RepeatedMessages, layout_of
 from evorl.serving.rlx import Limits, ProtocolError, decode, encode
 
 
@@ -111,13 +111,13 @@ def test_keys_that_come_twice_have_no_layout() -> None:
 
 def test_a_connection_is_remembered_within_bounds(full_reads: list[bytes]) -> None:
     messages = RepeatedMessages(Limits())
-    for size in range(2 * MOST_LAYOUTS):
+    for size in range(2 * MAX_LAYOUTS):
         messages.decode(encode({"a" * size: 1.0}))
     full_reads.clear()
-    for size in range(2 * MOST_LAYOUTS):
+    for size in range(2 * MAX_LAYOUTS):
         messages.decode(encode({"a" * size: 2.0}))
-    assert len(full_reads) == MOST_LAYOUTS
-    for number in range(2 * MOST_ATTEMPTS):  # texts of one length that never repeat
+    assert len(full_reads) == MAX_LAYOUTS
+    for number in range(2 * MAX_ATTEMPTS):  # texts of one length that never repeat
         assert messages.decode(encode({"a": f"{number:04}"})) == {"a": f"{number:04}"}
 
 

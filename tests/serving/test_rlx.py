@@ -120,7 +120,7 @@ def test_types_on_the_wire(value: Any, wire: bytes) -> None:
         (np.array(["a"]), "an array of <U1"),
         (np.array([None]), "an array of object"),
         (np.complex64(1), "an array of complex64"),
-        ({1: 2}, "key 1 is no string"),
+        ({1: 2}, "keys must be strings, got 1"),
     ],
 )
 def test_what_the_protocol_lacks_is_refused_in_words(value: Any, words: str) -> None:
@@ -135,7 +135,7 @@ def test_an_integer_beyond_64_bits_and_an_endless_list_are_refused() -> None:
         encode({"k": np.uint64(2**64 - 1)})
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(TypeError, match="in more than 16 of one another"):
+    with pytest.raises(TypeError, match="more than 16 levels"):
         encode({"k": endless})
 
 
@@ -172,25 +172,25 @@ def test_pictures_of_other_modes_keep_their_numbers(mode: str, dtype: str) -> No
 
 LISTS_17 = b"".join([b"\x08", u32(1)] * 17) + b"\1"
 BROKEN = {
-    "empty": (b"", "cut short"),
-    "version 2": (u32(2), "version 2: this side speaks version 1"),
+    "empty": (b"", "truncated"),
+    "version 2": (u32(2), "version 2: expected version 1"),
     "unknown type": (payload(b"\x0c"), "^Unknown type:12$"),
-    "no value": (payload(), "cut short: 1 bytes announced, 0 left"),
-    "no boolean": (payload(b"\5"), "cut short"),
-    "key that is long": (u32(1, 2**32 - 1) + b"k", "4294967295 bytes announced, 1 left"),
-    "no UTF-8": (payload(b"\3", u32(1), b"\xff"), "no UTF-8"),
-    "list that is long": (payload(b"\x08", u32(2**32 - 1), b"\1"), "cut short"),
-    "dict that is long": (payload(b"\x0b", u32(2), b"\0\0\0\0\1\0\0\0\0"), "10 bytes announced, 9 left"),
-    "17 lists": (payload(LISTS_17), "in more than 16"),
+    "no value": (payload(), "1 bytes were announced, 0 are left"),
+    "no boolean": (payload(b"\5"), "truncated"),
+    "key that is long": (u32(1, 2**32 - 1) + b"k", "4294967295 bytes were announced, 1 are left"),
+    "UTF-8": (payload(b"\3", u32(1), b"\xff"), "UTF-8"),
+    "list that is long": (payload(b"\x08", u32(2**32 - 1), b"\1"), "truncated"),
+    "dict that is long": (payload(b"\x0b", u32(2), b"\0\0\0\0\1\0\0\0\0"), "10 bytes were announced, 9 are left"),
+    "17 lists": (payload(LISTS_17), "more than 16"),
     "9 axes": (payload(b"\7", text("int8"), u32(9, *[1] * 9, 1), b"\0"), "9 axes.*at most 8"),
     "objects": (payload(b"\7", text("object"), u32(1, 1, 8), bytes(8)), "'object'.*at most 8 of bool, int8"),
     "complex": (payload(b"\7", text("complex64"), u32(1, 1, 8), bytes(8)), "'complex64'"),
-    "shape and bytes": (payload(b"\7", text("int16"), u32(1, 2, 2), b"\0\0"), r"shape \(2,\) in 2 bytes"),
-    "shape that overflows": (payload(b"\7", text("int8"), u32(4, *[2**16] * 4, 0)), "in 0 bytes"),
-    "shape of nothing": (payload(b"\7", text("int8"), u32(3, 0, 2**32 - 1, 2**32 - 1, 0)), "too many"),
-    "bytes cut": (payload(b"\7", text("int8"), u32(1, 4, 4), b"\0"), "4 bytes announced, 1 left"),
+    "shape and bytes": (payload(b"\7", text("int16"), u32(1, 2, 2), b"\0\0"), r"shape \(2,\) .*2 bytes"),
+    "shape that overflows": (payload(b"\7", text("int8"), u32(4, *[2**16] * 4, 0)), "0 bytes"),
+    "shape of nothing": (payload(b"\7", text("int8"), u32(3, 0, 2**32 - 1, 2**32 - 1, 0)), "too large"),
+    "bytes cut": (payload(b"\7", text("int8"), u32(1, 4, 4), b"\0"), "4 bytes were announced, 1 are left"),
     "mode": (payload(b"\6", text("JPEG"), u32(1, 1, 1), b"\0"), "mode 'JPEG': expected one of L, RGB"),
-    "pixels": (payload(b"\6", text("L"), u32(2**32 - 1, 2**32 - 1, 1), b"\0"), "in 1 bytes"),
+    "pixels": (payload(b"\6", text("L"), u32(2**32 - 1, 2**32 - 1, 1), b"\0"), "1 bytes"),
 }
 
 
@@ -212,7 +212,7 @@ def test_limits_are_those_that_are_given() -> None:
         sixteen = [sixteen]
     assert decode(encode({"k": sixteen})) == {"k": sixteen}
     empty_lists = b"\x08" + u32(2**20) + (b"\x08" + u32(0)) * 2**20
-    with pytest.raises(ProtocolError, match="524288 values in a message"):
+    with pytest.raises(ProtocolError, match="524288 values"):
         decode(payload(empty_lists))
 
 

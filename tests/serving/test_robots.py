@@ -12,8 +12,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from evorl.export.loading import LoadedPolicy
-from evorl.export.policy_serving import PolicyServer
+from evorl.export.act_command import PolicyServer
+from evorl.export.stored_policy import LoadedPolicy
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.portable import stored
 
@@ -67,11 +67,11 @@ def test_an_observation_is_answered_with_actions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (b"\xc1", "no MessagePack"),
-        (msgpack.packb([1, 2]), "an observation is a map"),
+        (b"\xc1", "MessagePack"),
+        (msgpack.packb([1, 2]), "must be a map"),
         (msgpack.packb({"state": [1.0, 2.0]}), r"state must have the shape \[3\], got \[2\]"),
-        (msgpack.packb({"a": 1, "b": 2}), "one array, named obs or observation or state"),
-        (msgpack.packb({"reset": 1, "state": [0.0, 0.0, 0.0]}), "reset is true or false"),
+        (msgpack.packb({"a": 1, "b": 2}), "one array named obs or observation or state"),
+        (msgpack.packb({"reset": 1, "state": [0.0, 0.0, 0.0]}), "reset must be true or false"),
     ],
 )
 def test_what_is_no_observation_is_told_and_ends_the_connection(tmp_path: Path, message: bytes, said: str) -> None:

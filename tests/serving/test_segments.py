@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evorl.serving.segments import Place, Segments
+from evorl.serving.segments import Segments, StepRef
 
 
-def place(*values: float) -> Place:
+def place(*values: float) -> StepRef:
     """A step whose numbers are ``values``, in the second of three rows of a call."""
     floats = np.full((3, len(values)), -1.0, np.float32)
     floats[1] = values
-    return Place([floats, np.array([[0], [int(values[0])], [0]], np.int32)], 1)
+    return StepRef([floats, np.array([[0], [int(values[0])], [0]], np.int32)], 1)
 
 
 def add(segments: Segments, session: int, *numbers: float, ends: bool = False) -> None:
@@ -42,7 +42,7 @@ def test_rows_are_streams_in_the_order_in_which_they_were_filled() -> None:
 def test_there_is_no_batch_of_too_few_rows() -> None:
     segments = Segments(length=1, num_rows=2, max_lag=None)
     add(segments, 1, 10)
-    with pytest.raises(ValueError, match="a batch has 2 rows, and there are 1"):
+    with pytest.raises(ValueError, match="2 full segments, but only 1"):
         segments.take()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.envs.space import Box, Discrete, Space
-from evorl.serving.answering import Question
+from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.session import COMMANDS, Refused, Session, SessionError, reward_from
 from tests.support.odd_values import ODD, label
 
@@ -24,7 +24,7 @@ class FakeHost:
         self.obs_space = obs_space or Box(-1.0, 1.0, (2,))
         self.action_space, self.token = Discrete(3), token
         self.room, self.entered = room, 0
-        self.questions: list[Question] = []
+        self.questions: list[ActionRequest] = []
         self.events: list[Any] = []
         self.metrics: list[Any] = []
 
@@ -40,7 +40,7 @@ class FakeHost:
     def cut(self, number: int) -> None:
         self.events.append(("cut", number))
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: ActionRequest) -> None:
         self.questions.append(question)
 
     def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
@@ -117,8 +117,8 @@ def test_an_episode_that_is_cut_by_time(more: dict[str, bool]) -> None:
 def test_the_end_of_a_task_needs_no_state_and_a_cut_does() -> None:
     talk = Talk()
     talk.update(state=[0.1, 0.2])
-    assert "its state is missing" in talk.error("update", reward=1, terminal=True, truncated=True)
-    assert "an update needs a state" in talk.error("update", reward=1)
+    assert "state is missing" in talk.error("update", reward=1, terminal=True, truncated=True)
+    assert "an update needs it" in talk.error("update", reward=1)
     assert talk.update(1, state=None, terminal=True) == {"response": "action", "data": None}
     np.testing.assert_array_equal(talk.host.questions[-1].obs, np.array([0.1, 0.2], np.float32))
     assert len(talk.host.questions) == 2
@@ -164,14 +164,14 @@ def test_what_comes_before_its_time_is_refused_and_the_conversation_goes_on() ->
     talk = Talk(begun=False)
     assert not talk.session.has_begun
     for command in ("update", "reset"):
-        assert talk.error(command) == f"{command} came before init: send init first."
+        assert talk.error(command) == f"received {command} before init: send init first."
     talk.say("init")
     assert talk.session.has_begun
     assert talk.say("update", state=OBS) is None
     assert talk.session.is_waiting
     for command in ("update", "reset", "init"):
         message = talk.error(command, state=OBS)
-        assert message == f"{command} came before the last update was answered: wait for the action."
+        assert message == f"received {command} before the response to the last update: wait for the action."
     answer = talk.host.questions[-1].answer
     assert answer is not None
     answer(2)
@@ -193,7 +193,7 @@ def test_unknown_commands_and_values_in_words() -> None:
     assert talk.error("update", state=OBS, truncated=0) == "truncated must be true or false, got 0."
     assert "shape [2], got [3]" in talk.error("update", state=[1.0, 2.0, 3.0])
     assert "not finite" in talk.error("update", state=[math.nan, 0.0])
-    assert "must be numbers" in talk.error("update", state=["a", "b"])
+    assert "must contain numbers" in talk.error("update", state=["a", "b"])
     assert talk.host.questions == []
 
 
@@ -209,7 +209,7 @@ def test_rewards_in_all_their_forms(reward: Any) -> None:
     ("reward", "words"),
     [
         (None, "reward is missing"),
-        (math.nan, "must be a finite number of at most 1e+15"),
+        (math.nan, "at most 1e+15"),
         (-math.inf, "got -inf"),
         (1e39, "must be a finite number"),
         (10**400, "must be a finite number"),
@@ -283,9 +283,9 @@ def test_metrics_alone_and_in_lists() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({}, "has a name and a value y"),
-        ({"name": "a"}, "has a name and a value y"),
-        ({"data": [{"name": 3, "y": 1}]}, "has a name and a value y"),
+        ({}, "name and a value y"),
+        ({"name": "a"}, "name and a value y"),
+        ({"data": [{"name": 3, "y": 1}]}, "name and a value y"),
         ({"data": "a"}, "must be a list of at most 1000"),
         ({"data": [{"name": "a", "y": 1}] * 1001}, "must be a list of at most 1000"),
         ({"name": "a", "y": 1, "x": "now"}, "x must be a number"),
@@ -299,13 +299,15 @@ def test_metrics_that_are_none(message: dict[str, Any], words: str) -> None:
 
 class TestToken:
     @pytest.mark.parametrize(
-        ("given", "got"), [({}, "none"), *[({"token": other}, "another") for other in ("x", 5, "\ud800")]]
+        ("given", "got"), [({}, "no token"), *[({"token": other}, "another token") for other in ("x", 5, "\ud800")]]
     )
     def test_who_has_it_not_is_refused(self, given: dict[str, Any], got: str) -> None:
         talk = Talk(FakeHost(token=TOKEN), begun=False)
         with pytest.raises(Refused):
             talk.say("init", **given)
-        assert talk.replies[-1]["message"] == f"this server needs its token in init, and got {got}."
+        message = talk.replies[-1]["message"]
+        assert "init" in message
+        assert got in message
         assert TOKEN not in str(talk.replies)
         assert talk.host.entered == 0
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evorl.envs.space import Box, Discrete
-from evorl.serving.answering import MOST_TOGETHER, Answered, Question
+from evorl.serving.batched_inference import MAX_BATCH, ActionBatch, ActionRequest
 from evorl.serving.segments import Segments
 from evorl.serving.session import Refused
 from evorl.serving.switchboard import Switchboard
@@ -31,30 +31,30 @@ class FakeAnswering:
     def publish(self, acting: Any) -> None:
         self.policies.append(acting)
 
-    def ask(self, questions: list[Question]) -> Answered:
+    def ask(self, questions: list[ActionRequest]) -> ActionBatch:
         if self.failure is not None:
             raise self.failure
         self.calls.append([(question.session, question.step) for question in questions])
         self.answered_by.update(dict.fromkeys(self.calls[-1], self.policies[-1]))
         steps = [np.array([[question.session, question.step] for question in questions], np.float32)]
-        return Answered(np.array([question.session for question in questions]), steps)
+        return ActionBatch(np.array([question.session for question in questions]), steps)
 
 
-class Place:
+class SwitchboardSetup:
     """A switchboard with all around it."""
 
     def __init__(self, max_lag: int | None = None, length: int = 2, num_rows: int = 1, max_clients: int = 100) -> None:
-        self.answering = FakeAnswering()
+        self.inference = FakeAnswering()
         self.segments = Segments(length, num_rows, max_lag)
-        answering: Any = self.answering
-        self.switchboard = Switchboard(answering, self.segments, Box(0.0, 1.0, (1,)), Discrete(2), max_clients)
+        inference: Any = self.inference
+        self.switchboard = Switchboard(inference, self.segments, Box(0.0, 1.0, (1,)), Discrete(2), max_clients)
         self.publish("first")
         self.told: list[tuple[int, Any]] = []
         self.steps: dict[int, int] = {}
 
     def publish(self, policy: Any) -> None:
         """What the learner does."""
-        self.answering.publish(policy)
+        self.inference.publish(policy)
         self.switchboard.note_new_policy()
 
     def enter(self, exploit: bool = False) -> SimpleNamespace:
@@ -64,7 +64,7 @@ class Place:
     def ask(self, client: Any, over: bool = False, starts: bool = False) -> None:
         step = self.steps[client.number] = self.steps.get(client.number, -1) + 1
         answer = None if over else lambda action: self.told.append((client.number, action))
-        question = Question(
+        question = ActionRequest(
             client.number, client.slot, step, np.zeros(1), 0.0, starts or step == 0, over, False, client.exploit, answer
         )
         self.switchboard.ask(question)
@@ -91,13 +91,13 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 @in_a_loop
 async def test_who_asks_in_one_turn_is_answered_together() -> None:
-    place = Place()
+    place = SwitchboardSetup()
     clients = [place.enter() for _ in range(3)]
     for client in clients:
         place.ask(client)
     assert place.switchboard.num_waiting == 3
     await turns()
-    assert place.answering.calls == [[(0, 0), (1, 0), (2, 0)]]
+    assert place.inference.calls == [[(0, 0), (1, 0), (2, 0)]]
     assert place.told == [(0, 0), (1, 1), (2, 2)]
     assert place.switchboard.num_answers == 3
 
@@ -105,36 +105,36 @@ async def test_who_asks_in_one_turn_is_answered_together() -> None:
 @in_a_loop
 async def test_questions_of_one_session_are_answered_in_turn() -> None:
     """The end of an episode and the start of the next may come in one read."""
-    place = Place(length=1, num_rows=9)
+    place = SwitchboardSetup(length=1, num_rows=9)
     a, b = place.enter(), place.enter()
     place.ask(a)
     place.ask(a, over=True)
     place.ask(b)
     place.ask(a)
     await turns()
-    assert place.answering.calls == [[(0, 0), (1, 0)], [(0, 1)], [(0, 2)]]
+    assert place.inference.calls == [[(0, 0), (1, 0)], [(0, 1)], [(0, 2)]]
     assert place.told == [(0, 0), (1, 1), (0, 0)]
 
 
 @in_a_loop
 async def test_a_call_has_its_limit() -> None:
-    place = Place()
-    for _ in range(MOST_TOGETHER + 5):
+    place = SwitchboardSetup()
+    for _ in range(MAX_BATCH + 5):
         place.ask(place.enter())
     await turns()
-    assert [len(call) for call in place.answering.calls] == [MOST_TOGETHER, 5]
+    assert [len(call) for call in place.inference.calls] == [MAX_BATCH, 5]
 
 
 @in_a_loop
 async def test_who_exploits_is_answered_apart_and_never_learned_from() -> None:
-    place = Place(length=1, num_rows=9)
+    place = SwitchboardSetup(length=1, num_rows=9)
     a, greedy = place.enter(), place.enter(exploit=True)
     assert place.switchboard.num_greedy == 1
     for _ in range(3):
         place.ask(a)
         place.ask(greedy)
         await turns()
-    assert place.answering.calls[:2] == [[(1, 0)], [(0, 0)]]
+    assert place.inference.calls[:2] == [[(1, 0)], [(0, 0)]]
     assert place.segments.num_full == 2  # of the one that learns
     place.switchboard.cut(greedy.number)
     place.switchboard.leave(greedy.number, greedy.slot)
@@ -143,13 +143,13 @@ async def test_who_exploits_is_answered_apart_and_never_learned_from() -> None:
 
 @in_a_loop
 async def test_who_leaves_with_a_question_pending_is_cut_behind_its_step() -> None:
-    place = Place(length=3, max_clients=1)
+    place = SwitchboardSetup(length=3, max_clients=1)
     first = place.enter()
     place.ask(first)
     await turns()
     place.ask(first)  # says what the first action led to
     place.switchboard.leave(first.number, first.slot)
-    with pytest.raises(Refused, match="max_clients=1 clients already"):
+    with pytest.raises(Refused, match="max_clients=1"):
         place.enter()
     await turns()
     assert place.told == [(0, 0)]  # it is not there to be told more
@@ -166,7 +166,7 @@ async def test_who_leaves_with_a_question_pending_is_cut_behind_its_step() -> No
 
 @in_a_loop
 async def test_who_leaves_without_a_question_makes_room_at_once() -> None:
-    place = Place(max_clients=2)
+    place = SwitchboardSetup(max_clients=2)
     clients = [place.enter(), place.enter()]
     with pytest.raises(Refused):
         place.enter()
@@ -179,7 +179,7 @@ async def test_who_leaves_without_a_question_makes_room_at_once() -> None:
 @pytest.mark.parametrize("max_lag", [0, 1, None])
 def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
     async def run() -> None:
-        place = Place(max_lag=max_lag)
+        place = SwitchboardSetup(max_lag=max_lag)
         client, greedy = place.enter(), place.enter(exploit=True)
         for _ in range(3):
             place.ask(client)
@@ -202,21 +202,21 @@ def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
 
 def test_without_lag_a_batch_is_of_one_policy() -> None:
     async def run() -> None:
-        place = Place(max_lag=0, num_rows=2)
+        place = SwitchboardSetup(max_lag=0, num_rows=2)
         clients = [place.enter(), place.enter(), place.enter()]  # one more than there are rows
         lags = []
         for version in range(1, 5):
             while not place.segments.is_ready:
                 for client in clients:
-                    if not any(question.session == client.number for question in place.switchboard._asked):
+                    if not any(question.session == client.number for question in place.switchboard._pending):
                         place.ask(client)
                 await turns()
             batch = place.switchboard.wait_for_batch(lambda: True)
             assert batch is not None
             lags.append(batch[2])
             # Each action, the answer to the question before, was that of the policy that learns from it.
-            actors = {place.answering.answered_by[int(n), int(step) - 1] for n, step in batch[0][0].reshape(-1, 2)}
-            assert actors == {place.answering.policies[-1]}
+            actors = {place.inference.answered_by[int(n), int(step) - 1] for n, step in batch[0][0].reshape(-1, 2)}
+            assert actors == {place.inference.policies[-1]}
             place.publish(version)
             await turns()
         assert lags == [0.0] * 4
@@ -227,7 +227,7 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
 @in_a_loop
 async def test_an_evaluation_makes_nothing_older() -> None:
     """The same policy is published again: what it does is learned from."""
-    place = Place(max_lag=0)
+    place = SwitchboardSetup(max_lag=0)
     client = place.enter()
     for _ in range(2):
         place.ask(client)
@@ -241,8 +241,8 @@ async def test_an_evaluation_makes_nothing_older() -> None:
 
 @in_a_loop
 async def test_a_failure_is_raised_where_it_is_waited_for() -> None:
-    place = Place()
-    place.answering.failure = FloatingPointError("the policy is gone")
+    place = SwitchboardSetup()
+    place.inference.failure = FloatingPointError("the policy is gone")
     place.ask(place.enter())
     await turns()
     assert isinstance(place.switchboard.failure, FloatingPointError)
@@ -252,7 +252,7 @@ async def test_a_failure_is_raised_where_it_is_waited_for() -> None:
 
 
 def test_a_learner_that_waits_is_woken_or_stopped() -> None:
-    place = Place(length=1)
+    place = SwitchboardSetup(length=1)
     stop = threading.Event()
     got: list[Any] = []
     waiting = threading.Thread(target=lambda: got.append(place.switchboard.wait_for_batch(stop.is_set)))
@@ -272,7 +272,7 @@ def test_a_learner_that_waits_is_woken_or_stopped() -> None:
 
 
 def test_greedy_episodes_are_counted_and_waited_for() -> None:
-    place = Place()
+    place = SwitchboardSetup()
     for number in range(3):
         place.switchboard.episode(0, True, float(number), number)
         place.switchboard.episode(1, False, 10.0, 5)
@@ -286,7 +286,7 @@ def test_greedy_episodes_are_counted_and_waited_for() -> None:
 
 @in_a_loop
 async def test_episodes_that_began_before_the_evaluation_do_not_count() -> None:
-    place = Place()
+    place = SwitchboardSetup()
     early, late = place.enter(exploit=True), place.enter(exploit=True)
     place.ask(early, starts=True)
     await turns()
@@ -301,7 +301,7 @@ async def test_episodes_that_began_before_the_evaluation_do_not_count() -> None:
 
 @in_a_loop
 async def test_numbers_for_those_who_watch() -> None:
-    place = Place(length=1, num_rows=2)
+    place = SwitchboardSetup(length=1, num_rows=2)
     assert np.isnan(place.switchboard.numbers()["mean_return"])
     client = place.enter()
     place.enter(exploit=True)

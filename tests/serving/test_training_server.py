@@ -24,7 +24,7 @@ from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
 from evorl.workflows.workflow import Workflow
-from tests.serving.test_answering import GRU
+from tests.serving.test_batched_inference import GRU
 from tests.support.config_files import composed
 from tests.support.rlx_client import PlayingClient, playing
 from tests.support.scripted_simulator import CONTINUOUS, DISCRETE, remote
@@ -281,7 +281,7 @@ def test_a_failure_of_the_policy_ends_the_training(serve: Any, monkeypatch: pyte
     def broken(questions: Any) -> Any:
         raise FloatingPointError("no such program")
 
-    monkeypatch.setattr(served.server._answering, "ask", broken)
+    monkeypatch.setattr(served.server._inference, "ask", broken)
     with playing(served.address, 1), pytest.raises(RuntimeError, match="could not be answered: no such program"):
         served.iterate(1)
 
@@ -293,7 +293,7 @@ class TestRefusals:
             (lambda: remote("dqn", DISCRETE, {"n_step": 3}), "consecutive steps.*leave out.*n_step"),
             (lambda: remote("ppo", CONTINUOUS, {"normalize_rewards": True}), "normalize_rewards"),
             (lambda: remote("ppo", CONTINUOUS, {"num_seeds": 2}), "leave num_seeds out"),
-            (lambda: small("ppo"), "choose env=remote"),
+            (lambda: small("ppo"), "set env=remote"),
         ],
         ids=["n_step", "normalize_rewards", "num_seeds", "another env"],
     )
@@ -310,7 +310,7 @@ class TestRefusals:
     def test_who_acts_at_random_learns_nothing(self) -> None:
         spaces = ["env.obs_space={shape: [4]}", "env.action_space={n: 2}"]
         workflow = workflow_from_config(composed("agent=random", "env=remote", *spaces))
-        with pytest.raises(ValueError, match=r"learns nothing from simulators.*agent such as"):
+        with pytest.raises(ValueError, match=r"does not learn from simulators.*agent such as"):
             TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
 
     def test_evolution_is_no_learner_from_rollouts(self) -> None:

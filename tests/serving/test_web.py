@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evorl.serving.packed_messages import pack_message, unpack_message
-from evorl.serving.web import MOST_AGENTS, UNKNOWN_BYTES
+from evorl.serving.web import MAX_AGENTS, UNKNOWN_BYTES
 from tests.serving.test_connections import Listening, listening
 from tests.serving.test_session import TOKEN
 
@@ -121,7 +121,7 @@ def test_bytes_are_message_pack_with_arrays(server: Listening) -> None:
 
 
 def test_many_agents_speak_in_lists(server: Listening) -> None:
-    sids = list(range(MOST_AGENTS))
+    sids = list(range(MAX_AGENTS))
 
     async def conversation(socket: Any) -> None:
         async def ask(message: Any) -> dict[int, Any]:
@@ -134,13 +134,13 @@ def test_many_agents_speak_in_lists(server: Listening) -> None:
             return got
 
         assert {answer["response"] for answer in (await ask(INIT)).values()} == {"ready"}
-        calls = len(server.place.answering.calls)
+        calls = len(server.place.inference.calls)
         actions = await ask(UPDATE)
         assert len({answer["data"] for answer in actions.values()}) == len(sids)
-        assert len(server.place.answering.calls) == calls + 1  # all in one
-        await socket.send_bytes(pack_message([{"sid": MOST_AGENTS, **INIT}]))
+        assert len(server.place.inference.calls) == calls + 1  # all in one
+        await socket.send_bytes(pack_message([{"sid": MAX_AGENTS, **INIT}]))
         words = unpack_message((await socket.receive()).data)
-        assert f"{MOST_AGENTS} agents at most" in str(words)
+        assert f"{MAX_AGENTS} agents" in str(words)
 
     talk(server, conversation)
 
@@ -156,13 +156,13 @@ def test_text_may_be_a_list_too(server: Listening) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON"),
-        ("3", "a message is a mapping, got int"),
-        ('["a"]', "a message is a mapping, got str"),
-        ('{"command": "init", "sid": [1]}', "sid is text or a whole number"),
-        ('{"command": "init", "sid": "\\ud800"}', "sid has half of a surrogate pair"),
-        ('{"command": "update", "reward": NaN}', "NaN is no number of JSON"),
-        ("[" * 50_000, "is no JSON"),
+        ("{", "JSON"),
+        ("3", "a message must be a mapping, got int"),
+        ('["a"]', "a message must be a mapping, got str"),
+        ('{"command": "init", "sid": [1]}', "sid must be"),
+        ('{"command": "init", "sid": "\\ud800"}', "surrogate"),
+        ('{"command": "update", "reward": NaN}', "NaN is not a JSON number"),
+        ("[" * 50_000, "JSON"),
     ],
     ids=["half", "number", "list", "sid", "surrogate", "nan", "deep"],
 )

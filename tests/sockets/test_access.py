@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from evorl.sockets.access import (
     require_token_beyond_this_machine,
     tls_context,
 )
+from tests.support.certificate import write_certificate
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,14 @@ def test_what_is_not_the_secret(shown: Any) -> None:
 
 def test_the_secret() -> None:
     assert is_same_secret("s\u00e9cret", "s\u00e9cret")
+
+
+def test_other_files_are_no_certificate(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    for given in ((key, cert), (tmp_path / "none.pem", key)):
+        with pytest.raises(ValueError, match=rf"serve\.cert={given[0]} .*certificate"):
+            tls_context(*given, "serve.cert, serve.key")
+    assert tls_context(cert, key) is not None
 
 
 def test_tls_needs_both_files() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evorl.parameter_server.parameter_frames import frame as command
+from evorl.parameter_server.frames import frame as command
 from evorl.serving.client import encode, frame
 from evorl.sockets.socket_server import ConnectionLimits, Patience, SocketServer
 from tests.support.all_servers import SERVERS, all_it_says, running
@@ -108,6 +108,7 @@ class Halves(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.has_begun, self.num_requests, self._left = False, 0, b""
+        self.is_answering = False
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport

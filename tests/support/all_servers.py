@@ -12,12 +12,12 @@ from evorl.live.live_page import LivePage
 from evorl.live.metrics_store import MetricsStore
 from evorl.live.page_service import serving
 from evorl.live.watched_runs import WatchedRuns
-from evorl.parameter_server.parameter_wire import CommandServer
+from evorl.parameter_server.wire import CommandServer
 from evorl.serving.connections import RlxServer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.web import WebServer
 from evorl.sockets.socket_server import ConnectionLimits
-from tests.serving.test_switchboard import Place
+from tests.serving.test_switchboard import SwitchboardSetup
 from tests.support.parameter_wire import counting_commands
 
 SERVERS = ("rlx", "web", "page", "parameters")
@@ -29,7 +29,7 @@ async def running(name: str, request_seconds: float = 10.0, **settings: Any) -> 
     """Within: the server is there; its port."""
     if name in ("rlx", "web"):
         own = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", hello_seconds=request_seconds, **settings)
-        server = (RlxServer if name == "rlx" else _web)(own, Place(num_rows=8).switchboard)
+        server = (RlxServer if name == "rlx" else _web)(own, SwitchboardSetup(num_rows=8).switchboard)
         await server.start()
         try:
             yield server.sockets.address[1]
@@ -44,11 +44,11 @@ async def running(name: str, request_seconds: float = 10.0, **settings: Any) -> 
                 yield int(address.rpartition(":")[2])
         return
     commands = CommandServer(counting_commands(3).table(), limits=limits)
-    address = await commands.start("127.0.0.1:0")
+    address = await commands.start()
     try:
         yield int(address.rpartition(":")[2])
     finally:
-        await commands.close()
+        await commands.stop()
         assert commands.failure is None
 
 

@@ -11,26 +11,26 @@ from typing import Any
 import jax.numpy as jnp
 
 from evorl.ops.optimization import Optimizer
-from evorl.parameter_server.parameter_commands import ParameterCommands
-from evorl.parameter_server.parameter_wire import Command, CommandServer
+from evorl.parameter_server.commands import ParameterCommands
 from evorl.parameter_server.update_rules import ParameterServerSettings, create
+from evorl.parameter_server.wire import Command, CommandServer
 from evorl.types import PyTreeDict
 
 
 @contextlib.contextmanager
 def served(commands: Mapping[str, Command], bind: str = "127.0.0.1:0", **options: Any) -> Iterator[str]:
     """The address at which these commands are answered; a failure of the server is raised at the end."""
-    server, ready, told = CommandServer(commands, **options), threading.Event(), {}
+    server, ready, told = CommandServer(commands, bind, **options), threading.Event(), {}
 
     async def run() -> None:
         told["loop"], told["end"] = asyncio.get_running_loop(), asyncio.Event()
         try:
-            told["address"] = await server.start(bind)
+            told["address"] = await server.start()
             ready.set()
             await told["end"].wait()
         finally:
             ready.set()
-            await server.close()
+            await server.stop()
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()

@@ -14,9 +14,9 @@ from evorl.agent import AgentState
 from evorl.envs.space import Box
 from evorl.envs.vector import VectorEnv
 from evorl.export.artefacts import policy_graph
-from evorl.export.loading import StoredPolicy
 from evorl.export.numpy_file import numpy_text
 from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
+from evorl.export.stored_policy import StoredPolicy
 from evorl.ops.normalization import update_statistics
 from evorl.reports.seed_choice import SeedChoice
 from tests.support.choice_env import MADE_BY as CHOICES

@@ -13,7 +13,7 @@ from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.space import Space
 from evorl.rollout import Acting
 from evorl.sample_batch import SampleBatch
-from evorl.serving.answering import Answering, Question
+from evorl.serving.batched_inference import ActionRequest, BatchedInference
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import small
 
@@ -110,14 +110,14 @@ class Player:
         self.num_asked = 0
         self._outcome: Outcome | None = None  # of its last action; where it has none, an episode is to start
 
-    def question(self) -> Question:
+    def question(self) -> ActionRequest:
         """What it says now."""
         starts = self._outcome is None
         now = self._outcome or Outcome(self.script.start(), 0.0, False, False)
         obs, reward, *ends = now
-        return Question(self.session, self.slot, self.num_asked, obs, reward, starts, *ends, self.exploit, None)
+        return ActionRequest(self.session, self.slot, self.num_asked, obs, reward, starts, *ends, self.exploit, None)
 
-    def hear(self, question: Question, action: Any, step: SampleBatch) -> None:
+    def hear(self, question: ActionRequest, action: Any, step: SampleBatch) -> None:
         """Do what the answer to a question says."""
         self.num_asked += 1
         if not question.starts:
@@ -129,27 +129,27 @@ class Player:
             self._outcome = self.script.step(action)
 
 
-def play(answering: Answering, rounds: Sequence[Sequence[Player]]) -> None:
+def play(inference: BatchedInference, rounds: Sequence[Sequence[Player]]) -> None:
     """Let players ask: in each round those named, all in one call."""
     for together in rounds:
         questions = [player.question() for player in together]
-        answered = answering.ask(questions)
-        steps = unpacked(answering, answered.steps)
+        answered = inference.ask(questions)
+        steps = unpacked(inference, answered.steps)
         for i, (player, question) in enumerate(zip(together, questions, strict=True)):
             player.hear(question, *jax.tree.map(lambda x, i=i: x[i], (answered.actions, steps)))
 
 
-def unpacked(answering: Answering, arrays: Any) -> SampleBatch:
+def unpacked(inference: BatchedInference, arrays: Any) -> SampleBatch:
     """Steps as they were before they were packed, numpy."""
-    treedef = jax.tree.structure(answering.step_template)
+    treedef = jax.tree.structure(inference.step_template)
     return jax.tree.map(np.asarray, jax.tree.unflatten(treedef, arrays).unpack())
 
 
-def answering_for(workflow: Workflow, num_slots: int = 4, seed: int = 0) -> Answering:
+def answering_for(workflow: Workflow, num_slots: int = 4, seed: int = 0) -> BatchedInference:
     """Answers by the workflow's first policy."""
-    answering = Answering(workflow, num_slots, records=True)
-    answering.publish(first_policy(workflow, seed))
-    return answering
+    inference = BatchedInference(workflow, num_slots, records=True)
+    inference.publish(first_policy(workflow, seed))
+    return inference
 
 
 @functools.lru_cache(maxsize=16)

@@ -36,7 +36,7 @@ class Server:
         workflow, simulators = self.policy.workflow, self.policy.workflow.env.simulators.usual
         segments = Segments(workflow.rollout_length, workflow.env.num_envs, max_lag=1) if records else None
         self.switchboard = Switchboard(
-            self.policy.answering, segments, simulators.obs_space, simulators.action_space, MAX_CLIENTS
+            self.policy.inference, segments, simulators.obs_space, simulators.action_space, MAX_CLIENTS
         )
         if store_metric is not None:
             self.switchboard.store_metric = store_metric

@@ -28,12 +28,12 @@ class Streams:
         self.policy = Policy(MAX_CLIENTS, records=False)
         simulators = self.policy.workflow.env.simulators.usual
         self.switchboard = Switchboard(
-            self.policy.answering, None, simulators.obs_space, simulators.action_space, MAX_CLIENTS
+            self.policy.inference, None, simulators.obs_space, simulators.action_space, MAX_CLIENTS
         )
 
     async def play(self, messages: Any, context: Any) -> None:
         """One client."""
-        from evorl.serving.answering import Question
+        from evorl.serving.batched_inference import ActionRequest
 
         number, slot = self.switchboard.enter(False)
         loop, step = asyncio.get_running_loop(), 0
@@ -41,8 +41,10 @@ class Streams:
             while message := await context.read():
                 answer: asyncio.Future[Any] = loop.create_future()
                 state = np.frombuffer(message, np.float32)
-                question = Question(number, slot, step, state, 0.5, step == 0, False, False, False, answer.set_result)
-                self.switchboard.ask(question)
+                request = ActionRequest(
+                    number, slot, step, state, 0.5, step == 0, False, False, False, answer.set_result
+                )
+                self.switchboard.ask(request)
                 step += 1
                 await context.write(np.asarray(await answer, np.float32).tobytes())
         finally:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, TypeVar
+from typing import Annotated, TypeVar
 
 import jax
 
 from evorl.ec.safeguards import finite_or
+from evorl.fields import Within
 from evorl.ops.random import per_leaf, row_keys
 from evorl.ops.trees import num_rows
 from evorl.types import Key, PyTreeNode
@@ -23,10 +23,8 @@ class IsoLineVariation(PyTreeNode):
         line_sigma: standard deviation of the step towards the other parent, relative to the distance between parents.
     """
 
-    iso_sigma: float = 0.005
-    line_sigma: float = 0.05
-
-    ranges: ClassVar[Mapping[str, str]] = {"iso_sigma": "[0, inf)", "line_sigma": "[0, inf)"}
+    iso_sigma: Annotated[float, Within("[0, inf)")] = 0.005
+    line_sigma: Annotated[float, Within("[0, inf)")] = 0.05
 
     def children(self, key: Key, first: Tree, second: Tree) -> Tree:
         """Return one child per pair of parents, all ``[N, ...]``; ``key`` is a single key, or one key per child."""

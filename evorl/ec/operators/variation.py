@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from evorl.ec.operators.crossover import one_point_crossover, simulated_binary_crossover, uniform_crossover
 from evorl.ec.operators.mutation import erl_mutation, gaussian_mutation, polynomial_mutation
+from evorl.fields import Within
 from evorl.ops.random import row_keys
 from evorl.ops.trees import num_rows, tree_where
 from evorl.types import Key, PyTreeNode
@@ -29,11 +29,9 @@ class Crossover(PyTreeNode):
     """
 
     kind: Literal["uniform", "units", "one_point", "simulated_binary"] = "uniform"
-    probability: float = 0.9
-    share: float = 0.5
-    eta: float = 15.0
-
-    ranges: ClassVar[Mapping[str, str]] = {"probability": "[0, 1]", "share": "[0, 1]", "eta": "[0, inf)"}
+    probability: Annotated[float, Within("[0, 1]")] = 0.9
+    share: Annotated[float, Within("[0, 1]")] = 0.5
+    eta: Annotated[float, Within("[0, inf)")] = 15.0
 
     def children(self, key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree]:
         """Return two children of each pair of parents, both ``[N, ...]``; ``key`` is a single key."""
@@ -64,19 +62,14 @@ class Mutation(PyTreeNode):
     """
 
     kind: Literal["gaussian", "relative", "erl", "polynomial"] = "gaussian"
-    probability: float = 1.0
-    share: float = 1.0
-    scale: float = 0.1
-    super_scale: float = 10.0
-    reset_scale: float = 1.0
-    super_probability: float = 0.05
-    reset_probability: float = 0.05
-    eta: float = 20.0
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("probability", "share", "super_probability", "reset_probability"), "[0, 1]"),
-        **dict.fromkeys(("scale", "super_scale", "reset_scale", "eta"), "[0, inf)"),
-    }
+    probability: Annotated[float, Within("[0, 1]")] = 1.0
+    share: Annotated[float, Within("[0, 1]")] = 1.0
+    scale: Annotated[float, Within("[0, inf)")] = 0.1
+    super_scale: Annotated[float, Within("[0, inf)")] = 10.0
+    reset_scale: Annotated[float, Within("[0, inf)")] = 1.0
+    super_probability: Annotated[float, Within("[0, 1]")] = 0.05
+    reset_probability: Annotated[float, Within("[0, 1]")] = 0.05
+    eta: Annotated[float, Within("[0, inf)")] = 20.0
 
     def mutants(self, key: Key, population: Tree) -> Tree:
         """Return the population ``[P, ...]`` with some individuals mutated; ``key`` is a single key."""

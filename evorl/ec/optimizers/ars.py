@@ -7,8 +7,7 @@ statistics, which is the agent's ``normalize_obs``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from evorl.ec.fitness_shaping import raw_fitness, scaled_to_square
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.safeguards import advance
+from evorl.fields import Within
 from evorl.types import PyTreeDict
 
 
@@ -31,11 +31,9 @@ class ARS(GaussianStrategy):
 
     pop_size: int
     num_elites: int | None = None
-    learning_rate: float = 0.02
-    noise_std: float = 0.03
+    learning_rate: Annotated[float, Within("[0, inf)")] = 0.02
+    noise_std: Annotated[float, Within("(0, inf)")] = 0.03
     mirror_sampling: bool = True
-
-    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "[0, inf)", "noise_std": "(0, inf)"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

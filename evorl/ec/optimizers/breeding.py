@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.noise import noise_rows
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.safeguards import finite_or
+from evorl.fields import Within
 from evorl.ops.random import as_typed_key
 from evorl.types import Key, Params, PyTreeDict
 
@@ -28,12 +29,11 @@ class BreedingOptimizer(EvoOptimizer):
     """
 
     pop_size: int
-    initial_std: float = 0.1
+    initial_std: Annotated[float, Within("[0, inf)")] = 0.1
     crossover: Crossover = Crossover()
     mutation: Mutation = Mutation()
 
     ranks_failures: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "[0, inf)"}
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state, with a population around ``solution``."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.fitness_shaping import is_flat, weights_by_rank
 from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
+from evorl.fields import Within
 from evorl.types import Key, Params, PyTreeDict
 
 MAX_EXPONENT = 8  # the scale of the covariance, a power of two, moves into sigma if its exponent exceeds this
@@ -106,10 +106,9 @@ class CovarianceAdaptation(EvoOptimizer):
 
     pop_size: int
     num_elites: int | None = None
-    initial_std: float = 0.1
+    initial_std: Annotated[float, Within("(0, inf)")] = 0.1
 
     ranks_failures: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
     diagonal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -4,8 +4,7 @@ https://doi.org/10.1109/TEVC.2016.2519378).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from evorl.ec.operators.reference_vectors import (
     unit_vectors,
 )
 from evorl.ec.optimizers.multi_objective_optimizer import MultiObjectiveOptimizer
+from evorl.fields import Within
 from evorl.types import Key, Params, PyTreeDict
 
 
@@ -42,15 +42,9 @@ class RVEA(MultiObjectiveOptimizer):
     """
 
     divisions: int | None = None
-    alpha: float = 2.0
-    adaptation_frequency: float = 0.1
+    alpha: Annotated[float, Within("[0, inf)")] = 2.0
+    adaptation_frequency: Annotated[float, Within("(0, 1]")] = 0.1
     num_generations: int | None = None
-
-    ranges: ClassVar[Mapping[str, str]] = {
-        **MultiObjectiveOptimizer.ranges,
-        "alpha": "[0, inf)",
-        "adaptation_frequency": "(0, 1]",
-    }
 
     def __post_init__(self) -> None:
         if self.num_objectives < 2:

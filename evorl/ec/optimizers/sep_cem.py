@@ -4,8 +4,7 @@ https://arxiv.org/abs/1810.01222, section 2.2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from evorl.ec.fitness_shaping import is_flat, log_rank_weights, weights_by_rank
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import MAX_STD, advance
+from evorl.fields import Within
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict
 
@@ -37,12 +37,10 @@ class SepCEM(GaussianStrategy):
     pop_size: int
     num_elites: int | None = None
     elite_weights: Literal["log", "equal"] = "log"
-    initial_std: float = 0.1
+    initial_std: Annotated[float, Within("(0, inf)")] = 0.1
     extra_variance: ExponentialScheduleSpec = ExponentialScheduleSpec(init=1e-2, final=1e-5, decay=0.95)
-    variance_divisor: float = 1.0
+    variance_divisor: Annotated[float, Within("(0, inf)")] = 1.0
     mirror_sampling: bool = True
-
-    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)", "variance_divisor": "(0, inf)"}
 
     def __post_init__(self) -> None:
         super().__post_init__()

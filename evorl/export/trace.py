@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from evorl.export.graph import Graph, NoRule, Shape, Value, as_operand
-from evorl.export.inlining import called_by, computed, walk
+from evorl.export.inlined_program import called_by, computed, walk
 from evorl.export.rules import RULES, rule_of_loop
 
 
@@ -30,7 +30,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         known = [dim if isinstance(dim, int) else None for dim in map(_as_int, shape)]
         others = [dim for dim in shape if _as_int(dim) is None and str(dim) != str(rows)]
         if others:
-            raise NoRule(f"an array has {others[0]} rows in one of its axes, and rows can only stand alone.")
+            raise NoRule(f"an array combines {others[0]} rows in one axis, but rows must be independent.")
         return tuple(known)
 
     closed = jax.make_jaxpr(fn)(*specs)
@@ -47,7 +47,9 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         if name == "scan":
             return rule_of_loop(graph, eqn, inputs, apply)
         if name not in RULES:
-            raise NoRule(f"the policy computes {name}, for which there is no rule here: format=jax takes every policy.")
+            raise NoRule(
+                f"the policy uses {name}, which is not supported: use format=jax, which supports every policy."
+            )
         return RULES[name](graph, eqn, [as_operand(x) for x in inputs], dims)
 
     outputs = walk(closed.jaxpr, closed.consts, graph.inputs, apply)

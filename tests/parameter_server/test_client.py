@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from evorl.parameter_server import parameter_client
-from evorl.parameter_server.parameter_client import ParameterClient, ServerLost
-from evorl.parameter_server.parameter_frames import CommandRefused
+from evorl.parameter_server import client as client_module
+from evorl.parameter_server.client import ParameterClient, ServerLost
+from evorl.parameter_server.frames import CommandRefused
 from tests.support.parameter_wire import counting_commands, served
 
 BODY = np.ones(3, np.float32).tobytes()
@@ -19,7 +19,7 @@ BODY = np.ones(3, np.float32).tobytes()
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameter_client, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(client_module, "_LONGEST_PAUSE", 0.01)
 
 
 def _push(client: ParameterClient) -> dict:
@@ -88,7 +88,7 @@ def test_a_server_that_talks_otherwise() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         client = ParameterClient(f"127.0.0.1:{listening.getsockname()[1]}", attempts=2)
-        with client, pytest.raises(ServerLost, match=r"a frame begins with|reset"):
+        with client, pytest.raises(ServerLost, match=r"header of a frame|reset"):
             client.n_step()
         thread.join()
 

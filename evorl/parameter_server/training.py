@@ -20,11 +20,11 @@ from evorl.agent import AgentState
 from evorl.execution.trainable import Collector
 from evorl.live.spans import Spans
 from evorl.metrics import EpisodeStatistics
+from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.flat_arrays import FlatArrays
-from evorl.parameter_server.parameter_client import ParameterClient
-from evorl.parameter_server.parameter_frames import CommandRefused
-from evorl.parameter_server.parameter_run import ParameterRun
-from evorl.parameter_server.parameter_wire import CommandServer
+from evorl.parameter_server.frames import CommandRefused
+from evorl.parameter_server.run import ParameterRun
+from evorl.parameter_server.wire import CommandServer
 from evorl.parameter_server.worker import ParameterWorker, settings_for, workflow_of
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder
@@ -101,8 +101,8 @@ def serve_parameters(
     run.commands.handed_out = handed_out
     spans = Spans(profile_dir, "parameter server")
     with _asked_to_stop(should_stop) as stop, contextlib.closing(spans):
-        server = CommandServer(run.commands.table(spans), token, limits, tls)
-        asyncio.run(_serve(run, bind, server, on_ready, stop, patience))
+        server = CommandServer(run.commands.table(spans), bind, token, limits, tls)
+        asyncio.run(_serve(run, server, on_ready, stop, patience))
     agent_state = run.end()
     step = run.commands.step
     return Served(agent_state, step, run.commands.pushes, step >= workflow.total_timesteps)
@@ -110,14 +110,13 @@ def serve_parameters(
 
 async def _serve(
     run: ParameterRun,
-    bind: str,
     server: CommandServer,
     on_ready: Callable[[str], None],
     should_stop: Callable[[], bool],
     patience: float,
 ) -> None:
     try:
-        on_ready(await server.start(bind))
+        on_ready(await server.start())
         while not (run.commands.is_over or server.failure or should_stop()):
             await asyncio.sleep(_LOOK)
         if run.commands.is_over:
@@ -126,7 +125,7 @@ async def _serve(
                     while server.num_connections and not should_stop():
                         await asyncio.sleep(_LOOK)
     finally:
-        await server.close()
+        await server.stop()
     if server.failure is not None:
         raise server.failure
 
@@ -207,11 +206,11 @@ def work(
         contextlib.closing(spans),
         ParameterClient(address, f"worker{worker}", token, attempts, tls) as client,
     ):
-        wanted = client.n_step()
-        workflow = workflow.replace(total_timesteps=float(wanted["total_timesteps"]))
-        settings_for(workflow, {"send": wanted["send"]})
-        local = ParameterWorker(workflow, wanted["send"], seed, worker, collector, message)
-        link = _Link(client, local, wanted, spans)
+        announced = client.n_step()
+        workflow = workflow.replace(total_timesteps=float(announced["total_timesteps"]))
+        settings_for(workflow, {"send": announced["send"]})
+        local = ParameterWorker(workflow, announced["send"], seed, worker, collector, message)
+        link = _Link(client, local, announced, spans)
         if collector is not None:
             collector.stop_when(lambda: should_stop() or link.is_over_by_now())
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
@@ -223,16 +222,16 @@ class _Link:
     """Connection of a worker to its server: the last pulled parameters, and counts of pushes."""
 
     def __init__(
-        self, client: ParameterClient, local: ParameterWorker, wanted: Mapping[str, Any], spans: Spans
+        self, client: ParameterClient, local: ParameterWorker, announced: Mapping[str, Any], spans: Spans
     ) -> None:
         served = local.served
         self._client, self._local, self._spans = client, local, spans
         self._layout = FlatArrays(served.taken_from(local.agent_state))
         self._rest = FlatArrays(served.rest_of(local.agent_state))
-        if (self._layout.digest, self._rest.digest) != (wanted["parameters"], wanted["rest"]):
+        if (self._layout.digest, self._rest.digest) != (announced["parameters"], announced["rest"]):
             raise CommandRefused(
-                f"The server at {client.address} keeps the parameters of another network or algorithm: give the worker "
-                "the config that the server has."
+                f"The server at {client.address} has parameters of a different network or algorithm: give the worker "
+                "the config of the server."
             )
         self.pushes = self.accepted = 0
         self._asked = time.monotonic()
@@ -260,7 +259,7 @@ class _Link:
             body = self._layout.to_bytes(done.sent) + rest
             stands = {"step": self.step, "updates": self._updates, "steps": done.steps}
             with self._spans.span("push", steps=done.steps):
-                answer = self._client.push(body, **stands, **_told(done.metrics))
+                answer = self._client.push(body, **stands, **_statistics(done.metrics))
             self.pushes += 1
             self.accepted += bool(answer["accepted"])
         with self._spans.span("pull"):
@@ -268,10 +267,10 @@ class _Link:
         self._take(*pulled)
 
 
-def _told(metrics: PyTreeDict) -> dict[str, Any]:
+def _statistics(metrics: PyTreeDict) -> dict[str, Any]:
     """Return the finite metrics and the episode sums in JSON-serializable form."""
     numbers = {name: float(np.mean(x)) for name, x in metrics.items() if not isinstance(x, EpisodeStatistics)}
-    told: dict[str, Any] = {"metrics": {name: x for name, x in numbers.items() if np.isfinite(x)}}
+    statistics: dict[str, Any] = {"metrics": {name: x for name, x in numbers.items() if np.isfinite(x)}}
     if isinstance(episodes := metrics.get("episodes"), EpisodeStatistics):
-        told["episodes"] = [float(episodes.count), float(episodes.return_sum), float(episodes.length_sum)]
-    return told
+        statistics["episodes"] = [float(episodes.count), float(episodes.return_sum), float(episodes.length_sum)]
+    return statistics

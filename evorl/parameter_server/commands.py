@@ -20,10 +20,10 @@ import numpy as np
 
 from evorl.live.spans import Spans
 from evorl.parameter_server.flat_arrays import FlatArrays
-from evorl.parameter_server.parameter_frames import CommandRefused
-from evorl.parameter_server.parameter_wire import Command
+from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.push_record import MAX_STEPS, PushRecord
 from evorl.parameter_server.update_rules import ParameterServerSettings, ParameterServerState, push
+from evorl.parameter_server.wire import Command
 from evorl.types import Params
 
 MAX_WORKERS = 4096  # whose last push is remembered; the least recent one is forgotten first
@@ -93,9 +93,7 @@ class ParameterCommands:
         self.handed_out: Mapping[str, Any] | None = None
         self.layout, self.rest_layout = FlatArrays(state.params), FlatArrays(list(rest))
         if wrong := {str(x.dtype) for x in jax.tree.leaves(state.params)} - {"float32"}:
-            raise TypeError(
-                f"a parameter server keeps float32, and these parameters are of {', '.join(sorted(wrong))}."
-            )
+            raise TypeError(f"parameters must be float32, got {', '.join(sorted(wrong))}.")
         self._total_steps, self._after_push, self._save = total_steps, after_push, save
         self._max_steps, self._names = max_steps, set()
         self._step, self._updates = int(state.step), int(state.updates)
@@ -132,12 +130,12 @@ class ParameterCommands:
     def pull(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the parameters; with ``rest`` in the header also the other agent arrays that a new worker needs."""
         rest = self.rest_layout.to_bytes(self.rest) if header.get("rest") is True else b""
-        return self._standing(), self._flat() + rest
+        return self._progress(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the state of the server, and the settings and layouts that workers must match."""
         ended = sum(x.episodes[0] for x in self._recent)
-        return self._standing() | {
+        return self._progress() | {
             "pushes": self.pushes,
             "workers": len({x.worker for x in self._recent}),
             "score": sum(x.episodes[1] for x in self._recent) / ended if ended else None,
@@ -150,23 +148,23 @@ class ParameterCommands:
     def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Save a checkpoint."""
         if self._save is None:
-            raise CommandRefused("this server saves no checkpoints: it was started without a place for them.")
-        return self._standing() | {"saved": self._save()}, b""
+            raise CommandRefused("this server saves no checkpoints: it was started without a checkpointer.")
+        return self._progress() | {"saved": self._save()}, b""
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the config of the training as JSON in the body."""
         if self.handed_out is None:
-            raise CommandRefused("this server has no config to hand out: it was started from Python, by a workflow.")
-        return self._standing(), json.dumps(self.handed_out).encode()
+            raise CommandRefused("this server has no config to send: it was started from Python with a workflow.")
+        return self._progress(), json.dumps(self.handed_out).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Apply a gradient or a delta to the parameters, unless the push is a repetition."""
         record = PushRecord.from_header(header, self._max_steps, self._names)
         last, answer = self._answers.get(record.worker, (-1, {}))
         if record.sequence <= last:
-            return answer | self._standing() | {"repeated": True}, b""
+            return answer | self._progress() | {"repeated": True}, b""
         before, staleness = self._step, max(0, self._updates - record.updates)
-        accepted = not self.is_over and self._applied(body, record.steps, record.step)
+        accepted = not self.is_over and self._apply(body, record.steps, record.step)
         self._refresh()
         answer = {"accepted": accepted, "repeated": False}
         self._answers[record.worker] = record.sequence, answer
@@ -177,24 +175,24 @@ class ParameterCommands:
         pushed = Pushed(record.worker, accepted, staleness, before, self._step, record.metrics, record.episodes)
         self._recent.append(pushed)
         self._after_push(pushed)
-        return answer | self._standing(), b""
+        return answer | self._progress(), b""
 
-    def _applied(self, body: bytes, steps: int, worker_step: int) -> bool:
+    def _apply(self, body: bytes, steps: int, worker_step: int) -> bool:
         """Apply a push; return True if it was accepted."""
         whole = self.layout.num_bytes + self.rest_layout.num_bytes
         if len(body) != whole:
-            raise CommandRefused(f"a push has {whole:,} bytes behind its header here, and this one {len(body):,}.")
+            raise CommandRefused(f"the body of a push must have {whole:,} bytes, got {len(body):,}.")
         sent = memoryview(body)[: self.layout.num_bytes]
         if not (np.abs(np.frombuffer(sent, np.float32)) <= MAX_SENT).all():
             raise CommandRefused(
-                f"this {self.settings.send} has NaN or infinite numbers, or such beyond {MAX_SENT:g}, and was not "
+                f"this {self.settings.send} contains NaN, infinity or numbers beyond {MAX_SENT:g} and was not "
                 "applied: try a smaller learning rate."
             )
         rest = self.rest_layout.from_bytes(memoryview(body)[self.layout.num_bytes :])
         if not all(_stays_finite(old, new) for old, new in zip(self.rest, rest, strict=True)):
             raise CommandRefused(
-                "the target networks or statistics behind this push have NaN or infinite numbers, and it was not "
-                "applied: observations of this worker may be at fault."
+                "the target networks or statistics of this push contain NaN or infinity, so it was not "
+                "applied: check the observations of this worker."
             )
         on_device = jax.tree.map(jnp.asarray, self.layout.from_bytes(sent))
         self.state, accepted = push(self.settings, self.state, on_device, steps, worker_step)
@@ -208,7 +206,7 @@ class ParameterCommands:
         if updates != self._updates:
             self._updates, self._parameters = updates, None
 
-    def _standing(self) -> dict[str, Any]:
+    def _progress(self) -> dict[str, Any]:
         return {"step": self._step, "updates": self._updates, "stop": self.is_over}
 
     def _flat(self) -> bytes:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.command_options import FPS, NUM_EPISODES, NUM_FRAMES, SEED, Option, read_options, whole
 from evorl.config.gate import scope
 from evorl.config.values import LONGEST_AXIS
-from evorl.export.exporting import POLICY_OPTIONS, policy_of
+from evorl.export.export_command import POLICY_OPTIONS, policy_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from evorl.envs.host.host_vector_env import HostVectorEnv
-    from evorl.export.loading import LoadedPolicy, StoredPolicy
+    from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
 
 LIBRARY = "gymnasium"
 OPTIONS = {
@@ -57,7 +57,7 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
             os.environ.setdefault(name, "dummy")
     stored = policy_of(settings, "play")
 
-    from evorl.export.loading import LoadedPolicy
+    from evorl.export.stored_policy import LoadedPolicy
 
     name, options = environment_of(stored, settings["env"])
     simulators = _simulators(name, options, "human" if on_screen else "rgb_array")
@@ -96,7 +96,7 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     if library == LIBRARY or (library == "gymnax" and name in _known()):
         return name, options
     raise ValueError(
-        f"{stored.title} is no environment of Gymnasium: name one that has the same observations and actions, as in "
+        f"{stored.title} is not a Gymnasium environment: set one with the same observations and actions, such as "
         "env=gymnasium/CartPole-v1. Bodies of a run are shown by evorl evaluate evaluation.save_episodes=1 and "
         "evorl show-episode."
     )
@@ -178,7 +178,7 @@ def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
         return
     picture = simulators.render()
     if picture is None:
-        raise HostEnvError("this environment has no pictures (render_mode rgb_array): play it with screen=true.")
+        raise HostEnvError("this environment does not render images (render_mode rgb_array): set screen=true.")
     frames.append(np.array(picture))  # a copy: the environment may reuse the array
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.serving.answering import Answered, Question, bucket_sizes
+from evorl.serving.batched_inference import ActionBatch, ActionRequest, bucket_sizes
 
 
-class PolicyAnswering:
+class PolicyInference:
     """Answers requests with a portable policy (``evorl.export.portable_policy``) and keeps the memory of each client.
 
     Args:
@@ -43,33 +43,35 @@ class PolicyAnswering:
             ValueError: the inputs or outputs of the new policy differ.
         """
         if policy.inputs != self._policy.inputs or policy.outputs != self._policy.outputs:
-            raise ValueError("the newer policy has other inputs or outputs than the one that is served.")
+            raise ValueError(
+                "the new policy has different inputs or outputs than the served one: restart the server to serve it."
+            )
         rows = policy.runnable()
         self._compile(policy, rows)
         self._policy, self._rows = policy, rows
 
-    def ask(self, questions: Sequence[Question]) -> Answered:
+    def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
         """Answer requests of different clients."""
         policy, rows = self._policy, self._rows
-        size = next(size for size in bucket_sizes(len(questions)) if size >= len(questions))
-        padded = [*questions, *[questions[0]._replace(slot=self._num_slots, starts=True)] * (size - len(questions))]
-        slots = np.array([question.slot for question in padded])
-        starts = np.flatnonzero([question.starts for question in padded])
+        size = next(size for size in bucket_sizes(len(requests)) if size >= len(requests))
+        padded = [*requests, *[requests[0]._replace(slot=self._num_slots, starts=True)] * (size - len(requests))]
+        slots = np.array([request.slot for request in padded])
+        starts = np.flatnonzero([request.starts for request in padded])
         for memory in self._memory.values():
             memory[slots[starts]] = 0
-        observed = [policy.arrays_of(question.obs) for question in padded]
+        observed = [policy.arrays_of(request.obs) for request in padded]
         inputs = {
             port.name: np.stack([np.asarray(each[port.name], port.dtype) for each in observed])
             for port in policy.observations
         }
         inputs |= {name: memory[slots] for name, memory in self._memory.items()}
         if policy.draws:
-            drawn = [self._drawn(policy, question) for question in padded]
+            drawn = [self._drawn(policy, request) for request in padded]
             inputs |= {name: np.concatenate([each[name] for each in drawn]) for name in drawn[0]}
         outputs = jax.device_get(rows(inputs))
         for name, memory in self._memory.items():
             memory[slots] = outputs[f"next_{name}"]
-        return Answered(policy.action_of(outputs), None)
+        return ActionBatch(policy.action_of(outputs), None)
 
-    def _drawn(self, policy: Any, question: Question) -> dict[str, np.ndarray]:
-        return policy.drawn(np.random.default_rng([self._seed, question.session, question.step]), 1)
+    def _drawn(self, policy: Any, request: ActionRequest) -> dict[str, np.ndarray]:
+        return policy.drawn(np.random.default_rng([self._seed, request.session, request.step]), 1)

@@ -75,7 +75,7 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
         outputs, inner = apply(eqn, inputs), called_by(eqn)
         if outputs is None:
             if inner is None:
-                raise TypeError(f"{eqn.primitive.name} is no call: apply has to give its outputs.")
+                raise TypeError(f"{eqn.primitive.name} is not a call: apply must return its outputs.")
             outputs = walk(inner.jaxpr, inner.consts, inputs, apply)
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(var) for var in jaxpr.outvars]
@@ -84,12 +84,12 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
 def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
     """Return the operations that outputs depend on, in order."""
     needed = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
-    kept = []
+    operations = []
     for eqn in reversed(jaxpr.eqns):
         if needed.intersection(eqn.outvars):
-            kept.append(eqn)
+            operations.append(eqn)
             needed.update(var for var in eqn.invars if not isinstance(var, Literal))
-    return kept[::-1]
+    return operations[::-1]
 
 
 def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:

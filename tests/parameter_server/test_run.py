@@ -13,7 +13,7 @@ import pytest
 
 from evorl.execution.restoring import restore
 from evorl.execution.session import TrainingDiverged
-from evorl.parameter_server.parameter_run import ParameterRun
+from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.worker import settings_for
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
@@ -79,7 +79,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (again.commands.step, again.commands.pushes) == (320, 5)
     assert_identical(again.agent_state, before)
     assert_identical(again.commands.state, run.commands.state)
-    assert any("Going on after 5 pushes" in text for text in told.messages)
+    assert any("after 5 pushes" in text for text in told.messages)
     _push(again, [5])
     assert again.commands.step == 320, "it was applied before the restart"
     _push(again, [6, 7])

@@ -13,8 +13,8 @@ from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.options import EnvOptions
 from evorl.envs.space import Box
 from evorl.sample_batch import SampleBatch
-from evorl.serving import answering as answering_module
-from evorl.serving.answering import Answering, bucket_sizes
+from evorl.serving import batched_inference as answering_module
+from evorl.serving.batched_inference import BatchedInference, bucket_sizes
 from evorl.workflows.workflow import Workflow
 from tests.support.scripted_simulator import (
     CONTINUOUS,
@@ -64,8 +64,8 @@ def test_nobody_sees_who_else_asks(workflow: Workflow, exploit: bool) -> None:
     # Together with all, with one more (padded from two to four rows), alone, in another order.
     first, *others = crowd
     rounds = [crowd, [first, others[0]], [first], [others[2], first, others[1]]] * 3
-    answering = answering_for(workflow)
-    play(answering, rounds)
+    inference = answering_for(workflow)
+    play(inference, rounds)
     assert len(alone[0].sent) == len(first.sent) >= 9
     np.testing.assert_allclose(np.array(first.sent), np.array(alone[0].sent), atol=TOLERANCE)
     assert_close(first.steps, alone[0].steps, TOLERANCE)
@@ -79,17 +79,17 @@ def test_sessions_and_steps_draw_numbers_of_their_own(workflow: Workflow) -> Non
     assert len({np.asarray(action).tobytes() for action in twins[0].sent}) > 1
 
 
-def rows_of(answering: Any) -> dict[str, np.ndarray]:
-    return arrays(answering._slots.tree())
+def rows_of(inference: Any) -> dict[str, np.ndarray]:
+    return arrays(inference._slots.tree())
 
 
 def test_rows_of_others_are_left_alone(workflow: Workflow) -> None:
-    answering = answering_for(workflow)
+    inference = answering_for(workflow)
     some = players()
-    play(answering, [some] * 3)
-    before = rows_of(answering)
-    play(answering, [[some[0]], [some[0], some[2]]])
-    after = rows_of(answering)
+    play(inference, [some] * 3)
+    before = rows_of(inference)
+    play(inference, [[some[0]], [some[0], some[2]]])
+    after = rows_of(inference)
     touched = [some[0].slot, some[2].slot]
     quiet = [some[1].slot, some[3].slot]
     before = {path: rows.copy() for path, rows in before.items()}
@@ -148,16 +148,16 @@ def test_actions_are_sent_within_their_bounds(workflow: Workflow) -> None:
 
 def test_memory_ends_with_the_episode() -> None:
     workflow = made("ppo with a GRU")
-    answering = answering_for(workflow)
+    inference = answering_for(workflow)
     old = Player(Script(0, lengths=(3, 3)), session=0, slot=0, exploit=True)
-    play(answering, [[old]] * 4)  # an episode, its end
+    play(inference, [[old]] * 4)  # an episode, its end
     assert old.question().starts
     old.script.episode = -1
-    play(answering, [[old]])
+    play(inference, [[old]])
     new = Player(Script(0, lengths=(3, 3)), session=7, slot=2, exploit=True)
-    play(answering, [[new]])
+    play(inference, [[new]])
     np.testing.assert_array_equal(old.sent[-1], new.sent[0])
-    play(answering, [[new], [new]])
+    play(inference, [[new], [new]])
     remembered = [step.extras.recurrent_state for step in new.steps]
     assert not np.any(jax.tree.leaves(remembered[0])[0])
     assert np.all(jax.tree.leaves(remembered[1])[0])
@@ -165,11 +165,11 @@ def test_memory_ends_with_the_episode() -> None:
 
 def test_a_session_that_takes_over_a_row_starts_anew() -> None:
     workflow = made("ppo with a GRU")
-    answering = answering_for(workflow)
+    inference = answering_for(workflow)
     first = Player(Script(3), session=0, slot=1, exploit=True)
-    play(answering, [[first]] * 3)
+    play(inference, [[first]] * 3)
     second, fresh = (Player(Script(5), session, slot, exploit=True) for session, slot in ((1, 1), (2, 2)))
-    play(answering, [[second, fresh]] * 4)
+    play(inference, [[second, fresh]] * 4)
     np.testing.assert_array_equal(second.sent, fresh.sent)
     assert_close(second.steps, fresh.steps, 0.0)
 
@@ -191,17 +191,17 @@ def test_greedy_answers_are_those_of_the_evaluation() -> None:
 def test_programs_are_compiled_before_anybody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each number of rows, greedy or not; nobody who joins or leaves, and no new policy, adds one."""
     programs: dict[Any, Any] = {}
-    make = answering_module._answering_program.__wrapped__
+    make = answering_module._inference_program.__wrapped__
 
     def noted(*key: Any) -> Any:
         if key not in programs:
             programs[key] = make(*key)
         return programs[key]
 
-    monkeypatch.setattr(answering_module, "_answering_program", noted)
+    monkeypatch.setattr(answering_module, "_inference_program", noted)
     workflow = made("dqn")
-    answering = answering_for(workflow, num_slots=4)
-    answering.compile_all()
+    inference = answering_for(workflow, num_slots=4)
+    inference.compile_all()
 
     def compiled() -> dict[bool, int]:
         sizes = {greedy: [programs[key]._cache_size() for key in programs if key[4] == greedy] for greedy in (0, 1)}
@@ -210,22 +210,22 @@ def test_programs_are_compiled_before_anybody_comes(monkeypatch: pytest.MonkeyPa
     sizes = len(bucket_sizes(4))
     assert compiled() == {False: sizes, True: sizes}
     some = players()
-    play(answering, [[some[0]], some[:2], some[:3], some, some[1:], *one_by_one(some, 6)])
+    play(inference, [[some[0]], some[:2], some[:3], some, some[1:], *one_by_one(some, 6)])
     acting = first_policy(workflow, 1)
-    answering.publish(acting)
+    inference.publish(acting)
     greedy = players(exploit=True)
-    play(answering, [some, greedy, greedy[:1]])
+    play(inference, [some, greedy, greedy[:1]])
     assert compiled() == {False: sizes, True: sizes}
 
 
 def test_a_new_policy_acts_at_once() -> None:
     workflow = made("ppo on a bounded Box")
-    answering = answering_for(workflow)
+    inference = answering_for(workflow)
     old, new = (Player(Script(0), session=0, slot=0, exploit=True) for _ in range(2))
-    play(answering, [[old]])
+    play(inference, [[old]])
     acting = first_policy(workflow, 5)
-    answering.publish(acting)
-    play(answering, [[new]])
+    inference.publish(acting)
+    play(inference, [[new]])
     assert not np.allclose(old.sent[0], new.sent[0])
 
 
@@ -237,11 +237,11 @@ def test_bucket_sizes_are_powers_of_four() -> None:
 
 def test_nothing_is_recorded_where_nobody_learns() -> None:
     workflow = made("dqn")
-    answering = Answering(workflow, 2, records=False)
-    with pytest.raises(RuntimeError, match="publish one"):
-        answering.ask([Player(Script(0), 0, 0).question()])
-    answering.publish(first_policy(workflow))
-    answered = answering.ask([Player(Script(0), 0, 0).question()])
+    inference = BatchedInference(workflow, 2, records=False)
+    with pytest.raises(RuntimeError, match="publish"):
+        inference.ask([Player(Script(0), 0, 0).question()])
+    inference.publish(first_policy(workflow))
+    answered = inference.ask([Player(Script(0), 0, 0).question()])
     assert answered.steps is None
-    assert answering.step_template is None
+    assert inference.step_template is None
     assert answered.actions.shape == (1,)

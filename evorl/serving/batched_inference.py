@@ -21,10 +21,10 @@ from evorl.ops.trees import Flat, pack, stack_trees, tree_where
 from evorl.rollout import Acting, choose_actions, transition_after, with_recurrent_state, without_recurrent_state
 from evorl.types import PyTreeData, PyTreeDict
 
-MOST_TOGETHER = 64  # requests answered by one call
+MAX_BATCH = 64  # requests answered by one call
 
 
-class Question(NamedTuple):
+class ActionRequest(NamedTuple):
     """An action request: the outcome of the last action, and the current observation.
 
     Attributes:
@@ -66,7 +66,7 @@ class Slots(PyTreeData):
     policy_extras: Any
 
 
-class Answered(NamedTuple):
+class ActionBatch(NamedTuple):
     """Result of one batch of requests.
 
     Attributes:
@@ -79,7 +79,7 @@ class Answered(NamedTuple):
     steps: list[np.ndarray] | None
 
 
-class Answering:
+class BatchedInference:
     """Answers action requests with an agent; its programs are compiled for batches of 1, 4, 16 and 64 requests.
 
     Args:
@@ -108,140 +108,146 @@ class Answering:
             blank = _blank_slots(self._workflow, acting, self._num_slots + 1)
             self._slots = Flat.of(pack(blank))
             if self._records:
-                told = _as_told([self._nobody(exploit=False)], self._num_slots)
+                inputs = pack_requests([self._padding_request(exploit=False)], self._num_slots)
                 before = jax.tree.map(lambda x: x[:1], blank)
-                answer = functools.partial(_answer, exploit=False)
-                shapes = jax.eval_shape(answer, self._workflow, acting, before, _told_apart(told))
+                answer = functools.partial(_step_and_act, exploit=False)
+                shapes = jax.eval_shape(answer, self._workflow, acting, before, unpack_requests(inputs))
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
     def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
         """Compile for every batch size now, so that no client waits for a compilation."""
         for greedy in exploit:
-            for size in bucket_sizes(min(self._num_slots, MOST_TOGETHER)):
-                self.ask([self._nobody(greedy)] * size)
+            for size in bucket_sizes(min(self._num_slots, MAX_BATCH)):
+                self.ask([self._padding_request(greedy)] * size)
 
-    def _nobody(self, exploit: bool) -> Question:
+    def _padding_request(self, exploit: bool) -> ActionRequest:
         spec = self._workflow.env.simulators.usual.obs_space.spec
         obs = jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), spec)
-        return Question(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
+        return ActionRequest(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
 
-    def ask(self, questions: Sequence[Question]) -> Answered:
-        """Answer at most ``MOST_TOGETHER`` requests of different sessions; ``exploit`` is the same in all of them."""
-        return self.run(self.told(questions), questions[0].exploit)
+    def ask(self, requests: Sequence[ActionRequest]) -> ActionBatch:
+        """Answer at most ``MAX_BATCH`` requests of different sessions; ``exploit`` is the same in all of them."""
+        return self.run(self.inputs(requests), requests[0].exploit)
 
-    def told(self, questions: Sequence[Question]) -> Flat:
+    def inputs(self, requests: Sequence[ActionRequest]) -> Flat:
         """Return the input arrays of the program, padded to the next batch size."""
-        return Flat.of(_as_told(questions, self._num_slots))
+        return Flat.of(pack_requests(requests, self._num_slots))
 
-    def run(self, told: Flat, exploit: bool) -> Answered:
+    def run(self, inputs: Flat, exploit: bool) -> ActionBatch:
         """Run the program. Raise ``RuntimeError`` if no agent was published yet."""
         if self._acting is None or self._slots is None:
-            raise RuntimeError("there is no agent yet: publish one before questions are answered.")
-        program = _answering_program(
-            self._constant.treedef, self._acting.treedef, self._slots.treedef, told.treedef, exploit, self._records
+            raise RuntimeError("no agent has been published: call publish before ask.")
+        program = _inference_program(
+            self._constant.treedef, self._acting.treedef, self._slots.treedef, inputs.treedef, exploit, self._records
         )
-        leaves, actions, steps = program(self._constant.leaves, self._acting.leaves, self._slots.leaves, told.leaves)
+        leaves, actions, steps = program(self._constant.leaves, self._acting.leaves, self._slots.leaves, inputs.leaves)
         self._slots = self._slots._replace(leaves=leaves)
-        return Answered(*jax.tree.map(np.asarray, (actions, steps)))  # on a CPU this copies nothing
+        return ActionBatch(*jax.tree.map(np.asarray, (actions, steps)))  # on a CPU this copies nothing
 
 
-def bucket_sizes(most: int) -> list[int]:
-    """Return the powers of 4 up to the first that is at least ``most``: a call costs as much as 100 rows."""
+def bucket_sizes(limit: int) -> list[int]:
+    """Return the powers of 4 up to the first that is at least ``limit``: a call costs as much as 100 rows."""
     sizes = [1]
-    while sizes[-1] < most:
+    while sizes[-1] < limit:
         sizes.append(4 * sizes[-1])
     return sizes
 
 
-def _as_told(questions: Sequence[Question], nobody: int) -> PyTreeDict:
-    """Return the requests as arrays, padded to the next batch size with dummy requests of the slot ``nobody``.
+def pack_requests(requests: Sequence[ActionRequest], padding_slot: int) -> PyTreeDict:
+    """Return the requests as arrays, padded to the next batch size with dummy requests of the slot ``padding_slot``.
 
     Counts and flags share one array, ``[6, N]``.
     """
-    missing = bucket_sizes(len(questions))[-1] - len(questions)
-    rows = [*questions, *[questions[0]._replace(slot=nobody, starts=True)] * missing]
-    sessions, slots, steps, shown, rewards, *truths = list(zip(*rows, strict=True))[:8]
+    missing = bucket_sizes(len(requests))[-1] - len(requests)
+    rows = [*requests, *[requests[0]._replace(slot=padding_slot, starts=True)] * missing]
+    sessions, slots, steps, observations, rewards, *truths = list(zip(*rows, strict=True))[:8]
     counts = np.array([sessions, slots, steps, *truths], np.uint32)
-    return PyTreeDict(counts=counts, obs=_stacked(shown), rewards=np.array(rewards, np.float32))
+    return PyTreeDict(counts=counts, obs=_stacked(observations), rewards=np.array(rewards, np.float32))
 
 
-def _told_apart(told: PyTreeDict) -> PyTreeDict:
-    sessions, slots, steps, *truths = told.counts
+def unpack_requests(inputs: PyTreeDict) -> PyTreeDict:
+    """Return the arrays of ``pack_requests`` by name, each ``[N, ...]``."""
+    sessions, slots, steps, *truths = inputs.counts
     starts, terminations, truncations = (row.astype(bool) for row in truths)
     return PyTreeDict(
         slots=slots.astype(jnp.int32),
         sessions=sessions,
         steps=steps,
-        obs=told.obs,
-        rewards=told.rewards,
+        obs=inputs.obs,
+        rewards=inputs.rewards,
         starts=starts,
         terminations=terminations,
         truncations=truncations,
     )
 
 
-def _stacked(shown: Sequence[Any]) -> Any:
+def _stacked(observations: Sequence[Any]) -> Any:
     """Stack observations along a new leading axis."""
-    if not isinstance(shown[0], np.ndarray):
-        return stack_trees(shown)
-    return np.concatenate(shown).reshape(len(shown), *shown[0].shape) if shown[0].ndim else np.array(shown)
+    first = observations[0]
+    if not isinstance(first, np.ndarray):
+        return stack_trees(observations)
+    return (
+        np.concatenate(observations).reshape(len(observations), *first.shape) if first.ndim else np.array(observations)
+    )
 
 
 @functools.lru_cache(maxsize=128)
-def _answering_program(constant: Any, acting: Any, slots: Any, told: Any, exploit: bool, records: bool) -> Any:
+def _inference_program(constant: Any, acting: Any, slots: Any, inputs: Any, exploit: bool, records: bool) -> Any:
     @functools.partial(jax.jit, donate_argnums=2)
     def program(*leaves: list[Any]) -> tuple[list[Any], Any, list[Any] | None]:
-        trees = [treedef.unflatten(x) for treedef, x in zip((constant, acting, slots, told), leaves, strict=True)]
-        workflow, acts, table, asked = trees
-        asked, acts = _told_apart(asked), acts.replace(key=acts.key.unpack())
-        before = jax.tree.map(lambda x: x[asked.slots], table).unpack()
-        after, actions, step = _answer(workflow, acts, before, asked, exploit=exploit)
-        table = jax.tree.map(lambda x, rows: x.at[asked.slots].set(rows), table, pack(after))
+        trees = [treedef.unflatten(x) for treedef, x in zip((constant, acting, slots, inputs), leaves, strict=True)]
+        workflow, acts, table, packed = trees
+        requests, acts = unpack_requests(packed), acts.replace(key=acts.key.unpack())
+        before = jax.tree.map(lambda x: x[requests.slots], table).unpack()
+        after, actions, step = _step_and_act(workflow, acts, before, requests, exploit=exploit)
+        table = jax.tree.map(lambda x, rows: x.at[requests.slots].set(rows), table, pack(after))
         return jax.tree.leaves(table), actions, jax.tree.leaves(pack(step)) if records else None
 
     return program
 
 
-def _answer(workflow: Any, acting: Acting, before: Slots, told: PyTreeDict, exploit: bool) -> tuple[Slots, Any, Any]:
-    """Return the slots after the requests ``told``, the actions for the simulators, and the completed steps."""
+def _step_and_act(
+    workflow: Any, acting: Acting, before: Slots, inputs: PyTreeDict, exploit: bool
+) -> tuple[Slots, Any, Any]:
+    """Return the slots after the requests ``inputs``, the actions for the simulators, and the completed steps."""
     env = workflow.env
-    answer = _simulators_answer(env, told)
+    answer = _simulator_response(env, inputs)
     stepped = env.complete(without_recurrent_state(before.env_state), before.actions, answer)
     stepped, step = transition_after(
         before.env_state, before.actions, PyTreeDict(before.policy_extras), stepped, workflow.env_fields
     )
-    begun = with_recurrent_state(_begun(env, told, answer), acting.agent_state)
-    now = tree_where(told.starts, begun, stepped)
-    keys = jax.vmap(_question_key, (None, 0, 0))(unrolled(acting.key), told.sessions, told.steps)
+    begun = with_recurrent_state(_begun(env, inputs, answer), acting.agent_state)
+    now = tree_where(inputs.starts, begun, stepped)
+    keys = jax.vmap(_request_key, (None, 0, 0))(unrolled(acting.key), inputs.sessions, inputs.steps)
     action_fn = workflow.agent.evaluate_actions if exploit else workflow.action_fn(acting)
     actions, extras = choose_actions(action_fn, now, acting.agent_state, keys)
-    asked = env.request(without_recurrent_state(now), actions).actions
+    sent = env.request(without_recurrent_state(now), actions).actions
     stored = _as_stored(extras, before.policy_extras)
-    return Slots(env_state=now, actions=actions, policy_extras=stored), asked, step
+    return Slots(env_state=now, actions=actions, policy_extras=stored), sent, step
 
 
-def _as_stored(extras: Any, usual: Any) -> PyTreeDict:
-    """Return extras with the names of ``usual``; missing ones of greedy actions, which are not learned from, are 0."""
-    zeros = {name: jax.tree.map(jnp.zeros_like, usual[name]) for name in usual if name not in extras}
-    return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in usual})
+def _as_stored(extras: Any, template: Any) -> PyTreeDict:
+    """Return extras with the names of ``template``, 0 where greedy actions, which are not learned from, lack them."""
+    zeros = {name: jax.tree.map(jnp.zeros_like, template[name]) for name in template if name not in extras}
+    return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in template})
 
 
-def _question_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Array:
+def _request_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, session), step)
 
 
-def _simulators_answer(env: Any, told: PyTreeDict) -> PyTreeDict:
-    """Return the response that simulators on the host would give in the state that ``told`` describes."""
-    answer = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), env.answer_shapes("step", told.slots.shape[0]))
-    terminations = told.terminations
-    told_ends = {"termination": terminations, "truncation": told.truncations & ~terminations}
-    return answer | {"obs": told.obs, "start": told.obs, "reward": told.rewards, **told_ends}
+def _simulator_response(env: Any, inputs: PyTreeDict) -> PyTreeDict:
+    """Return the response that simulators on the host would give in the state that ``inputs`` describes."""
+    answer = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), env.answer_shapes("step", inputs.slots.shape[0]))
+    terminations = inputs.terminations
+    ends = {"termination": terminations, "truncation": inputs.truncations & ~terminations}
+    return answer | {"obs": inputs.obs, "start": inputs.obs, "reward": inputs.rewards, **ends}
 
 
-def _begun(env: Any, told: PyTreeDict, answer: PyTreeDict) -> Any:
+def _begun(env: Any, inputs: PyTreeDict, answer: PyTreeDict) -> Any:
     """Return the states of episodes that start with the current observations."""
-    keys = jax.vmap(jax.random.key)(told.sessions)
-    return env.started(answer, keys, told.sessions.astype(jnp.int32), jnp.zeros_like(told.slots))
+    keys = jax.vmap(jax.random.key)(inputs.sessions)
+    return env.started(answer, keys, inputs.sessions.astype(jnp.int32), jnp.zeros_like(inputs.slots))
 
 
 @functools.partial(jax.jit, static_argnames="num_rows")
@@ -249,7 +255,7 @@ def _blank_slots(workflow: Any, acting: Acting, num_rows: int) -> Slots:
     """Return slots without sessions."""
     env = workflow.env
     rows = jnp.arange(num_rows, dtype=jnp.int32)
-    told = PyTreeDict(
+    inputs = PyTreeDict(
         slots=rows,
         sessions=rows.astype(jnp.uint32),
         obs=env.simulators.usual.obs_space.zeros((num_rows,)),
@@ -257,7 +263,7 @@ def _blank_slots(workflow: Any, acting: Acting, num_rows: int) -> Slots:
         terminations=rows < 0,
         truncations=rows < 0,
     )
-    begun = _begun(env, told, _simulators_answer(env, told))
+    begun = _begun(env, inputs, _simulator_response(env, inputs))
     env_state = with_recurrent_state(begun, acting.agent_state)
     keys = jax.random.split(acting.key, num_rows)
     actions, extras = choose_actions(workflow.action_fn(acting), env_state, acting.agent_state, keys)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Self
 
-from evorl.parameter_server.parameter_frames import (
+from evorl.parameter_server.frames import (
     LENGTHS,
     CommandRefused,
     WireError,
@@ -24,7 +24,7 @@ from evorl.sockets.access import host_and_port
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two connection attempts
 _MAX_CONFIG = 1 << 20  # bytes of JSON
-_WAITING = 600.0  # timeout of a response in seconds: the server may evaluate first
+_RESPONSE_SECONDS = 600.0  # timeout of a response in seconds: the server may evaluate first
 
 
 class ServerLost(ConnectionError):
@@ -90,7 +90,7 @@ class ParameterClient:
         except (ValueError, RecursionError):
             config = None
         if not isinstance(config, dict):
-            raise CommandRefused(f"What the server at {self.address} hands out as its config is no JSON object.")
+            raise CommandRefused(f"The config that the server at {self.address} sent is not a JSON object.")
         return config
 
     def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
@@ -135,7 +135,7 @@ class ParameterClient:
                 if "error" in answer:
                     raise CommandRefused(str(answer["error"]))
                 return answer, out
-        raise ValueError(f"attempts is at least 1, got {self._attempts}.")
+        raise ValueError(f"attempts must be at least 1, got {self._attempts}.")
 
     def close(self) -> None:
         """Close the connection; the next request reconnects."""
@@ -156,7 +156,7 @@ class ParameterClient:
         return self._answer(self._socket)
 
     def _connected(self) -> socket.socket:
-        connection = socket.create_connection((self._host, self._port), timeout=_WAITING)
+        connection = socket.create_connection((self._host, self._port), timeout=_RESPONSE_SECONDS)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.export.loading import LoadedPolicy
-from evorl.serving.answering import Question
-from evorl.serving.policy_answering import PolicyAnswering
+from evorl.export.stored_policy import LoadedPolicy
+from evorl.serving.batched_inference import ActionRequest
+from evorl.serving.policy_inference import PolicyInference
 from tests.support.portable import stored
 
 
-def question(client: int, step: int, obs: Any, starts: bool = False) -> Question:
-    return Question(client, client, step, obs, 0.0, starts, False, False, True, None)
+def question(client: int, step: int, obs: Any, starts: bool = False) -> ActionRequest:
+    return ActionRequest(client, client, step, obs, 0.0, starts, False, False, True, None)
 
 
 def observations(policy: Any, num_steps: int, num_clients: int) -> np.ndarray:
@@ -27,12 +27,12 @@ def observations(policy: Any, num_steps: int, num_clients: int) -> np.ndarray:
 def test_each_client_is_answered_as_if_it_were_alone(name: str, tmp_path: Path) -> None:
     policy = stored(name, tmp_path).policy
     obs = observations(policy, 4, 3)
-    answering = PolicyAnswering(policy, num_slots=5)
+    inference = PolicyInference(policy, num_slots=5)
     alone = [LoadedPolicy(policy) for _ in range(3)]
     for step, together in enumerate(([0, 1, 2], [2], [0, 1], [1, 0, 2])):
         starts = [step == 0 or (client == 2 and step == 1) for client in together]
         given = [question(i, step, obs[step, i], start) for i, start in zip(together, starts, strict=True)]
-        actions = answering.ask(given).actions
+        actions = inference.ask(given).actions
         for row, (client, start) in enumerate(zip(together, starts, strict=True)):
             if start:
                 alone[client].reset()
@@ -42,11 +42,11 @@ def test_each_client_is_answered_as_if_it_were_alone(name: str, tmp_path: Path) 
 def test_draws_are_of_a_client_and_its_step(tmp_path: Path) -> None:
     policy = stored("ppo_normalised", tmp_path, sample=True).policy
     (obs,) = observations(policy, 1, 2)
-    both = PolicyAnswering(policy, 4, seed=7).ask([question(i, 3, obs[i], True) for i in range(2)]).actions
-    one = PolicyAnswering(policy, 4, seed=7).ask([question(1, 3, obs[1], True)]).actions
+    both = PolicyInference(policy, 4, seed=7).ask([question(i, 3, obs[i], True) for i in range(2)]).actions
+    one = PolicyInference(policy, 4, seed=7).ask([question(1, 3, obs[1], True)]).actions
     np.testing.assert_allclose(both[1], one[0], rtol=1e-5)
     others = [
-        PolicyAnswering(policy, 4, seed).ask([question(client, step, obs[1], True)]).actions[0]
+        PolicyInference(policy, 4, seed).ask([question(client, step, obs[1], True)]).actions[0]
         for seed, client, step in ((8, 1, 3), (7, 0, 3), (7, 1, 4))
     ]
     assert all(not np.allclose(other, one[0]) for other in others)
@@ -55,9 +55,9 @@ def test_draws_are_of_a_client_and_its_step(tmp_path: Path) -> None:
 def test_a_newer_policy_takes_over_and_memory_stays(tmp_path: Path) -> None:
     old, other = stored("ppo_gru_history", tmp_path).policy, stored("ppo_normalised", tmp_path).policy
     obs = observations(old, 2, 1)[:, 0]
-    answering, expected = PolicyAnswering(old, 2), LoadedPolicy(old)
-    assert answering.ask([question(0, 0, obs[0], True)]).actions[0] == pytest.approx(expected(obs[0]), rel=1e-5)
-    answering.swap(old)
-    assert answering.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
-    with pytest.raises(ValueError, match="other inputs or outputs"):
-        answering.swap(other)
+    inference, expected = PolicyInference(old, 2), LoadedPolicy(old)
+    assert inference.ask([question(0, 0, obs[0], True)]).actions[0] == pytest.approx(expected(obs[0]), rel=1e-5)
+    inference.swap(old)
+    assert inference.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
+    with pytest.raises(ValueError, match="inputs or outputs"):
+        inference.swap(other)

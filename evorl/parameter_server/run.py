@@ -12,7 +12,7 @@ from evorl.agent import AgentState
 from evorl.execution.intervals import every
 from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
 from evorl.metrics import EpisodeStatistics, WideCounter
-from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
+from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.push_record import max_steps_per_push
 from evorl.parameter_server.update_rules import ParameterServerSettings, create
 from evorl.parameter_server.worker import ServedParameters, worker_key
@@ -102,7 +102,7 @@ class ParameterRun:
         self._session.begin(plan, rules, step)
         if self.commands.pushes:
             self._session.recorder.message(
-                f"Going on after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
+                f"Resuming after {self.commands.pushes:,} pushes, at {self.commands.step:,} steps."
             )
 
     @property

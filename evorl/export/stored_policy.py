@@ -58,7 +58,7 @@ class StoredPolicy:
     seed: SeedChoice
     notices: tuple[str, ...]
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return a one-line description of the policy."""
         which = (
             f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
@@ -201,14 +201,16 @@ class LoadedPolicy:
             if arrays[port.name].shape[1:] != port.shape:
                 shape = list(arrays[port.name].shape)
                 raise ValueError(
-                    f"{port.name} is of the shape {shape[1:] if is_single else shape}, and the policy observes "
-                    f"{list(port.shape)}, or rows of it."
+                    f"{port.name} has the shape {shape[1:] if is_single else shape}, expected "
+                    f"{list(port.shape)} or a batch of it."
                 )
         num_rows = len(arrays[first.name])
         if self._memory is None:
             self._memory = self._policy.initial_memory(num_rows)
         if any(len(x) != num_rows for x in self._memory.values()):
-            raise ValueError(f"the policy remembers other rows than these {num_rows}: call reset() before.")
+            raise ValueError(
+                f"the memory of the policy belongs to a different batch size than {num_rows}: call reset() first."
+            )
         outputs = self._step({**arrays, **self._memory, **self._policy.drawn(self._rng, num_rows)})
         outputs = {name: np.asarray(x) for name, x in outputs.items()}
         self._memory = {name: outputs[NEXT + name] for name in self._memory}

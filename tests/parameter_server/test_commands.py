@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.parameter_server import parameter_commands
-from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
-from evorl.parameter_server.parameter_frames import CommandRefused
+from evorl.parameter_server import commands as commands_module
+from evorl.parameter_server.commands import ParameterCommands, Pushed
+from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.update_rules import ParameterServerSettings, create
 from evorl.types import PyTreeDict
 from tests.support.parameter_wire import counting_commands
@@ -82,16 +82,16 @@ def test_after_the_end_nothing_is_applied() -> None:
 @pytest.mark.parametrize(
     ("header", "body", "words"),
     [
-        ({"worker": "../a"}, BODY, "worker is a name"),
-        ({"worker": None}, BODY, "worker is a name"),
-        ({"sequence": -1}, BODY, "sequence is a whole number"),
-        ({"steps": 2**40}, BODY, "steps=1099511627776 is more than one push"),
-        ({"steps": "5"}, BODY, "steps is a whole number"),
-        ({"metrics": {"a": "b"}}, BODY, "metrics are up to 100 numbers"),
-        ({"metrics": {str(i): i for i in range(101)}}, BODY, "metrics are up to 100 numbers"),
-        ({"episodes": [1, 2]}, BODY, "episodes are three numbers"),
-        ({}, BODY[:-1], "a push has 12 bytes behind its header here, and this one 11"),
-        ({}, np.asarray([1, np.nan, 0], np.float32).tobytes(), "NaN or infinite"),
+        ({"worker": "../a"}, BODY, "worker must be a name"),
+        ({"worker": None}, BODY, "worker must be a name"),
+        ({"sequence": -1}, BODY, "sequence must be an integer"),
+        ({"steps": 2**40}, BODY, "steps .*1099511627776"),
+        ({"steps": "5"}, BODY, "steps must be an integer"),
+        ({"metrics": {"a": "b"}}, BODY, "metrics must be at most 100"),
+        ({"metrics": {str(i): i for i in range(101)}}, BODY, "metrics must be at most 100"),
+        ({"episodes": [1, 2]}, BODY, "episodes must be three"),
+        ({}, BODY[:-1], "12 bytes, got 11"),
+        ({}, np.asarray([1, np.nan, 0], np.float32).tobytes(), "NaN"),
     ],
 )
 def test_a_push_that_is_refused_changes_nothing(header: dict, body: bytes, words: str) -> None:
@@ -112,7 +112,7 @@ def test_the_rest_is_of_the_worker_that_pushed_last() -> None:
 
 
 def test_workers_that_are_silent_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameter_commands, "MAX_WORKERS", 2)
+    monkeypatch.setattr(commands_module, "MAX_WORKERS", 2)
     commands = counting_commands(3)
     for worker, sequence in (("a", 1), ("b", 1), ("a", 2), ("c", 1)):
         _push(commands, worker, sequence)
@@ -127,5 +127,5 @@ def test_checkpoints() -> None:
 
 def test_other_numbers_than_float32_are_refused() -> None:
     settings = ParameterServerSettings()
-    with pytest.raises(TypeError, match="keeps float32, and these parameters are of float16"):
+    with pytest.raises(TypeError, match="float32, got float16"):
         ParameterCommands(settings, create(settings, PyTreeDict(w=jnp.zeros(3, jnp.float16))))

@@ -9,7 +9,7 @@ import pytest
 from jax import export
 
 from evorl.export.graph import NoRule
-from evorl.export.tracing import traced_graph
+from evorl.export.trace import traced_graph
 
 
 def test_what_is_known_is_computed_beforehand() -> None:
@@ -35,7 +35,7 @@ def test_shapes_of_single_rows_are_numbers() -> None:
 def test_rows_stand_alone() -> None:
     (rows,) = export.symbolic_shape("rows")
     spec = jax.ShapeDtypeStruct((rows, 2), np.float32)
-    with pytest.raises(NoRule, match=r"an array has 2\*rows rows in one of its axes, and rows can only stand alone"):
+    with pytest.raises(NoRule, match=r"2\*rows rows"):
         traced_graph(lambda x: [x.reshape(-1) * 2.0], [spec], rows)
-    with pytest.raises(NoRule, match="counts the rows of a batch"):
+    with pytest.raises(NoRule, match="size of the batch"):
         traced_graph(lambda x: [x[:, 0] + jnp.arange(rows)], [spec], rows)

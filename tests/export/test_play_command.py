@@ -12,8 +12,8 @@ import pytest
 from evorl.cli import commands
 from evorl.envs import mujoco_frames
 from evorl.envs.gymnasium import make_gymnasium_simulators
-from evorl.export.loading import LoadedPolicy
-from evorl.export.playing import check_fits, environment_of, play_episode
+from evorl.export.play_command import check_fits, environment_of, play_episode
+from evorl.export.stored_policy import LoadedPolicy
 from evorl.runs.folder import RunFolder
 from tests.support.optional_packages import need
 from tests.support.portable import stored

@@ -11,7 +11,7 @@ from evorl.export import FORMATS
 
 if TYPE_CHECKING:
     from evorl.export.artefacts import Written
-    from evorl.export.loading import StoredPolicy
+    from evorl.export.stored_policy import StoredPolicy
 
 POLICY_OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
@@ -57,9 +57,9 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         RunFolderError: the run does not exist.
     """
     if not settings["run"]:
-        raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
 
-    from evorl.export.loading import stored_policy
+    from evorl.export.stored_policy import stored_policy
 
     stored = stored_policy(
         settings["run"],
@@ -71,7 +71,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
     )
     for notice in stored.notices:
         print(notice)
-    print(f"{stored.folder}\n{stored.in_words()}")
+    print(f"{stored.folder}\n{stored.describe()}")
     return stored
 
 
@@ -79,7 +79,7 @@ def _formats(given: Any) -> list[str]:
     from evorl.config.values import check_names
 
     if not given:
-        raise ValueError(f"Which format? Give format={'|'.join(FORMATS)}, or several as in format=onnx,numpy.")
+        raise ValueError(f"no format is given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
     formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
     check_names(formats, FORMATS, "value of format")
     return formats

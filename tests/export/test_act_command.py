@@ -10,7 +10,7 @@ import pytest
 
 import evorl
 from evorl.cli import commands
-from evorl.export.policy_serving import OPTIONS, PolicyServer
+from evorl.export.act_command import OPTIONS, PolicyServer
 from evorl.runs.folder import RunFolder
 from evorl.serving.client import AgentProxy, AgentProxyException
 from evorl.serving.serve_settings import ServeSettings
@@ -41,7 +41,7 @@ def test_clients_get_the_actions_of_the_policy(trained: RunFolder) -> None:
         agents = [client(server) for _ in range(3)]
         for state in states:
             assert [agent.update(0.0, state) for agent in agents] == 3 * [policy(state)]
-        with pytest.raises(AgentProxyException, match="max_clients=3 clients already"):
+        with pytest.raises(AgentProxyException, match="max_clients=3 clients"):
             client(server)
         agents[0].update(1.0, states[0].tolist(), terminal=True)
         with pytest.raises(AgentProxyException, match=r"the shape \[4\], got \[2\]"):
@@ -68,7 +68,7 @@ def test_a_newer_checkpoint_takes_over(trained: RunFolder, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Which policy"),
+        ([], "policy=<file"),
         (["run=latest", "bind=0.0.0.0:7001"], "needs a token: give token="),
         (["run=latest", "follow=-1"], "follow must be a number in"),
         (["run=latest", "prot=1"], "prot"),

@@ -32,7 +32,10 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     """
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > MAX_HEADER or len(body) > MAX_BODY:
-        raise ValueError(f"a frame has up to {MAX_HEADER:,} bytes of JSON and {MAX_BODY:,} behind it.")
+        raise ValueError(
+            f"a frame may have at most {MAX_HEADER:,} bytes of JSON and a body of {MAX_BODY:,}, "
+            f"got {len(text):,} and {len(body):,}."
+        )
     return LENGTHS.pack(len(text), len(body)) + text + body
 
 
@@ -44,7 +47,7 @@ def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
     """
     header, body = LENGTHS.unpack(data)
     if not 2 <= header <= max_header:
-        raise WireError(f"a frame begins with 2 to {max_header:,} bytes of JSON, and this one says {header:,}.")
+        raise WireError(f"the header of a frame must have 2 to {max_header:,} bytes of JSON, got {header:,}.")
     return header, body
 
 
@@ -57,9 +60,9 @@ def parsed_header(data: bytes) -> dict[str, Any]:
     try:
         header = json.loads(data.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:  # RecursionError: deep nesting
-        raise WireError("a frame begins with a JSON object, and this one does not.") from error
+        raise WireError("the header of a frame must be a JSON object, got invalid JSON.") from error
     if not isinstance(header, dict):
-        raise WireError(f"a frame begins with a JSON object, and this one with a {type(header).__name__}.")
+        raise WireError(f"the header of a frame must be a JSON object, got {type(header).__name__}.")
     return header
 
 
@@ -75,5 +78,5 @@ def whole_number(header: Mapping[str, Any], name: str, default: int | None = Non
     """
     value = header.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**53:
-        raise CommandRefused(f"{name} is a whole number from 0 to 2^53, got {str(value)[:40]!r}.")
+        raise CommandRefused(f"{name} must be an integer from 0 to 2^53, got {str(value)[:40]!r}.")
     return value

@@ -30,7 +30,7 @@ OPTIONS = {
     "idle_seconds": Option(600.0, "that a client may be silent; 0 for ever", _SECONDS),
     "trust": Option(False, "whether the run or file may name code outside evorl: true only if you trust its maker"),
 }
-_OF_THE_SERVER = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
+_SERVER_OPTIONS = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
 
 
 def act_from_arguments(arguments: Sequence[str]) -> None:
@@ -48,40 +48,40 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     from evorl.cli.signals import stop_on_signals
     from evorl.serving.serve_settings import serve_settings
 
-    given, _ = read_options(arguments, OPTIONS, "evorl act")
-    _check_which(given)
-    follow = given["follow"]
+    options, _ = read_options(arguments, OPTIONS, "evorl act")
+    _check_source(options)
+    follow = options["follow"]
     try:
-        settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
+        settings = serve_settings({name: options[name] for name in _SERVER_OPTIONS})
     except ValueError as error:  # in a training's config these settings are below ``serve``
         raise ValueError(str(error).replace("serve.", "")) from error
-    make = PolicyServer.of_file if given["policy"] else PolicyServer.of_run
-    with make(given, settings) as server, stop_on_signals() as should_stop:
-        print(f"{server.stored.in_words()}\nClients are waited for at {', '.join(server.addresses)}.", flush=True)
-        looked = time.monotonic()
+    make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
+    with make(options, settings) as server, stop_on_signals() as should_stop:
+        print(f"{server.stored.describe()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
+        checked_at = time.monotonic()
         while not should_stop():
             time.sleep(0.1)
             server.refuse_failure()
-            if follow and time.monotonic() - looked >= follow:
+            if follow and time.monotonic() - checked_at >= follow:
                 if server.look_for_newer():
-                    print(f"From now on: {server.stored.in_words()}", flush=True)
-                looked = time.monotonic()
-        print(f"{server.switchboard.num_answers:,} actions were given.")
+                    print(f"Now serving: {server.stored.describe()}", flush=True)
+                checked_at = time.monotonic()
+        print(f"{server.switchboard.num_answers:,} actions were sent.")
 
 
-def _check_which(given: dict[str, Any]) -> None:
+def _check_source(options: dict[str, Any]) -> None:
     """Raise ``ValueError`` unless exactly one of run and policy is given, or if an option does not apply to a file."""
-    if not given["run"] and not given["policy"]:
-        raise ValueError("Which policy? Give run=<folder>, run=latest, or policy=<file of evorl export>.")
-    if not given["policy"]:
+    if not options["run"] and not options["policy"]:
+        raise ValueError("no policy is given: set run=<folder>, run=latest, or policy=<file of evorl export>.")
+    if not options["policy"]:
         return
     fixed = [
         name
         for name in ("run", "checkpoint", "sample", "seed_number", "follow")
-        if given[name] != OPTIONS[name].default
+        if options[name] != OPTIONS[name].default
     ]
     if fixed:
-        raise ValueError(f"policy={given['policy']} is one policy for good: leave out {', '.join(fixed)}.")
+        raise ValueError(f"policy={options['policy']} is a single exported policy: leave out {', '.join(fixed)}.")
 
 
 class PolicyServer:
@@ -101,15 +101,15 @@ class PolicyServer:
     def __init__(self, stored: Any, settings: Any, options: dict[str, Any]) -> None:
         from evorl.export.portable_policy import described_space
         from evorl.serving.event_thread import EventThread
-        from evorl.serving.policy_answering import PolicyAnswering
+        from evorl.serving.policy_inference import PolicyInference
         from evorl.serving.switchboard import Switchboard
 
         self.stored, self._options = stored, options
         policy = stored.policy
-        self._answering = PolicyAnswering(policy, settings.max_clients, options["seed"])
-        self._answering.compile_all()
+        self._inference = PolicyInference(policy, settings.max_clients, options["seed"])
+        self._inference.compile_all()
         self.switchboard = Switchboard(
-            self._answering, None, policy.obs_space, policy.action_space, settings.max_clients, token=settings.token
+            self._inference, None, policy.obs_space, policy.action_space, settings.max_clients, token=settings.token
         )
         metadata = {
             "env": stored.title,
@@ -139,7 +139,7 @@ class PolicyServer:
         stored = _loaded(self._options)
         if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
             return False
-        self._answering.swap(stored.policy)
+        self._inference.swap(stored.policy)
         self.stored = stored
         return True
 
@@ -160,7 +160,7 @@ class PolicyServer:
 
 
 def _loaded(options: dict[str, Any]) -> Any:
-    from evorl.export.loading import stored_policy
+    from evorl.export.stored_policy import stored_policy
 
     checkpoint = options["checkpoint"]
     stored = stored_policy(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.distributions import Categorical, Normal
-from evorl.export.inlining import NORMAL, UNIFORM, Draw, Opened, computed, walk
+from evorl.export.inlined_program import NORMAL, UNIFORM, Draw, Opened, computed, walk
 
 ROW = jax.ShapeDtypeStruct((3,), np.float32)
 

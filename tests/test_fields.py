@@ -1,0 +1,36 @@
+"""Fields of nodes: intervals next to the annotation, which does not change whether a field is static."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import pytest
+
+from evorl.fields import Within
+from evorl.types import PyTreeNode
+
+
+class Settings(PyTreeNode):
+    share: Annotated[float, Within("[0, 1]")] = 0.5
+    count: Annotated[int, Within("[1, 9]")] = 2
+    free: float = 1.0
+
+
+def test_an_interval_does_not_change_whether_a_field_is_static() -> None:
+    static = {field.name: field.metadata.get("static", False) for field in dataclasses.fields(Settings)}
+    assert static == {"share": False, "count": True, "free": False}
+
+
+@pytest.mark.parametrize("interval", ["[0, 1]", "(0, inf)", "(-inf, 3)", "[2, 2]", "(0, 0.5]"])
+def test_intervals(interval: str) -> None:
+    assert Within(interval).interval == interval
+
+
+@pytest.mark.parametrize(
+    "interval", ["", "0, 1", "[0 1]", "[0, 1", "[1, 0]", "(1, 1]", "[a, b]", "[0, 1, 2]", "{0, 1}"]
+)
+def test_malformed_intervals_are_refused(interval: str) -> None:
+    with pytest.raises(ValueError, match=r"interval must have the form \(0, 1\]") as raised:
+        Within(interval)
+    assert repr(interval) in str(raised.value)
