@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
-    # Defined in the topmost layer (evorl.export.loading, evorl.cli.calling), which must not be imported here.
+    # Defined in the topmost layer (evorl.export.loading, evorl.cli.python_api), which must not be imported here.
     export_policy: Any
     load_policy: Any
     render: Any
@@ -40,7 +40,7 @@ __all__ = [
 
 # Imported on first access: importing JAX takes seconds, and the command line must respond to Ctrl-C before that.
 _MODULES = {
-    "cli.calling": ("export_policy", "render", "report", "train"),
+    "cli.python_api": ("export_policy", "render", "report", "train"),
     "export.loading": ("load_policy",),
     "agent": ("Agent", "AgentState"),
     "agents.random_actions": ("RandomAgent",),

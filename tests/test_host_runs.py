@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.cli.composition import compose_config
-from evorl.cli.main import train_from_spec
+from evorl.cli.train import train_from_spec
 from evorl.execution.learning import NEW_EPISODES
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer

@@ -9,11 +9,11 @@ import jax
 import pytest
 
 from evorl.cli import main as cli
+from evorl.cli import preparation
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
-from evorl.workflows import assembly
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 
@@ -230,7 +230,7 @@ def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatc
             "(set JAX_PLATFORMS='' to automatically choose an available backend)"
         )
 
-    monkeypatch.setattr(assembly, "workflow_from_config", build)
+    monkeypatch.setattr(preparation, "workflow_from_config", build)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err == (
         "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evorl.export.loading import LoadedPolicy
-from evorl.export.policy_serving import PolicyServer
+from evorl.export.policy_server import PolicyServer
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.portable import stored
 
