@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
     # Defined in the topmost layer (evorl.export.stored_policy, evorl.cli.calling), which must not be imported here.
+    # Defined in the topmost layer (evorl.export.stored_policy, evorl.cli.python_api), which must not be imported here.
     export_policy: Any
     load_policy: Any
     render: Any
@@ -40,8 +41,8 @@ __all__ = [
 
 # Imported on first access: importing JAX takes seconds, and the command line must respond to Ctrl-C before that.
 _MODULES = {
-    "cli.calling": ("export_policy", "render", "report", "train"),
     "export.stored_policy": ("load_policy",),
+    "cli.python_api": ("export_policy", "render", "report", "train"),
     "agent": ("Agent", "AgentState"),
     "agents.random_actions": ("RandomAgent",),
     "sample_batch": ("SampleBatch",),

@@ -20,8 +20,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from evorl.cli.signals import SHOW_CURSOR
 from evorl.execution.multiprocess import LOST_STATUS, Place
+from evorl.execution.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 
 PATIENCE = 5.0  # seconds for the other processes to end by themselves, and again after the signal to stop

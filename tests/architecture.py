@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "episodes", "execution", "actors", "assembly"),
     ("workflows", "warm_start", "interop"),
     ("algorithms", "algorithm"),
-    tuple("recorders rendering reports sockets live parameter_server serving sweeps apps cli export launch".split()),
+    tuple("recorders rendering reports sockets live serving parameter_server sweeps apps export cli launch".split()),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 

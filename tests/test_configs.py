@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from omegaconf import OmegaConf
 
 from evorl.assembly import complete_config, workflow_class, workflow_from_config
-from evorl.cli.composition import config_folder
+from evorl.cli.composition import initialize_configs
 from evorl.cli.settings import commented_yaml
 from evorl.envs import available_envs, create_env
 from evorl.envs.action_spaces import ActionSpaces
@@ -123,7 +123,7 @@ def test_every_setting_that_can_be_given_is_explained(agent: str) -> None:
 )
 def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict[str, Any]) -> None:
     """A notebook that calls Hydra has the config of the command line; every setting is given without a plus."""
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_configs():
         config = compose("config", [*overrides, "devices=1"])
     assert config == composed(*overrides)
     assert {path: OmegaConf.select(config, path) for path in expected} == expected

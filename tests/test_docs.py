@@ -24,8 +24,8 @@ from packaging.utils import canonicalize_name
 from evorl.cli.app_words import without_flags
 from evorl.cli.arguments import overrides_first
 from evorl.cli.command_options import read_options
-from evorl.cli.commands import COMMANDS, options_of
-from evorl.cli.composition import compose_config
+from evorl.cli.command_table import COMMANDS
+from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.preparation import check_training
 from evorl.cli.sweep_jobs import combinations
 from evorl.config.names import load
@@ -113,14 +113,12 @@ def commands(page: Path) -> list[tuple[int, str]]:
 
 def compose(overrides: list[str]):
     """What the command line composes, for every combination that a sweep of these overrides would run."""
-    from hydra import compose, initialize_config_dir
+    from hydra import compose
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from evorl.cli.composition import config_folder
-
     jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(overrides), max_batch_size=None)
-    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    with initialize_configs():
         return [compose("config", overrides=list(job)) for batch in jobs for job in batch]
 
 
@@ -268,9 +266,9 @@ def test_commands_with_options_of_their_own_name_those(page: Path) -> None:
         program, name, *arguments = [*shlex.split(command), "", ""][:2] + shlex.split(command)[2:]
         if program != "evorl" or name not in OWN_OPTIONS:
             continue
-        flags = load({"run": "evorl.cli.app_running:_FLAGS"}.get(name, "evorl.cli.app_commands:_FLAGS"))
+        flags = load({"run": "evorl.cli.app_run:_FLAGS"}.get(name, "evorl.cli.app_commands:_FLAGS"))
         words = without_flags(arguments, flags)
-        options = options_of(OWN_OPTIONS[name])
+        options = OWN_OPTIONS[name].options
         if name == "run":  # others are settings of the app's training
             words = [word for word in words if "=" not in word or word.partition("=")[0] in options]
         read_options(words, options, f"{page}:{line}: evorl {name}", unnamed="name")

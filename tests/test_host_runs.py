@@ -11,7 +11,7 @@ import pytest
 
 from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
-from evorl.cli.main import train_from_spec
+from evorl.cli.train import train_from_spec
 from evorl.execution.collector import iterate
 from evorl.execution.learning import NEW_EPISODES
 from evorl.execution.restoring import restore

@@ -7,11 +7,12 @@ import re
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
 from evorl.assembly import workflow_from_config
-from evorl.cli.commands import COMMANDS, help_of
-from evorl.cli.composition import config_folder
+from evorl.cli.command_table import COMMANDS
+from evorl.cli.commands import help_of
+from evorl.cli.composition import initialize_configs
 from evorl.networks.torsos import build_torso
 from tests.support.doc_pages import ROOT, settings
 
@@ -37,7 +38,7 @@ NO_SUCH_ROWS = {41, 42, 43}
 
 def is_taken(setting: str) -> bool:
     """Whether a training of one of the algorithms can be built with it."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    with initialize_configs():
         for agent in ALGORITHMS:
             env = "pendulum" if "ddpg" in (agent, setting.removeprefix("agent=")) else "cartpole"
             more = [word for start, word in WITH_MORE.items() if setting.startswith(start)]

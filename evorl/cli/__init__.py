@@ -1,1 +1,5 @@
-"""The command line. This module imports nothing, so that commands that list, watch or supervise start without JAX."""
+"""The command line. What parses, lists or supervises is imported without JAX; a command's own module when it runs."""
+
+import time
+
+STARTED = time.perf_counter()  # when the command began, before JAX and Hydra are imported

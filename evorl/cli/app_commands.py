@@ -22,7 +22,7 @@ from evorl.apps.making import (
     write_containers,
     write_environment,
 )
-from evorl.cli.app_training import (
+from evorl.cli.app_agents import (
     AgentFacts,
     agent_facts,
     check_training,
@@ -31,33 +31,16 @@ from evorl.cli.app_training import (
     settings_of_experiment,
 )
 from evorl.cli.app_words import without_flags
-from evorl.cli.command_options import Option, read_options
-from evorl.cli.composition import config_folder
+from evorl.cli.command_options import read_options
+from evorl.cli.config_tree import config_folder
+from evorl.cli.options import CONFIG, GENERATE, NEW
 from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.yaml_text import read_text_file
+from evorl.runs.files import write_text
 
 _ALGORITHM = {"-a": "algorithm", "--algorithm": "algorithm"}
 _FLAGS = {**_ALGORITHM, "-e": "env", "--environment": "env", "-c": "file", "--config": "file"}
-_KINDS = ", ".join(KINDS)
-NEW_OPTIONS = {
-    "algorithm": Option(
-        None, "what learns, as in algorithm=ppo (or -a ppo); null for what suits the simulator", text=True
-    ),
-    "env": Option("bandit", f"the simulator (or -e): {_KINDS}; or gymnasium/<id>"),
-}
-GENERATE_OPTIONS = {
-    "algorithm": Option(None, "copy this algorithm into the app, to be changed (or -a)", text=True),
-    "env": Option(None, f"write the simulator anew (or -e): {_KINDS}", text=True),
-    "docker": Option(False, "write a Dockerfile, compose.yaml and the wheel of this evorl that they install"),
-    "file": Option(APP_FILE, "the app's settings (or -c)"),
-}
-CONFIG_OPTIONS = {
-    "algorithm": Option(None, "fill in the settings of this algorithm or experiment (or -a)", text=True),
-    "env": Option(None, f"fill in the settings of this simulator (or -e): {_KINDS}", text=True),
-    "list": Option(False, "tell what there is (or -l); so does nothing at all"),
-    "file": Option(APP_FILE, "the app's settings (or -c)"),
-}
 
 
 def new_from_arguments(arguments: Sequence[str]) -> Path:
@@ -73,7 +56,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         ValueError: the folder exists already, or an option is unknown or invalid; nothing is left behind.
     """
     words = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
-    settings, names = read_options(words, NEW_OPTIONS, "evorl new", unnamed="folder")
+    settings, names = read_options(words, NEW, "evorl new", unnamed="folder")
     if len(names) != 1:
         raise ValueError(f"name one folder for the app, got {len(names)}: evorl new my-app")
     folder = Path(names[0])
@@ -108,7 +91,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         ValueError: no part is requested, the current folder is not an app, or an option is invalid.
     """
     words = without_flags(arguments, _FLAGS)
-    settings, _ = read_options(words, GENERATE_OPTIONS, "evorl generate")
+    settings, _ = read_options(words, GENERATE, "evorl generate")
     if not (settings["algorithm"] or settings["env"] or settings["docker"]):
         raise ValueError(f"Write what? evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
     file = Path(settings["file"])
@@ -152,7 +135,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         ValueError: the current folder is not an app, or an option is invalid.
     """
     words = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
-    settings, _ = read_options(words, CONFIG_OPTIONS, "evorl config")
+    settings, _ = read_options(words, CONFIG, "evorl config")
     if settings["list"] or not (settings["algorithm"] or settings["env"]):
         return _list()
     file = Path(settings["file"])
@@ -234,8 +217,6 @@ def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
         ValueError: a setting is invalid.
         RunFolderError: the temporary file is a symbolic link.
     """
-    from evorl.runs.files import write_text
-
     beside = file.with_name(f"{file.name}.checked")
     write_text(beside, text)
     try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from evorl.cli.errors import config_names, sentence
+from evorl.cli.config_tree import config_names
 from evorl.cli.override_text import with_literal_text
 from evorl.config.names import no_such
+from evorl.ops.terminal_text import sentence
 
 # Hydra flags that take a value.
 _FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")

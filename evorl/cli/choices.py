@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evorl.cli.composition import AGENT_PARTS, as_filed
+from hydra.core.hydra_config import HydraConfig
+
+from evorl.cli.config_tree import AGENT_PARTS, as_filed
 from evorl.runs.recording import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
 
 
 def choices() -> Mapping[str, Any]:
     """Return the chosen option of each config group; empty if Hydra composed no config, as in a notebook."""
-    from hydra.core.hydra_config import HydraConfig
-
     return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
 
 
@@ -43,8 +43,6 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
     """Describe whether the settings are tuned for this agent and environment; ``None`` if no agent was chosen."""
-    from hydra.core.hydra_config import HydraConfig
-
     if "agent" not in chosen:
         return None
     folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]

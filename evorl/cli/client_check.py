@@ -9,23 +9,18 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evorl.apps.child import Child
 from evorl.apps.prefixed_log import PrefixedLog
-from evorl.cli.command_options import Option, number, read_options
+from evorl.cli.command_options import read_options
+from evorl.cli.options import CHECK_CLIENT
+from evorl.config.names import no_such
+from evorl.serving.conformance import Check, NoConnectionError, run_checks
+from evorl.serving.conformance_checks import all_checks
+from evorl.serving.protocol_vectors import vectors_text
+from evorl.sockets.access import host_and_port, is_this_machine
 
-if TYPE_CHECKING:
-    from evorl.serving.conformance import Check
-
-OPTIONS = {
-    "bind": Option("127.0.0.1:7001", "address that the client connects to; port 0 chooses a free one"),
-    "command": Option("", "program to start for each check, in which {address} is the address"),
-    "only": Option("", "names of the checks to play, separated by commas; * matches any text"),
-    "skip": Option("", "names of checks to leave out"),
-    "seconds": Option(10.0, "time limit for a connection and for each message", number("(0, 3600]")),
-    "to": Option("", "with vectors: file to write instead of printing them"),
-}
 _VECTORS = "vectors"
 
 
@@ -39,7 +34,7 @@ def check_client_from_arguments(arguments: Sequence[str]) -> None:
         ValueError: a check has failed, the client does not connect, or an argument cannot be used.
         OSError: the address is in use, or the file cannot be written.
     """
-    settings, unnamed = read_options(arguments, OPTIONS, "evorl check-client", unnamed=_VECTORS)
+    settings, unnamed = read_options(arguments, CHECK_CLIENT, "evorl check-client", unnamed=_VECTORS)
     if unnamed not in ([], [_VECTORS]):
         raise ValueError(
             f"{' '.join(unnamed)!r} is not an argument of evorl check-client: give {_VECTORS}, or options."
@@ -53,8 +48,6 @@ def check_client_from_arguments(arguments: Sequence[str]) -> None:
 
 
 def _write_vectors(file: str) -> None:
-    from evorl.serving.protocol_vectors import vectors_text
-
     if not file:
         print(vectors_text(), end="")
         return
@@ -63,9 +56,6 @@ def _write_vectors(file: str) -> None:
 
 
 def _check(settings: dict[str, Any]) -> None:
-    from evorl.serving.conformance import NoConnectionError, run_checks
-    from evorl.sockets.access import host_and_port, is_this_machine
-
     checks, seconds = _chosen_checks(settings["only"], settings["skip"]), settings["seconds"]
     host, port = host_and_port(settings["bind"], "bind")
     if not is_this_machine(host):
@@ -98,9 +88,6 @@ def _check(settings: dict[str, Any]) -> None:
 
 def _chosen_checks(only: str, skip: str) -> list[Check]:
     """Return the checks whose names match; raise ``ValueError`` for a pattern that matches no check."""
-    from evorl.config.names import no_such
-    from evorl.serving.conformance_checks import all_checks
-
     checks = all_checks()
     names = [check.name for check in checks]
     chosen = {}

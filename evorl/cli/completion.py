@@ -12,11 +12,14 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from evorl.cli.command_options import Option
-    from evorl.cli.commands import Command
+from evorl.cli.command_options import Option
+from evorl.cli.command_table import COMMANDS
+from evorl.cli.config_tree import config_folder, config_names
+from evorl.cli.options import APP_COMPONENTS
+from evorl.cli.overrides import evaluation_settings
+from evorl.config.values import plain
 
 FLAGS = ("-sc", "--shell-completion")
 _ACTIONS = ("install", "uninstall", "query")
@@ -100,8 +103,6 @@ def candidates(line: str) -> list[str]:
     Args:
         line: command line up to the cursor, starting with the program name.
     """
-    from evorl.cli.commands import COMMANDS
-
     try:
         words = shlex.split(line)
     except ValueError:  # an unclosed quote
@@ -115,28 +116,21 @@ def candidates(line: str) -> list[str]:
     if before[0] not in COMMANDS:
         return []
     command = COMMANDS[before[0]]
-    if command.options is None:
+    if not command.options:
         return sorted(_of_training(before[0], before[1:], last))
-    return sorted(_of_options(before[0], command, last))
+    return sorted(_of_options(before[0], command.options, last))
 
 
-def _of_options(name: str, command: Command, last: str) -> Iterable[str]:
-    from evorl.cli.app_running import COMPONENTS
-    from evorl.cli.commands import options_of
-
-    options = options_of(command)
+def _of_options(name: str, options: Mapping[str, Option], last: str) -> Iterable[str]:
     key, equals, _ = last.partition("=")
     if not equals:
-        named = COMPONENTS if name == "run" else ()
+        named = APP_COMPONENTS if name == "run" else ()
         return _beginning(last, [*(f"{option}=" for option in options), *named, "--help"])
     return _beginning(last, [f"{key}={value}" for value in _values_of(key, options.get(key))])
 
 
 def _values_of(key: str, option: Option | None) -> Iterable[str]:
     """Return the known values of an option."""
-    from evorl.cli.composition import config_folder
-    from evorl.cli.errors import config_names
-
     if option is None:
         return ()
     if isinstance(option.default, bool):
@@ -151,10 +145,6 @@ def _values_of(key: str, option: Option | None) -> Iterable[str]:
 
 
 def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
-    from evorl.cli.composition import config_folder
-    from evorl.cli.errors import config_names
-    from evorl.cli.evaluating import evaluation_settings
-
     key, equals, value = last.partition("=")
     if equals:
         head, comma, _ = value.rpartition(",")  # earlier values of a sweep
@@ -184,8 +174,7 @@ def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
 
 def _config(before: Sequence[str]) -> Mapping[str, Any]:
     """Compose the config from the arguments typed so far; return the default config if that fails."""
-    from evorl.cli.composition import compose_config
-    from evorl.config.values import plain
+    from evorl.cli.composition import compose_config  # imports JAX
 
     chosen = [word for word in before if word.partition("=")[0] in (*_GROUPS, "inner", "learner")]
     try:

@@ -10,11 +10,10 @@ Hydra composes: ``inner=sac`` and ``learner=sac`` choose a file of ``configs/age
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins import file_config_source
@@ -24,15 +23,21 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
+from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
+from evorl.cli.config_tree import AGENT_PARTS, as_filed, config_folder
+from evorl.config.defaults import completed_node
+from evorl.config.names import load_named
+from evorl.config.nodes import default_of, described_node
+from evorl.config.own_parts import is_own_name
 from evorl.config.values import plain
 from evorl.config.yaml_text import read_text_file, read_yaml
+from evorl.ec.archives import Archive
+from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.optimizers import OPTIMIZERS
+from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
 from evorl.runs.spec import RunSpec
+from evorl.types import PyTreeNode
 
-if TYPE_CHECKING:
-    from evorl.types import PyTreeNode  # imports JAX
-
-# Parts of a config that are complete agents.
-AGENT_PARTS = ("inner", "learner")
 # Settings that such a part does not have, since they apply to the whole run.
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Settings that are mappings with a ``name``, and can be set by that name alone.
@@ -42,47 +47,25 @@ _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
 _in_file: dict[str, dict[str, Any]] = {}
 
 
-def config_folder() -> Path:
-    """Return the config tree: inside an installed package, or at the root of the source tree.
-
-    As a side effect, Hydra completes the config files that it reads from now on.
-    """
-    complete_what_hydra_reads()
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
-
-
 def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with every setting of the evolutionary optimizer that ``optimizer`` names."""
-    from evorl.config.defaults import completed_node
-    from evorl.ec.evo_optimizer import EvoOptimizer
-
     return {**config, "optimizer": completed_node(EvoOptimizer, config["optimizer"], None, "optimizer")}
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     """Compose the config of a run from overrides, as ``scripts/train.py`` does."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    with initialize_configs():
         return compose("config", overrides=list(overrides))
 
 
-@functools.cache
-def long_names(folder: Path) -> Mapping[str, str]:
-    """Return the long names of environments by their short names: ``{"hopper": "brax/hopper"}``."""
-    files: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in sorted(folder.glob("env/[!_]*.yaml"))}
-    defaults = {name: list(file.get("defaults", [])) for name, file in files.items() if set(file) == {"defaults"}}
-    return {name: found[0] for name, found in defaults.items() if len(found) == 1}
+def initialize_configs() -> initialize_config_dir:
+    """Initialize Hydra with the config tree, whose files are completed when it reads them.
 
-
-def as_filed(experiment: str, folder: Path) -> str:
-    """Return the file name of an experiment: ``ppo/hopper`` for ``ppo/hopper`` and ``ppo/brax/hopper``."""
-    files, names = folder / "experiment", long_names(folder).items()
-    if (files / f"{experiment}.yaml").is_file():
-        return experiment
-    others = {f"/{name}": f"/{other}" for pair in names for name, other in (pair, pair[::-1])}
-    called = [experiment.removesuffix(name) + other for name, other in others.items() if experiment.endswith(name)]
-    return next((name for name in called if (files / f"{name}.yaml").is_file()), experiment)
+    Returns:
+        A context manager; ``hydra.compose`` works within its context.
+    """
+    complete_what_hydra_reads()
+    return initialize_config_dir(version_base="1.3", config_dir=str(config_folder()))
 
 
 def complete_what_hydra_reads() -> None:
@@ -147,8 +130,6 @@ class FileConfigSource(file_config_source.FileConfigSource):
         group, library, name = (*config_path.split("/", 2), "", "")[:3]
         if group != "env" or not name or super().is_config(config_path) or super().is_group(f"env/{library}"):
             return False
-        from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
-
         return library in LIBRARIES | HOST_LIBRARIES
 
     def _file_of(self, config_path: str) -> str:
@@ -170,8 +151,6 @@ def _names_a_setting(config_path: str) -> bool:
 
 def _completed(config: DictConfig, package: str) -> DictConfig:
     """Add the class defaults to a file's config, and its short forms to the end of its defaults list."""
-    from evorl.assembly import complete_config, workflow_class
-
     settings = plain(config, resolve=False)
     defaults = settings.pop("defaults", [])
     if "workflow" in settings:
@@ -213,8 +192,6 @@ def _settle_factory(result: ConfigResult) -> None:
 
 def _open_schedules(config: Any) -> None:
     """Allow new entries in schedules on the command line, such as ``steps`` instead of ``share``."""
-    from evorl.assembly import OF_SCHEDULES
-
     if isinstance(config, DictConfig):
         for _, value in config.items_ex(resolve=False):
             _open_schedules(value)
@@ -224,9 +201,6 @@ def _open_schedules(config: Any) -> None:
 
 def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
     """Return the settings with kind-specific entries, each with the base class of its kinds."""
-    from evorl.ec.archives import Archive
-    from evorl.ec.evo_optimizer import EvoOptimizer
-
     return {"archive": Archive, "optimizer": EvoOptimizer}
 
 
@@ -237,8 +211,6 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     if base is None or in_file is None or not _is_kind(name, base):
         return {"name": name}
     if in_file.get("name") != name:  # another kind uses its defaults, and the file's values for settings without one
-        from evorl.config.nodes import default_of, described_node
-
         cls, _ = described_node(base, name, group)
         fields = dataclasses.fields(cls)
         needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
@@ -254,11 +226,6 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     Raises:
         ValueError: the class does not exist.
     """
-    from evorl.config.names import load_named
-    from evorl.config.own_parts import is_own_name
-    from evorl.ec.evo_optimizer import EvoOptimizer
-    from evorl.ec.optimizers import OPTIMIZERS
-
     if base is not EvoOptimizer:
         return True
     if is_own_name(name):
@@ -275,9 +242,6 @@ def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -
         base: base class of all kinds.
         given: settings that override the defaults of the kind.
     """
-    from evorl.config.defaults import completed_node
-    from evorl.ec.archives import Archive
-
     complete = completed_node(base, {**given, "name": kind}, None, "archive" if base is Archive else "optimizer")
     shared = _shared_settings(base)
     return {name: value for name, value in complete.items() if name not in shared}
@@ -285,6 +249,4 @@ def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:
     """Return the settings kept when another kind is chosen; none of an optimizer, as suitable values differ by kind."""
-    from evorl.ec.archives import Archive
-
     return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

@@ -7,22 +7,22 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from evorl.cli.composition import AGENT_PARTS
-from evorl.config.names import load, no_such
+from evorl.cli.config_tree import AGENT_PARTS, config_folder, config_names, long_names
+from evorl.config.names import no_such
 from evorl.config.own_parts import describe_own_error
 from evorl.execution.multiprocess import LOST_STATUS, loss_in_words
-from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
+from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream, sentence
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
 
 @contextmanager
-def errors_in_words(config_folder: Path) -> Iterator[None]:
+def errors_in_words(folder: Path) -> Iterator[None]:
     """Print expected errors as one sentence and exit with status 1; a lost process exits with ``LOST_STATUS``.
 
     If the environment variable ``EVORL_TRACEBACK`` is set, the traceback is shown.
@@ -40,7 +40,7 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
             _exit(error, text, LOST_STATUS)
         # Checked first, since some of these are ValueErrors or OSErrors as well.
         if is_of_config(error):
-            _exit(error, config_error_in_words(error, config_folder))
+            _exit(error, config_error_in_words(error, folder))
         if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
             _exit(error, text)
         if text := describe_own_error(error):
@@ -94,22 +94,12 @@ def _machine_error_in_words(error: RuntimeError) -> str | None:
     return None
 
 
-def config_names(folder: Path) -> list[str]:
-    """Return the names of the config files below the folder of a config group."""
-    return [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.rglob("[!_]*.yaml"))]
-
-
-def sentence(text: str) -> str:
-    """Return the text with its first letter capitalized."""
-    return text[:1].upper() + text[1:]
-
-
 def is_of_config(error: Exception) -> bool:
     """Return True if the error comes from Hydra or from its config parser."""
     return type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
 
 
-def config_error_in_words(error: Exception, config_folder: Path) -> str:
+def config_error_in_words(error: Exception, folder: Path) -> str:
     """Return Hydra's error as one sentence, with the closest valid name."""
     text = str(error)
     missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
@@ -117,37 +107,39 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
         group, name = missing.groups()
         group = "agent" if group in AGENT_PARTS else group
         if group == "env":
-            return _unknown_env(name, config_folder)
-        return sentence(no_such(group, name, config_names(config_folder / group)))
+            return _unknown_env(name, folder)
+        return sentence(no_such(group, name, config_names(folder / group)))
     key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
     if key:
         # If a whole mapping is given, the unknown key is one of its entries.
         entry = str(getattr(error.__cause__, "full_key", None) or "")
         name = entry if entry.startswith(f"{key.group(1)}.") else key.group(1)
-        return sentence(load("evorl.cli.unknown_keys:unknown_key_in_words")(name, error, config_folder))
+        from evorl.cli.unknown_keys import unknown_key_in_words  # imports JAX
+
+        return sentence(unknown_key_in_words(name, error, folder))
     return " ".join(text.split())
 
 
-def _unknown_env(name: str, config_folder: Path) -> str:
-    """Return the message for an unknown environment, with suggestions from all libraries."""
-    from evorl.cli.composition import long_names
-    from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs
+def failure_text(error: Exception) -> str:
+    """Return the reason of a failed run in one line; print the traceback of an unexpected error."""
+    if is_of_config(error):
+        return config_error_in_words(error, config_folder())
+    if text := describe_own_error(error):
+        return text
+    if not isinstance(error, ValueError | ArithmeticError | OSError | ImportError):
+        traceback.print_exception(error)
+    return " ".join(str(error).split()) or type(error).__name__
 
-    names = config_names(config_folder / "env")
-    suggestions = suggest_envs(name, long_names(config_folder), names)
+
+def _unknown_env(name: str, folder: Path) -> str:
+    """Return the message for an unknown environment, with suggestions from all libraries."""
+    from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs  # imports JAX
+
+    names = config_names(folder / "env")
+    suggestions = suggest_envs(name, long_names(folder), names)
     if suggestions:
         return f"There is no env {name!r}.{describe_suggestions(suggestions)}"
     if library := describe_library(name):
         return f"There is no env {name!r}.{library}"
     by_library = "Others by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
     return f"{sentence(no_such('env', name, names))} {by_library}"
-
-
-def dotted_keys(config: Any, prefix: str = "") -> list[str]:
-    """Return the dotted path of every key of a nested mapping."""
-    keys = []
-    for key, value in config.items():
-        keys.append(f"{prefix}{key}")
-        if isinstance(value, dict):
-            keys += dotted_keys(value, f"{prefix}{key}.")
-    return keys

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import setup_globals
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
 from evorl.cli.choices import choices, folder_of_runs
 from evorl.cli.override_text import SWEEP_FLAGS, given_text
 from evorl.config.command_lines import as_arguments, user_path
@@ -58,9 +63,6 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
         runs_folder: default folder of all runs.
         kind: suffix of the folder for this agent and environment, as in ``ppo-cartpole-sweep``.
     """
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
     if HydraConfig.initialized():
         hydra = HydraConfig.get()
         if hydra.mode is RunMode.MULTIRUN:
@@ -92,9 +94,6 @@ def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[
     Returns:
         The folder, or ``None`` if the setting is missing; and all other overrides.
     """
-    from hydra.core.utils import setup_globals
-    from omegaconf import OmegaConf
-
     folders = [given_text(override) for override in overrides if override.startswith(f"{key}=")]
     others = [override for override in overrides if not override.startswith(f"{key}=")]
     if not folders:

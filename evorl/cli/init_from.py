@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from evorl.runs.recording import Recorder
-    from evorl.runs.spec import RunSpec
-    from evorl.types import State
-    from evorl.warm_start import WarmStart
-    from evorl.workflows.workflow import Workflow
+from evorl.runs.best_run import find_run
+from evorl.runs.recording import Recorder
+from evorl.runs.spec import RunSpec
+from evorl.types import State
+from evorl.warm_start import WarmStart, warm_start
+from evorl.workflows.workflow import Workflow
 
 
 def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart | None]:
@@ -28,9 +27,6 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
     chosen = spec.init_from
     if chosen.run is None:
         return spec, None
-    from evorl.runs.best_run import find_run
-    from evorl.warm_start import warm_start
-
     folder = find_run(chosen.run, spec.stored.runs_folder)
     spec = dataclasses.replace(spec, init_from=dataclasses.replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)

@@ -7,11 +7,13 @@ punctuation. A path may contain all of these.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from evorl.config.command_lines import user_path
+from evorl.config.override_grammar import CONSTANTS, PLAIN, QUOTED, as_text, quote, unquote
 from evorl.runs.spec import RunSpec
 
 # Settings whose values are paths. A test derives them from the config files and classes.
@@ -25,53 +27,12 @@ PATHS = (
 )
 _OF_PARTS = re.compile(r"^(?:inner|learner)\.")
 SWEEP_FLAGS = ("-m", "--multirun")
-# Text that Hydra's grammar can only parse as a string, except for the constants below.
-_PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
-_CONSTANTS = ("null", "true", "false", "nan", "inf")
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _STRUCTURED = ("[", "{", "(", "'", '"')
 
 
 def is_path(key: str) -> bool:
     """Return True if the setting is a path; ``key`` is the text before the ``=``."""
     return _OF_PARTS.sub("", key.lstrip("+")) in PATHS
-
-
-def quote(text: str) -> str:
-    """Return text as a quoted string of Hydra's grammar.
-
-    A backslash is doubled only before a quote and at the end, where the grammar would parse it as an escape.
-    """
-    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + (f"\\{match[2]}" if match[2] else ""), text)
-    return f"'{escaped}'"
-
-
-def unquote(value: str) -> str:
-    """Return the text of a value: the content of a quoted string of Hydra's grammar, or the value itself."""
-    if not _QUOTED.fullmatch(value):
-        return value
-    mark = value[0]
-    return re.sub(
-        rf"(\\+)({mark}|\Z)", lambda match: "\\" * (len(match[1]) // 2) + match[2], value[1:-1], flags=re.DOTALL
-    )
-
-
-def as_text(text: str) -> str:
-    """Return text that Hydra parses as the same string: unchanged if it is plain, else quoted."""
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _CONSTANTS else quote(text)
-
-
-def as_override(value: Any) -> str:
-    """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(as_override, value)) + "]"
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return as_text(str(value)) if isinstance(value, str | Path) else str(value)
 
 
 def given_text(argument: str) -> str:
@@ -96,15 +57,15 @@ def with_literal_text(arguments: Sequence[str]) -> list[str]:
 
 def _with_literal_text(argument: str, in_sweep: bool) -> str:
     key, equals, value = argument.partition("=")
-    if not equals or argument.startswith(("-", "~")) or value in ("", "null") or _PLAIN.fullmatch(value):
-        constant = value.lower() in _CONSTANTS and value != "null"
+    if not equals or argument.startswith(("-", "~")) or value in ("", "null") or PLAIN.fullmatch(value):
+        constant = value.lower() in CONSTANTS and value != "null"
         is_text = constant and is_path(key) and key.lstrip("+") != "compilation_cache"
         return f"{key}={quote(value)}" if is_text else argument
     if not is_path(key):
         return argument if _is_readable(value) else f"{key}={_quoted_values(value, in_sweep)}"
     if not _exists(value):
         is_mapping = key.lstrip("+") == "init_from" and value.startswith("{")
-        if is_mapping or _QUOTED.fullmatch(value) or "${" in value:
+        if is_mapping or QUOTED.fullmatch(value) or "${" in value:
             return argument
         if in_sweep and key.lstrip("+") not in (*RUN_PATHS, *HYDRA_PATHS):
             return f"{key}={_quoted_values(value, in_sweep)}"
@@ -128,9 +89,6 @@ def _is_readable(value: str) -> bool:
     """Return True if Hydra can parse a value, or reports a helpful error: for brackets, quotes and functions."""
     if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
         return True
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     try:
         OverridesParser.create().parse_override(f"key={value}")
     except HydraException:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evorl.cli.composition import AGENT_PARTS
-from evorl.cli.errors import dotted_keys
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from evorl.cli.config_tree import AGENT_PARTS
 from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
+from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.names import no_such
+from evorl.config.own_parts import own_class, own_part
+from evorl.config.values import dotted_keys
+from evorl.runs.folder import RunFolder
+from evorl.runs.recording import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-
-if TYPE_CHECKING:
-    from evorl.runs.folder import RunFolder
+from evorl.runs.stored import read_stored, stored_spec
+from evorl.runs.sweep_folder import SweepFolder
+from evorl.runs.trust import foreign_names, settable
 
 _STORED_RUN = tuple(field.name for field in dataclasses.fields(StoredRun))
 _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
@@ -28,14 +34,18 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     Raises:
         ValueError: a recorder does not exist, or has an unknown setting.
     """
-    from evorl.config.own_parts import own_class, own_part
-    from evorl.runs.recording import Recorder
-
     parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
     for part in parts:
         if isinstance(part.function, type):
             own_class(part.name, Recorder, "recorders.own")
     return parts
+
+
+def evaluation_settings() -> list[str]:
+    """Return the settings of a run that an evaluation accepts."""
+    of_run = RunSpec.keys("evaluates") - {"evaluation"}
+    records = [f"evaluation.{field.name}" for field in dataclasses.fields(EvaluationRecords)]
+    return ["eval_episodes", *sorted(of_run), "env.skill", *records]
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
@@ -50,8 +60,6 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
     Raises:
         ValueError: the arguments contain a Hydra flag, or cannot be parsed.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     flags = [argument for argument in arguments if argument.startswith("-")]
     if flags:
         raise ValueError(f"{flags[0]} does not go with a run folder: one run, with its own config. Leave it out.")
@@ -69,8 +77,6 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
         ValueError: there are other arguments, since the jobs of a sweep cannot be changed; or ``trust`` is not a
             boolean.
     """
-    from evorl.runs.sweep_folder import SweepFolder
-
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
     roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
     root = roots[-1] if roots else StoredRun().runs_folder
@@ -106,8 +112,6 @@ def read_changes(
     Raises:
         ValueError: the run does not have the setting, or it cannot be changed.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     changes: dict[str, Any] = {}
     known = dotted_keys(config)
     for override in OverridesParser.create().parse_overrides(list(arguments)):
@@ -145,9 +149,6 @@ def changed_spec(
     Returns:
         The settings, and the keys that the command line changed.
     """
-    from evorl.runs.stored import read_stored, stored_spec
-    from evorl.runs.trust import foreign_names, settable
-
     config = read_stored(folder)
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(config)))

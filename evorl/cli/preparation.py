@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import jax
+
+from evorl.assembly import workflow_from_config
 from evorl.cli.init_from import warm_start_from
 from evorl.cli.overrides import own_recorders
-from evorl.cli.parameter_serving import parameter_service, settle_parameters
-from evorl.cli.remote_training import with_training_server
-from evorl.cli.size_limits import refuse_hopeless_sizes
+from evorl.execution import programs
+from evorl.execution.first_update import refuse_idle_training
 from evorl.execution.multiprocess import refuse_different_settings
 from evorl.execution.runtime import prepare_for
+from evorl.execution.size_limits import refuse_hopeless_sizes
+from evorl.parameter_server.service import ParameterService, parameter_service, settle_parameters
+from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunKind, RunSpec
-
-if TYPE_CHECKING:
-    from evorl.cli.parameter_serving import ParameterService
-    from evorl.runs.folder import RunFolder
-    from evorl.warm_start import WarmStart
-    from evorl.workflows.workflow import Workflow
+from evorl.serving.remote_run import with_training_server
+from evorl.sweeps.search import check_search
+from evorl.sweeps.sweep import sweep_groups
+from evorl.warm_start import WarmStart
+from evorl.workflows.workflow import Workflow
 
 
 class Prepared(NamedTuple):
@@ -47,9 +51,6 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         ValueError: the settings are inconsistent, or the training would learn nothing.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
-    from evorl.assembly import workflow_from_config
-    from evorl.execution.first_update import refuse_idle_training
-
     refuse_hopeless_sizes(spec.as_config())
     own_recorders(spec)  # refused before a folder is made
     prepare_for(spec)
@@ -71,9 +72,6 @@ def check_training(spec: RunSpec) -> None:
         ValueError: the settings are inconsistent, the state exceeds the memory, or nothing would be learned.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
-    from evorl.cli.searching import check_search
-    from evorl.cli.sweeping import sweep_groups
-
     spec = settle_parameters(spec, in_sweep=True)
     if spec.kind is RunKind.SWEEP:
         sweep_groups(spec)
@@ -85,10 +83,6 @@ def check_training(spec: RunSpec) -> None:
 
 def check_build(spec: RunSpec) -> None:
     """Build the workflow and the shapes of its initial state, and close it; see ``check_training`` for errors."""
-    import jax
-
-    from evorl.execution import programs
-
     prepared = prepare_training(spec, None)
     workflow, served = prepared.workflow, prepared.served
     try:

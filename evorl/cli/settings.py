@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evorl.assembly import complete_config, workflow_class
-from evorl.cli.composition import AGENT_PARTS, completed_optimizer
+from evorl.cli.composition import completed_optimizer
+from evorl.cli.config_tree import AGENT_PARTS
 from evorl.config.explained import Setting, explained, explanations
 from evorl.config.yaml_text import dump_yaml
 from evorl.runs.spec import RunSpec

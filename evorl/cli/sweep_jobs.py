@@ -8,10 +8,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
 from evorl.cli.hydra_folders import SWEEP
 from evorl.cli.override_text import SWEEP_FLAGS
 from evorl.config.command_lines import describe_setting
+from evorl.envs.factory import HOST_LIBRARIES
 from evorl.execution.multiprocess import own_place, train_command
+from evorl.sweeps.sweep_settings import is_shared
 
 _FOLDER_FLAGS = ("--config-dir", "-cd")
 
@@ -44,8 +49,6 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
     Raises:
         ValueError: an override is an interval, whose values cannot be enumerated.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     choices: dict[str, list[str]] = {}
     varied = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
@@ -72,10 +75,6 @@ def _shown(value: str) -> str:
 
 def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
     """Suggest the command line that trains the jobs in parallel, if they differ only in seeds and numbers."""
-    from omegaconf import OmegaConf
-
-    from evorl.sweeps.sweep_settings import is_shared
-
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
@@ -102,8 +101,6 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
 
 def _steps_outside_jax(overrides: Sequence[str]) -> bool:
     """Return whether the environment of a command line has, or may have, simulators outside of JAX."""
-    from evorl.envs.factory import HOST_LIBRARIES
-
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):

@@ -7,35 +7,48 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+
+from evorl.agents.flat_images import flat_images_in_words
+from evorl.cli import STARTED
 from evorl.cli.choices import choices, origin_of_settings, title_of
-from evorl.cli.composition import config_folder
+from evorl.cli.config_tree import config_folder
+from evorl.cli.errors import failure_text
 from evorl.cli.hydra_folders import place_of_run
 from evorl.cli.init_from import begin_with, refuse_with_resume
 from evorl.cli.overrides import changed_spec, own_recorders
-from evorl.cli.parameter_serving import settle_parameters
 from evorl.cli.preparation import check_build, prepare_training
-from evorl.cli.remote_training import connect_training_server
-from evorl.cli.signals import stop_on_signals
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
+from evorl.execution.first_update import weak_spots
 from evorl.execution.multiprocess import ProcessLost, loss_in_words, train_command
+from evorl.execution.plan import describe_devices
+from evorl.execution.restoring import restore
+from evorl.execution.session import RunSession, TrainingDiverged
+from evorl.execution.signals import stop_on_signals
+from evorl.ops.processes import is_first
+from evorl.parameter_server.service import settle_parameters
+from evorl.recorders import LogRecorder, make_recorder
+from evorl.recorders.episode_records import episode_recorders
+from evorl.runs.about import add_start, describe_start
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.recording import Recorder
+from evorl.runs.rescue import FolderGone, RescuingCheckpointer, WatchedFolder
+from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec
-
-if TYPE_CHECKING:
-    from evorl.cli.multirun import JobPlace, Trained
-    from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
-    from evorl.runs.recording import Recorder
-    from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
-    from evorl.workflows.workflow import Workflow
-
-_STARTED = time.perf_counter()
+from evorl.runs.trust import foreign_names
+from evorl.serving.remote_run import connect_training_server
+from evorl.sweeps.search import search_settings
+from evorl.sweeps.sweep import sweep_settings
+from evorl.sweeps.trained import RunPlace, Trained
+from evorl.workflows.workflow import Workflow
 
 
 @scope()
-def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | None = None) -> Trained:
+def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None) -> Trained:
     """Train in a run folder.
 
     Args:
@@ -43,14 +56,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
         overrides: changes to the config of a resumed run.
         place: location of a sweep's job; ``None`` for a separate run.
     """
-    from evorl.cli.multirun import Trained
-    from evorl.execution.restoring import restore
-    from evorl.execution.session import RunSession
-    from evorl.ops.processes import is_first
-    from evorl.runs.folder import RunFolder
-    from evorl.runs.rescue import WatchedFolder
-
-    started = time.perf_counter() if place else _STARTED
+    started = time.perf_counter() if place else STARTED
     spec, resumed = _resumed(spec, overrides)
     spec = settle_parameters(spec, place is not None)
     if spec.kind in (RunKind.SWEEP, RunKind.SEARCH):
@@ -95,8 +101,6 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
 
 
 def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer:
-    from evorl.runs.rescue import RescuingCheckpointer
-
     def command(rescued: RunFolder) -> str:
         return resume_command(rescued, spec)
 
@@ -114,9 +118,6 @@ def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer
 
 
 def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
-    from evorl.recorders import make_recorder
-    from evorl.recorders.episode_records import episode_recorders
-
     recorders, wandb = spec.recorders, None
     if recorders.wandb is not False:
         wandb = {"config": spec.as_config(), **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {})}
@@ -139,23 +140,18 @@ def _notices(
     progress: dict[str, Any] | None,
 ) -> Iterable[str]:
     """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
-    from evorl.execution.first_update import weak_spots
-
     if progress:
         recorder.resume_at(progress["iterations"])
         return _resumed_in_words(folder, checkpointer, progress)
     return filter(None, (origin_of_settings(choices()), _flat_images(workflow), *weak_spots(workflow)))
 
 
-def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None, watched: WatchedFolder) -> bool:
+def _any_stops(should_stop: Callable[[], bool], place: RunPlace | None, watched: WatchedFolder) -> bool:
     return should_stop() or bool(place and place.should_stop()) or watched.is_gone
 
 
 def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder | None]:
     """Return the changed settings and the folder of the run to resume; ``spec`` and ``None`` for a new run."""
-    from evorl.runs.folder import RunFolder
-    from evorl.runs.run_state import refuse_running
-
     stored = spec.stored
     if not stored.resume:
         return spec, None
@@ -173,16 +169,11 @@ def _resumed_in_words(folder: RunFolder, checkpointer: RunCheckpointer, progress
 
 
 def _flat_images(workflow: Workflow) -> str | None:
-    from evorl.agents.flat_images import flat_images_in_words
-
     return flat_images_in_words(getattr(workflow, "agent", None), workflow.env.obs_space)
 
 
 def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:
     """Train many settings instead of one, in parallel (``sweep=``) or sequentially (``search=``)."""
-    from evorl.cli.searching import search_settings
-    from evorl.cli.sweeping import sweep_settings
-    from evorl.runs.folder import RunFolder
 
     def find_folder() -> RunFolder:
         root, name = place_of_run(spec.stored.runs_folder, spec.kind.value)
@@ -194,15 +185,17 @@ def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str])
         return resume_command(folder, spec)
 
     if spec.kind is RunKind.SWEEP:
-        return sweep_settings(spec, find_folder, way_on)
-    return search_settings(spec, find_folder, way_on, check_build, lambda changed, place: train_run(changed, (), place))
+        return sweep_settings(spec, title_of(spec, choices()), find_folder, way_on)
+
+    def train(changed: RunSpec, place: RunPlace) -> Trained:
+        return train_run(changed, (), place)
+
+    return search_settings(spec, find_folder, way_on, check_build, train, failure_text)
 
 
 @contextmanager
 def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
     """Replace an ``OSError`` raised within the context by ``FolderGone`` if the run folder was removed."""
-    from evorl.runs.rescue import FolderGone
-
     try:
         yield
     except OSError as error:
@@ -222,9 +215,6 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
 @contextmanager
 def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
     """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
-    from evorl.execution.session import TrainingDiverged
-    from evorl.recorders import LogRecorder
-
     try:
         yield
     except TrainingDiverged as error:
@@ -245,20 +235,12 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSp
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
     """Return the command that resumes a run, with the names of code that have to be repeated on the command line."""
-    from evorl.runs.trust import foreign_names
-
     names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
     return f"{train_command()} {names}"
 
 
 def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
     """Record the command that started the training; for a job of a sweep, with the settings of the job."""
-    from hydra.core.hydra_config import HydraConfig
-
-    from evorl.execution.plan import describe_devices
-    from evorl.ops.processes import is_first
-    from evorl.runs.about import add_start, describe_start
-
     if not is_first():
         return
     names = {}

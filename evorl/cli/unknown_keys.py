@@ -8,13 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import compose_config
-from evorl.cli.errors import config_names, dotted_keys
+from evorl.cli.config_tree import config_names
 from evorl.cli.settings import commented_settings, run_comments
 from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.other_words import called_here
-from evorl.config.values import plain
+from evorl.config.values import dotted_keys, plain
 
 _AGENTS_TOLD = 8
 
@@ -60,9 +65,6 @@ def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
 
 def _chosen(key: str) -> Any:
     """Compose the config of this command line's config groups without the key; a sweep uses its first values."""
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
-
     GlobalHydra.instance().clear()
     overrides = [argument for argument in sys.argv[1:] if _is_choice(argument) and not argument.startswith(f"{key}=")]
     folders = [f"file://{Path(folder).absolute()}" for folder in _own_folders(sys.argv[1:])]
@@ -115,10 +117,6 @@ def _example(off: str, key: str, folder: Path) -> str:
 
 def _agents_with(key: str, folder: Path) -> Iterable[str]:
     """Yield the agents that have a setting with this path."""
-    from omegaconf import OmegaConf
-
-    from evorl.assembly import complete_config, workflow_class
-
     for name in config_names(folder / "agent"):
         file = plain(OmegaConf.load(folder / "agent" / f"{name}.yaml"), resolve=False)
         if "workflow" in file:

@@ -52,6 +52,16 @@ def set_at(config: dict[str, Any], path: str, value: Any) -> None:
     config[last] = value
 
 
+def dotted_keys(config: Any, prefix: str = "") -> list[str]:
+    """Return the dotted path of every key of a nested mapping."""
+    keys = []
+    for key, value in config.items():
+        keys.append(f"{prefix}{key}")
+        if isinstance(value, dict):
+            keys += dotted_keys(value, f"{prefix}{key}.")
+    return keys
+
+
 def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
     """Raise ``ValueError`` for a name that is not valid; the message suggests the closest valid name."""
     valid = sorted(valid)

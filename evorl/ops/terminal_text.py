@@ -66,3 +66,8 @@ class TerminalStream:
 def raw_stream(stream: Any) -> Any:
     """Return the stream wrapped by a ``TerminalStream``; other streams are returned unchanged."""
     return stream.raw if isinstance(stream, TerminalStream) else stream
+
+
+def sentence(text: str) -> str:
+    """Return the text with its first letter capitalized."""
+    return text[:1].upper() + text[1:]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 
 from evorl.assembly import workflow_from_config
-from evorl.cli.composition import config_folder
+from evorl.cli.composition import initialize_configs
 from evorl.runs.recording import Recorder
 from tests.support.compilation import compiled_to_run_long
 
@@ -39,7 +39,7 @@ class Watch(Recorder):
 def test_cartpole_is_solved(agent: str) -> None:
     """The training ends once it is: it plans for all of its steps, so up to there it is that of the config."""
     settings = [f"agent={agent}", "env=cartpole", f"num_seeds={NUM_SEEDS}", "devices=1", "eval_interval=25000"]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_configs():
         config = compose("config", [*settings, *CHANGES.get(agent, [])])
     workflow, watch = workflow_from_config(config), Watch(ASKED[agent])
     assert workflow.total_timesteps <= 500_000

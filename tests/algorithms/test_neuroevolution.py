@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
-from evorl.cli.composition import config_folder
+from evorl.cli.config_tree import config_folder
 from evorl.config.nodes import fields_from_config
 from evorl.config.values import plain
 from evorl.envs import AutoresetMode

@@ -18,13 +18,13 @@ import evorl
 from evorl.apps import own_wheel
 from evorl.apps.app_text import with_entry
 from evorl.apps.own_wheel import write_wheel
-from evorl.cli import app_running
+from evorl.cli import app_run
 from evorl.cli.app_commands import generate_from_arguments, new_from_arguments
 from tests.support.apps import ROOT
 from tests.support.containers import Image, build_image, checked_services
 
 SECRETS = {"EVORL_SERVER_TOKEN": "a long word", "EVORL_PARAMETERS_TOKEN": "another word"}
-SAYS = "import evorl, evorl.cli.composition as c; print(evorl.__file__, evorl.__version__, c.config_folder())"
+SAYS = "import evorl, evorl.cli.config_tree as c; print(evorl.__file__, evorl.__version__, c.config_folder())"
 
 
 def test_the_wheel_has_all_files_of_the_tree_and_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_compose_starts_parts_of_the_app(
         started.append(tuple(program.name for program in (*servers, *environments) if program.command))
         return 0
 
-    monkeypatch.setattr(app_running, "supervise", supervise)
+    monkeypatch.setattr(app_run, "supervise", supervise)
     services = checked_services(folder, SECRETS)
     for service in services.values():
         run_as(service, monkeypatch)
@@ -122,7 +122,7 @@ def run_as(service: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as context:
         for name, value in service["environment"].items():
             context.setenv(name, value)
-        assert app_running.run_from_arguments(service["command"]) == 0
+        assert app_run.run_from_arguments(service["command"]) == 0
 
 
 def test_docker_reads_the_compose_file_where_it_is_there(image: Image) -> None:

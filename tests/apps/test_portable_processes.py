@@ -41,7 +41,7 @@ def test_no_file_forks_or_asks_a_shell(room: str) -> None:
         assert breaches(path.read_text(encoding="utf-8")) == [], path
 
 
-@pytest.mark.parametrize("name", ["app_commands", "app_running"])
+@pytest.mark.parametrize("name", ["app_commands", "app_run"])
 def test_nor_do_the_commands(name: str) -> None:
     assert breaches((ROOT / "evorl" / "cli" / f"{name}.py").read_text(encoding="utf-8")) == []
 

@@ -142,7 +142,7 @@ from evorl.apps.app_config import RunSettings
 from evorl.apps.prefixed_log import PrefixedLog
 from evorl.apps.supervision import Program, supervise
 from tests.apps.test_supervision import PID, a_server, program
-from evorl.cli.signals import signals_in_words
+from evorl.execution.signals import signals_in_words
 with signals_in_words():
     players = [program(f"environment-{n}", sys.argv[1]) for n in range(2)]
     settings = RunSettings(1, False, 20.0, 60.0)

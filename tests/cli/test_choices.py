@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 
 from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
-from evorl.cli.composition import config_folder
+from evorl.cli.composition import initialize_configs
 from evorl.runs.spec import RunSpec
 
 PPO = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}, "seed": 0}
@@ -48,7 +48,7 @@ def test_nobody_chose_in_a_notebook() -> None:
     ],
 )
 def test_settings_are_tuned_or_general(overrides: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+    with initialize_configs():
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(composed)

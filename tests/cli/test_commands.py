@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import evorl
-from evorl.cli import commands, main, saving
+from evorl.cli import commands, evaluation, save_replay, train
 from evorl.cli.command_options import read_options
+from evorl.cli.command_table import COMMANDS
 from evorl.config.names import load
 from tests.support.apps import ROOT
 from tests.support.run_folders import make_run
@@ -20,7 +21,7 @@ from tests.support.run_folders import make_run
 def test_without_a_command_all_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     commands.run(arguments)
     told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in commands.COMMANDS)
+    assert all(f"  {name} " in told for name in COMMANDS)
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,22 +29,25 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"evorl {evorl.__version__}\n"
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = commands.COMMANDS[name]
+    command = COMMANDS[name]
     assert callable(load(command.runs))
     commands.run([name, "--help"])
     told = capsys.readouterr().out
     assert told.startswith(f"Usage: evorl {name} ")
     assert command.does in told
-    assert all(f"  {option}=" in told for option in commands.options_of(command))
+    assert all(f"  {option}=" in told for option in command.options)
 
 
-def test_what_lists_or_supervises_does_not_wait_for_jax(tmp_path: Path) -> None:
+def test_what_lists_supervises_or_explains_does_not_wait_for_jax(tmp_path: Path) -> None:
     """``evorl run`` starts what trains in other processes."""
     make_run(tmp_path, "runs/a", [[1.0]])
     code = (
-        "import sys; from evorl.cli import commands, app_running; commands.run(['runs']); print('jax' in sys.modules)"
+        "import sys; from evorl.cli import app_run, commands, completion, main, report, watch; commands.run(['runs']); "
+        "[commands.help_of(name) for name in commands.COMMANDS]; "
+        "[completion.candidates(f'evorl {name} ') for name, each in commands.COMMANDS.items() if each.options]; "
+        "print('jax' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -67,27 +71,22 @@ def test_no_such_command_is_told_with_the_nearest(
     assert capsys.readouterr().err.startswith("Error: there is no command 'trian'. Did you mean 'train'?")
 
 
-@pytest.mark.parametrize(
-    ("name", "module", "function"),
-    [("train", main, "train"), ("evaluate", main, "evaluate"), ("save-replay", saving, "save_replay")],
-)
-def test_those_of_a_config_see_their_own_arguments(
-    name: str, module: object, function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("name", "module"), [("train", train), ("evaluate", evaluation), ("save-replay", save_replay)])
+def test_those_of_a_config_see_their_own_arguments(name: str, module: object, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(module, function, lambda: seen.append(sys.argv))
+    monkeypatch.setattr(module, "run_command", lambda task, arguments, *_: seen.append(arguments))
     monkeypatch.setattr(sys, "argv", ["evorl", name, "run=latest"])
     commands.main()
-    assert seen == [["evorl", "run=latest"]]
+    assert seen == [["run=latest"]]
 
 
-OWN_OPTIONS = [(name, option) for name, command in commands.COMMANDS.items() for option in commands.options_of(command)]
+OWN_OPTIONS = [(name, option) for name, command in COMMANDS.items() for option in command.options]
 WRONG = ["abc", "", "-1", "0.5", "1e400", "nan", "inf", "9" * 400, "null", "true", "[]", "[1]", "{}", "{a: 1}", "{a"]
 
 
 def read(name: str, option: str, text: str) -> object:
     """Read one option of a command: its value, or the sentence that refuses it."""
-    options = commands.options_of(commands.COMMANDS[name])
+    options = COMMANDS[name].options
     try:
         return read_options([f"{option}={text}"], options, f"evorl {name}", unnamed="argument")[0][option]
     except ValueError as error:
@@ -96,7 +95,7 @@ def read(name: str, option: str, text: str) -> object:
 
 @pytest.mark.parametrize(("name", "option"), OWN_OPTIONS)
 def test_every_option_takes_values_of_its_type_and_refuses_others_by_name(name: str, option: str) -> None:
-    declared = commands.options_of(commands.COMMANDS[name])[option]
+    declared = COMMANDS[name].options[option]
     for text in WRONG:
         value = read(name, option, text)
         if isinstance(value, ValueError):
@@ -119,7 +118,7 @@ def test_every_option_takes_values_of_its_type_and_refuses_others_by_name(name: 
 
 @pytest.mark.parametrize(("name", "option"), OWN_OPTIONS)
 def test_every_number_declares_its_interval(name: str, option: str) -> None:
-    declared = commands.options_of(commands.COMMANDS[name])[option]
+    declared = COMMANDS[name].options[option]
     is_number = isinstance(declared.default, int | float) and not isinstance(declared.default, bool)
     if is_number or (declared.default is None and not declared.is_text):
         assert declared.check is not None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.cli import commands
+from evorl.cli.command_table import COMMANDS
 from evorl.cli.completion import candidates, complete_from_arguments
 
 TYPED = st.lists(
@@ -51,10 +51,10 @@ def test_what_fits_is_offered(line: str, some: list[str]) -> None:
     assert all(candidate.startswith(line.rpartition(" ")[2]) for candidate in found)
 
 
-@pytest.mark.parametrize("name", commands.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_offers_its_options(name: str) -> None:
     found = candidates(f"evorl {name} ")
-    assert {f"{option}=" for option in commands.options_of(commands.COMMANDS[name])} <= set(found)
+    assert {f"{option}=" for option in COMMANDS[name].options} <= set(found)
     assert "--help" in found
     assert not [candidate for candidate in found if candidate.startswith(("_", "hydra"))]
 

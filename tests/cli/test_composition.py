@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from evorl.assembly import workflow_from_config
-from evorl.cli.composition import as_filed, compose_config, config_folder
+from evorl.cli.composition import compose_config, initialize_configs
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 
@@ -63,7 +63,6 @@ def test_an_environment_has_the_same_settings_by_each_of_its_names() -> None:
     assert compose_config(["agent=dqn", "env=gymnax/CartPole-v1"]).n_step == 3
     inner = compose_config(["agent=meta/pbt", "inner=ppo", "env=brax/hopper"]).inner
     assert inner.agent.entropy_coefficient == 0.001
-    assert as_filed("ppo/host/hopper", config_folder()) == "ppo/host/hopper"  # another library's, with its own settings
 
 
 def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
     (tmp_path / "agent/mine.yaml").write_text(
         "# @package _global_\nworkflow: evorl.algorithms.ppo.PPOWorkflow\nnum_epochs: 7\n", encoding="utf-8"
     )
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_configs():
         overrides = [f"hydra.searchpath=[file://{tmp_path}]", "agent=mine", "env=cartpole"]
         config = OmegaConf.to_container(compose("config", [*overrides, "gae_lambda=0.5"]))
     assert (config["num_epochs"], config["gae_lambda"]) == (7, 0.5)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from evorl.cli.composition import compose_config, config_folder
+from evorl.cli.composition import compose_config
+from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import TRACEBACK_VARIABLE, errors_in_words, print_any_character
 from evorl.config.names import load_named
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from evorl import assembly
 from evorl.cli import main as cli
+from evorl.cli import preparation
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
@@ -199,13 +199,13 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
             ["run=latest"],
             "evorl train takes no run=latest: evorl train resume=latest goes on with a run, evorl evaluate",
         ),
-        (["run=x"], "Which"),
+        (["run=x"], "no run is given"),
         (["run=3"], "There is no folder 3."),
     ],
 )
 def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
     if arguments[0].startswith("run=") and "train" not in said:
-        _, err = run(cli.evaluate, *(arguments if said != "Which" else []))
+        _, err = run(cli.evaluate, *(arguments if said != "no run is given" else []))
     else:
         folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
         _, err = run(cli.train, *SMALL, *folder, *arguments)
@@ -230,7 +230,7 @@ def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatc
             "(set JAX_PLATFORMS='' to automatically choose an available backend)"
         )
 
-    monkeypatch.setattr(assembly, "workflow_from_config", build)
+    monkeypatch.setattr(preparation, "workflow_from_config", build)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err == (
         "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "

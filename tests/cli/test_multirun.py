@@ -9,16 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.multirun import (
-    JobPlace,
-    RunsFailed,
-    Trained,
-    ranked,
-    resume_sweep,
-    start_sweep,
-)
+from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.execution.session import TrainingDiverged
-from evorl.runs.sweep_folder import SweepFolder, SweepJob
+from evorl.runs.sweep_folder import SweepFolder
+from evorl.sweeps.trained import RunPlace, RunsFailed, Trained
 
 
 class Trainer:
@@ -27,7 +21,7 @@ class Trainer:
     def __init__(self, outcomes: dict[str, Callable[[], Trained]]) -> None:
         self.outcomes, self.trained, self.resumed = outcomes, [], []
 
-    def train(self, job: list[str], place: JobPlace) -> Trained:
+    def train(self, job: list[str], place: RunPlace) -> Trained:
         self.trained.append((job, place.name))
         folder = place.root / place.name
         (folder / "checkpoints/1").mkdir(parents=True)
@@ -35,7 +29,7 @@ class Trainer:
         (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,10,1.0\n2,20,3.0\n")
         return self.outcomes.get(job[-1], lambda: Trained(5.0, stopped=False))()
 
-    def resume(self, place: JobPlace) -> Trained:
+    def resume(self, place: RunPlace) -> Trained:
         self.resumed.append(place.name)
         return Trained(7.0, stopped=False)
 
@@ -130,11 +124,3 @@ def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
         start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], lambda _: False, Trainer({}).train, "")
     assert re.fullmatch(r"\d{4}", next(path.name for path in tmp_path.iterdir() if path != own))
-
-
-def test_settings_are_ranked_by_their_mean_over_seeds() -> None:
-    def job(agent: str, seed: int, best: float | None) -> SweepJob:
-        return SweepJob([], {"agent": agent, "seed": str(seed)}, "", best_return=best)
-
-    jobs = [job("ppo", 0, 9.0), job("ppo", 1, 1.0), job("sac", 0, 6.0), job("sac", 1, None), job("ars", 0, None)]
-    assert [name for name, _ in ranked(jobs)] == ["agent=sac", "agent=ppo", "agent=ars"]

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from evorl.cli.arguments import overrides_first
 from evorl.cli.composition import compose_config
-from evorl.cli.override_text import PATHS, as_override, given_text, is_path, quote, unquote, with_literal_text
+from evorl.cli.override_text import PATHS, given_text, is_path, with_literal_text
 from evorl.cli.settings import commented_settings, run_comments, workflow_settings
 from tests.support.config_files import CONFIGS, composed
 
@@ -44,13 +44,6 @@ NASTY = [
 
 def parsed(override: str) -> object:
     return OverridesParser.create().parse_override(override).value()
-
-
-@hypothesis.given(strategies.text(strategies.characters(codec="utf-8", exclude_characters="\0"), max_size=12))
-def test_quoted_text_is_read_back(text: str) -> None:
-    assert parsed(f"key={quote(text)}") == text
-    assert parsed(f"key={as_override(text)}") == text
-    assert unquote(quote(text)) == text
 
 
 @hypothesis.given(strategies.text("ab é=[]{}(),'\"$#\\;!&|<>?*%@^\t+-./日:~0", min_size=1, max_size=12))

@@ -9,9 +9,9 @@ from omegaconf import OmegaConf
 
 from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
-from evorl.cli.errors import dotted_keys
 from evorl.cli.overrides import names_a_run, read_changes, stored_run_settings
-from evorl.cli.size_limits import refuse_hopeless_sizes
+from evorl.config.values import dotted_keys
+from evorl.execution.size_limits import refuse_hopeless_sizes
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from evorl import assembly
 from evorl.cli import main as cli
 from evorl.cli import preparation
 from tests.support.command_line import SMALL
@@ -47,7 +46,7 @@ def test_a_value_that_cannot_be_is_refused_before_anything_trains(
 def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The config's own num_envs may go with none of the values of num_minibatches."""
     pytest.importorskip("optuna", reason="needs the extra optuna")
-    from evorl.cli.searching import check_search
+    from evorl.sweeps.search import check_search
     from tests.support.config_files import spec_of
 
     over = "over: {num_envs: [6,12],num_minibatches: [3,4]}"
@@ -61,7 +60,7 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
         pass
 
     built = []
-    build = assembly.workflow_from_config
+    build = preparation.workflow_from_config
 
     def counted(config):
         built.append((config["seed"], config["agent"]["clip_epsilon"]))
@@ -70,8 +69,8 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
     def stop(*_: object, **__: object) -> None:
         raise StoppedAtOnce
 
-    monkeypatch.setattr(assembly, "workflow_from_config", counted)
-    monkeypatch.setattr("evorl.cli.multirun._run_jobs", stop)
+    monkeypatch.setattr(preparation, "workflow_from_config", counted)
+    monkeypatch.setattr("evorl.cli.multirun.run_jobs", stop)
     with pytest.raises(StoppedAtOnce):
         run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "seed=0,1,2", f"runs_folder={tmp_path}")
     assert built == [(0, 0.1), (0, 0.2)]

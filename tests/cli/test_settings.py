@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from evorl.cli.composition import config_folder
+from evorl.cli.config_tree import config_folder
 from evorl.cli.settings import as_yaml, commented_settings, commented_yaml, optimizer_settings, workflow_settings
 
 TEXT = """\

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.composition import compose_config, config_folder
+from evorl.cli.composition import compose_config
+from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import errors_in_words
 
 

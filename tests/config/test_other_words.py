@@ -10,10 +10,10 @@ import yaml
 
 from evorl.apps.kinds import KINDS
 from evorl.assembly import complete_config, workflow_class
-from evorl.cli.composition import config_folder
-from evorl.cli.errors import config_names, dotted_keys
+from evorl.cli.config_tree import config_folder, config_names
 from evorl.config.names import did_you_mean
 from evorl.config.other_words import called_here, choices_here, layer_called_here, names_here, refuse_arguments
+from evorl.config.values import dotted_keys
 from evorl.runs.spec import RunSpec
 
 PPO = ["discount", "optimizer", "optimizer.learning_rate", "rollout_length", "num_minibatches", "agent.network.torso"]

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from evorl.cli.composition import config_folder, long_names
-from evorl.cli.errors import config_names
+from evorl.cli.config_tree import config_folder, config_names, long_names
 from evorl.envs.catalog import (
     ATARI_GAMES,
     GYMNASIUM,

@@ -6,10 +6,11 @@ import dataclasses
 import re
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from omegaconf import OmegaConf
 
-from evorl.cli.composition import config_folder
+from evorl.cli.composition import initialize_configs
+from evorl.cli.config_tree import config_folder
 from evorl.envs import available_envs
 from evorl.envs.options import EnvOptions
 
@@ -48,7 +49,7 @@ SHORT_NAMES = {
 
 
 def _composed(*overrides: str) -> dict:
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+    with initialize_configs():
         config = compose("config", ["agent=random", *overrides])
     return OmegaConf.to_container(config)["env"]  # pyright: ignore[reportReturnType, reportArgumentType, reportCallIssue]
 

@@ -13,10 +13,11 @@ import pytest
 from jax import export
 
 from evorl.cli import commands
+from evorl.cli.options import ACT
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
-from evorl.export.act_command import OPTIONS, PolicyServer
 from evorl.export.artefacts import export_policy
 from evorl.export.exported_policy import read_exported, space_of
+from evorl.export.policy_server import PolicyServer
 from evorl.export.portable_policy import described_space
 from evorl.export.stored_policy import StoredPolicy
 from evorl.runs.files import RunFolderError
@@ -63,7 +64,7 @@ def test_clients_are_answered_by_a_file(form: str, tmp_path: Path) -> None:
     """A recurrent one: each client has a memory of its own, which begins anew with each episode."""
     original = stored("ppo_gru_history", tmp_path)
     path = written(original, form, tmp_path)
-    options = {**{name: option.default for name, option in OPTIONS.items()}, "policy": str(path)}
+    options = {**{name: option.default for name, option in ACT.items()}, "policy": str(path)}
     states = np.random.default_rng(0).standard_normal((4, *original.policy.obs_space.shape)).astype(np.float32)
     with PolicyServer.of_file(options, ServeSettings(bind="127.0.0.1:0", max_clients=3)) as server:
         agents = [AgentProxy(server.addresses[0].partition("//")[2], timeout=30.0) for _ in range(2)]

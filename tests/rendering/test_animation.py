@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from evorl.cli.showing import show_episode_from_arguments
+from evorl.cli.show_episode import show_episode_from_arguments
 from evorl.envs.host.host_vector_env import HostEnvError
 
 path = Path(sys.argv[1])

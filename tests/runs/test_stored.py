@@ -9,9 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.cli import main as cli
+from evorl.cli.config_tree import config_folder
 from evorl.runs.folder import RunFolder
 
-CONFIG = OmegaConf.load(cli.config_folder() / "config.yaml")
+CONFIG = OmegaConf.load(config_folder() / "config.yaml")
 HELPER = """
 from pathlib import Path
 

@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from evorl.export.act_command import PolicyServer
+from evorl.export.policy_server import PolicyServer
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.portable import stored

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 import evorl
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.assembly import workflow_from_config
-from evorl.cli.composition import config_folder
+from evorl.cli.config_tree import config_folder
 from evorl.config import gate
 from evorl.config.gate import ForeignCodeError
 from evorl.envs import create_env

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from evorl.apps.app_config import AppConfig, read_app
 from evorl.apps.files.app_options import Options
+from evorl.apps.programs import PORTS_APART
+from evorl.cli.app_commands import new_from_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,3 +64,24 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def bandit_app(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
+    """A bandit's app at free ports, of three episodes; its folder becomes the current one."""
+    monkeypatch.chdir(folder)
+    new_from_arguments(["bandit-test", "env=bandit"])
+    monkeypatch.chdir("bandit-test")
+    file = Path("app.yaml")
+    text = file.read_text().replace("127.0.0.1:7001", f"127.0.0.1:{free_port()}")
+    text = text.replace("127.0.0.1:7002", f"127.0.0.1:{free_port()}").replace("max_episodes: 100", "max_episodes: 3")
+    file.write_text(text)
+    return read_app(file)
+
+
+def with_parameter_server(app: AppConfig) -> AppConfig:
+    """The app of the current folder with a parameter server and two servers that learn for it."""
+    file = Path("app.yaml")
+    text = file.read_text().replace(f"127.0.0.1:{app.server.port}", f"127.0.0.1:{free_ports(2, PORTS_APART)}")
+    parameters = f"parameters: {{servers: 2, mode: averaging, num_gradients: 2, bind: '127.0.0.1:{free_port()}'}}"
+    file.write_text(re.sub(r"^parameters: .*$", parameters, text, flags=re.MULTILINE))
+    return read_app(file)

@@ -11,7 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl.agent import Agent
 from evorl.assembly import workflow_class
-from evorl.cli.composition import AGENT_PARTS, compose_config, config_folder
+from evorl.cli.composition import compose_config
+from evorl.cli.config_tree import AGENT_PARTS, config_folder
 from evorl.config.defaults import merged
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.runs.spec import RunSpec

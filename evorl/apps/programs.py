@@ -1,0 +1,158 @@
+"""Programs of an app: its training servers, its live page and its simulators, each with its command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from evorl.apps.app_config import APP_FILE, Address, AppConfig
+from evorl.apps.supervision import Program
+from evorl.apps.training import own_configs, refuse_named_code, training_words
+from evorl.config.override_grammar import as_override
+from evorl.runs.trust import refuse_composed_code
+
+PORTS_APART = 10  # port spacing of training servers: the live page uses the port after the first server's
+_NO_PARAMETERS = "this app has no parameter server: write parameters: {servers: 2} into app.yaml."
+_TOKEN = "EVORL_SERVER_TOKEN"
+_PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
+_EVORL = (sys.executable, "-c", "from evorl.cli.commands import main; main()")
+
+
+def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
+    """Return the training server of an app, started through ``evorl serve``.
+
+    Args:
+        app: app that the server belongs to.
+        extra: further arguments; with ``resume=`` the stored run's settings replace the app's.
+    """
+    words, variables = _bound("serve", app.server, _TOKEN)
+    command = [*_EVORL, "serve", *_training(app, extra), *words, *extra, *own_configs(app)]
+    return Program("server", command, variables | _own_modules(app), app.server)
+
+
+def parameter_programs(
+    app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
+) -> list[Program]:
+    """Return the parameter server of an app and its training servers, each on a separate port.
+
+    Args:
+        app: app that the servers belong to.
+        chosen: components to run here; the others are started elsewhere.
+        settings: options of the command.
+        extra: further arguments for the training.
+
+    Raises:
+        ValueError: the app has no parameter server, or training settings are given without the parameter server.
+    """
+    shared = app.parameters
+    if shared is None:
+        raise ValueError(_NO_PARAMETERS)
+    if extra and "parameters" not in chosen:
+        raise ValueError(
+            f"{' '.join(extra)} is of the training, which the parameter server has: evorl run parameters {extra[0]}"
+        )
+    words, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
+    if "parameters" in chosen:
+        combining = [f"parameters.{name}={as_override(value)}" for name, value in shared.settings.items()]
+        refuse_composed_code(combining, APP_FILE, "Leave it out.")
+        words = [*_training(app, extra), *combining, *words, *extra, *own_configs(app)]
+        command = [*_EVORL, "serve-parameters", *words]
+        programs = [Program("parameters", command, variables | _own_modules(app), shared.address)]
+    else:
+        programs = [Program("parameters", (), {}, shared.address)] if "server" in chosen else []
+    addresses = server_addresses(app, settings)
+    if "server" not in chosen:
+        return programs + [Program(f"server at {each}", (), {}, each) for each in addresses if "environment" in chosen]
+    first = settings["worker"]
+    for number, address in enumerate(addresses, first):
+        words, own = _bound("serve", address, _TOKEN)
+        words += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
+        words += ["trust=true"] if app.algorithm is not None else []  # the code belongs to the app
+        command = [*_EVORL, "work", str(shared.address), f"worker={number}", *words]
+        programs.append(Program(f"server-{number}", command, variables | own | _own_modules(app), address))
+    return programs
+
+
+def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
+    """Return the addresses of the training servers: several with a parameter server, else one.
+
+    Raises:
+        ValueError: ``servers`` is given, but the app has no parameter server.
+    """
+    if app.parameters is None:
+        if settings["servers"] is not None:
+            raise ValueError(f"servers={settings['servers']}, but {_NO_PARAMETERS}")
+        return [app.server]
+    count = settings["servers"] or app.parameters.servers
+    return [dataclasses.replace(app.server, port=app.server.port + PORTS_APART * i) for i in range(count)]
+
+
+def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
+    """Return the settings of the training as arguments; an empty list when a run is resumed.
+
+    Raises:
+        ValueError: a setting names code from outside evorl, and the app has no ``algorithm`` folder.
+        RunFolderError: a setting is more than ``key=value``.
+    """
+    if any(word.startswith("resume=") for word in extra):
+        return []
+    words = training_words(app)
+    refuse_named_code(app, extra)
+    return words
+
+
+def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments and environment variables of a server's address.
+
+    The token is passed in a variable, since command-line arguments are visible to all users of the machine.
+    """
+    words, variables = [f"{section}.bind={address}"], {}
+    if address.token is not None:
+        words.append(f"{section}.token=env:{variable}")
+        variables[variable] = address.token
+    return words, variables
+
+
+def _own_modules(app: AppConfig) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(app.folder), os.environ.get("PYTHONPATH")]))}
+
+
+def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
+    """Return the live page of the app's runs.
+
+    Raises:
+        ValueError: ``app.yaml`` has no address for it.
+    """
+    address = app.metrics
+    if address is None:
+        raise ValueError("metrics has no address: write metrics: {bind: 127.0.0.1:7002} into app.yaml.")
+    command = [*_EVORL, "watch", f"bind={address.host}", f"port={address.port}"]
+    variables = {} if address.token is None else {"EVORL_TOKEN": address.token}
+    return [Program("metrics", command, variables, address, needed)]
+
+
+def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Program]:
+    """Return the simulators of an app, distributed evenly over its servers.
+
+    They receive ``app.yaml`` as JSON in ``EVORL_APP`` and the server's address in ``EVORL_SERVER``. ``exploit`` and
+    ``show_ui`` apply only to the first one.
+    """
+    command = app.environment_command(sys.executable)
+    handed = {
+        "environment": app.environment,
+        "run": {"max_episodes": app.run.max_episodes, "infinite_run": app.run.infinite_run},
+    }
+    addresses = server_addresses(app, settings)
+    flags = {name: settings[name] for name in ("exploit", "show_ui")}
+    programs = []
+    for number in range(settings["n"]):
+        said = {name: value and number == 0 for name, value in flags.items()}
+        address = str(addresses[number % len(addresses)])
+        told = {**handed, "server": {"bind": address, "token": app.server.token}, "number": number, **said}
+        variables = {"EVORL_APP": json.dumps(told), "EVORL_SERVER": address}
+        programs.append(Program(f"environment-{number}", command, variables))
+    return programs

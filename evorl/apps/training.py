@@ -1,0 +1,80 @@
+"""Training settings of an app as arguments of ``evorl serve``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from evorl.apps.app_config import APP_FILE, AppConfig
+from evorl.config.command_lines import as_arguments
+from evorl.config.override_grammar import as_override
+from evorl.runs.trust import foreign_names, refuse_composed_code
+
+# Settings that are config groups or short forms: an override of the whole setting would choose a file by name.
+_CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
+# Mappings with unchecked keys: keyword arguments of a library.
+_FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
+
+_GIVE_WORDS = "Give it with the command, as in evorl run all key=value."
+
+
+def training_words(app: AppConfig) -> list[str]:
+    """Return the arguments of ``evorl serve`` for the training of an app, without addresses.
+
+    Raises:
+        RunFolderError: a setting is more than ``key=value``, see ``refuse_composed_code``.
+    """
+    spaces = [
+        f"env.{name}={as_override(app.environment.get(name))}"
+        for name in ("obs_space", "action_space")
+        if app.environment.get(name) is not None
+    ]
+    overrides = [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
+    refuse_composed_code(map(_without_sign, overrides), APP_FILE, _GIVE_WORDS)
+    return overrides
+
+
+def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
+    """Reject training settings that name code, unless the app has an ``algorithm`` folder.
+
+    Args:
+        app: the app, possibly from an untrusted source.
+        extra: arguments of the user; settings repeated there are accepted.
+
+    Raises:
+        ValueError: a setting names code from outside evorl.
+    """
+    names = foreign_names(app.training) if app.algorithm is None else {}
+    if names := {path: name for path, name in names.items() if f"{path}={name}" not in extra}:
+        raise ValueError(
+            f"training in {APP_FILE} would have code executed that is not of evorl: {as_arguments(names)}. If you "
+            f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"
+        )
+
+
+def _without_sign(word: str) -> str:
+    """Return an override without the ``++`` that ``as_overrides`` puts before keyword arguments of a library."""
+    plain = word.removeprefix("++")
+    return plain if _FREE.match(plain) else word
+
+
+def own_configs(app: AppConfig) -> list[str]:
+    """Return the flag that adds the app's own algorithms; an empty list without any."""
+    return [] if app.algorithm is None else ["--config-dir", str((app.folder / app.algorithm).resolve())]
+
+
+def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield settings as overrides.
+
+    A mapping becomes a single override, which changes only the entries that it names. Config groups and short forms
+    are the exception: each of their settings becomes a separate override.
+    """
+    for name, value in settings.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and _CHOSEN.fullmatch(path):
+            yield from as_overrides(value, f"{path}.")
+        elif isinstance(value, Mapping) and _FREE.fullmatch(path):
+            yield from (f"++{path}.{key}={as_override(each)}" for key, each in value.items())
+        else:
+            yield f"{path}={as_override(value)}"

@@ -1,0 +1,61 @@
+"""``evorl act``: serves a trained policy to simulators, games and robots over the network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from evorl.cli.command_options import read_options
+from evorl.cli.options import ACT
+from evorl.execution.signals import stop_on_signals
+from evorl.export.policy_server import PolicyServer
+from evorl.serving.serve_settings import serve_settings
+
+_SERVER_OPTIONS = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
+
+
+def act_from_arguments(arguments: Sequence[str]) -> None:
+    """Serve the policy of a stored run, or of an exported file, until Ctrl-C.
+
+    Args:
+        arguments: ``name=value``, see ``ACT``.
+
+    Raises:
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist, or is not trusted.
+        OSError: the address is in use.
+        ImportError: ``web`` is given, and the extra serve is not installed.
+    """
+    options, _ = read_options(arguments, ACT, "evorl act")
+    _check_source(options)
+    follow = options["follow"]
+    try:
+        settings = serve_settings({name: options[name] for name in _SERVER_OPTIONS})
+    except ValueError as error:  # in a training's config these settings are below ``serve``
+        raise ValueError(str(error).replace("serve.", "")) from error
+    make = PolicyServer.of_file if options["policy"] else PolicyServer.of_run
+    with make(options, settings) as server, stop_on_signals() as should_stop:
+        print(f"{server.stored.describe()}\nWaiting for clients at {', '.join(server.addresses)}.", flush=True)
+        checked_at = time.monotonic()
+        while not should_stop():
+            time.sleep(0.1)
+            server.refuse_failure()
+            if follow and time.monotonic() - checked_at >= follow:
+                if server.look_for_newer():
+                    print(f"Now serving: {server.stored.describe()}", flush=True)
+                checked_at = time.monotonic()
+        print(f"{server.switchboard.num_answers:,} actions were sent.")
+
+
+def _check_source(options: dict[str, Any]) -> None:
+    """Raise ``ValueError`` unless exactly one of run and policy is given, or if an option does not apply to a file."""
+    if not options["run"] and not options["policy"]:
+        raise ValueError("no policy is options: set run=<folder>, run=latest, or policy=<file of evorl export>.")
+    if not options["policy"]:
+        return
+    fixed = [
+        name for name in ("run", "checkpoint", "sample", "seed_number", "follow") if options[name] != ACT[name].default
+    ]
+    if fixed:
+        raise ValueError(f"policy={options['policy']} is a single exported policy: leave out {', '.join(fixed)}.")

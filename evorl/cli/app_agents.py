@@ -1,0 +1,151 @@
+"""Agents that an app can train, their tuned settings, and the check of an app's training by composing its config."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+
+from evorl.apps.app_config import AppConfig
+from evorl.apps.training import training_words
+from evorl.assembly import complete_config, workflow_class, workflow_from_config
+from evorl.cli.composition import compose_config
+from evorl.cli.config_tree import config_folder, config_names
+from evorl.cli.errors import config_error_in_words, is_of_config
+from evorl.config.names import no_such
+from evorl.config.values import field_types, plain
+from evorl.envs.action_spaces import ActionSpaces
+from evorl.serving.training_server import reason_not_served
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.on_policy import OnPolicyWorkflow
+
+# Settings of experiments that need consecutive steps of one environment.
+_NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwrite")
+
+
+class AgentFacts(NamedTuple):
+    """Properties of an algorithm that an app depends on.
+
+    Attributes:
+        file: settings file.
+        source: source file of the workflow.
+        in_boxes: True if the agent supports only Box actions.
+        is_off_policy: True if the agent learns from a replay buffer.
+    """
+
+    file: Path
+    source: Path
+    in_boxes: bool
+    is_off_policy: bool
+
+
+def agent_facts(agent: str) -> AgentFacts:
+    """Return the properties of an agent of the package.
+
+    Raises:
+        ValueError: no agent has this name, or remote simulators cannot train it.
+    """
+    folder = config_folder() / "agent"
+    if agent not in config_names(folder):
+        raise ValueError(no_such("algorithm", agent, served_agents()))
+    if reason := _reason_not_served(agent):
+        raise ValueError(f"{agent} cannot be served: {reason} These can: {', '.join(served_agents())}.")
+    file = folder / f"{agent}.yaml"
+    settings: Any = OmegaConf.load(file)
+    workflow: Any = workflow_class(settings["workflow"])
+    return AgentFacts(
+        file=file,
+        source=Path(inspect.getfile(workflow)),
+        in_boxes=_acts_in_boxes(workflow),
+        is_off_policy=issubclass(workflow, OffPolicyWorkflow),
+    )
+
+
+def served_agents() -> list[str]:
+    """Return the names of the agents that remote simulators can train."""
+    return [name for name in config_names(config_folder() / "agent") if _reason_not_served(name) is None]
+
+
+@functools.cache
+def _reason_not_served(agent: str) -> str | None:
+    """Return why the training server rejects an agent with the settings of its file; ``None`` if it accepts it."""
+    file = plain(OmegaConf.load(config_folder() / "agent" / f"{agent}.yaml"), resolve=False)
+    workflow = workflow_class(file["workflow"])
+    if not issubclass(workflow, OnPolicyWorkflow | OffPolicyWorkflow) or "defaults" in file:
+        return "it learns from a population."
+    if complete_config(workflow, file).get("offline"):
+        return "it learns from recorded steps."
+    action_space = {"shape": [1], "low": -1.0, "high": 1.0} if _acts_in_boxes(workflow) else {"n": 2}
+    env = {"library": "remote", "name": "simulator", "obs_space": {"shape": [1]}, "action_space": action_space}
+    return reason_not_served(workflow_from_config({**file, "env": env}))
+
+
+def _acts_in_boxes(workflow: Any) -> bool:
+    return ActionSpaces.DISCRETE not in field_types(workflow)["agent"].acts_in
+
+
+def check_training(app: AppConfig) -> Any:
+    """Compose and check the config of an app's training.
+
+    Returns:
+        The config; ``None`` for an app with its own algorithms, which only its server imports.
+
+    Raises:
+        ValueError: a setting or a name is unknown, or the training server would reject the training.
+    """
+    if app.algorithm is not None:
+        return None
+    try:
+        config = compose_config(training_words(app))
+        reason = reason_not_served(workflow_from_config(config))
+    except Exception as error:
+        if is_of_config(error):
+            raise ValueError(config_error_in_words(error, config_folder())) from error
+        raise
+    if reason:
+        raise ValueError(f"{app.agent} cannot be served with these settings: {reason}")
+    return config
+
+
+def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
+    """Return the agent of an experiment, a file of ``configs/experiment``, and its tuned settings.
+
+    Environment settings, and settings that remote simulators do not support, are omitted.
+
+    Raises:
+        ValueError: the experiment does not exist.
+    """
+    agents = [agent for agent in config_names(config_folder() / "agent") if experiment.startswith(f"{agent}/")]
+    if experiment not in config_names(config_folder() / "experiment") or not agents:
+        known = [*served_agents(), *experiments()]
+        raise ValueError(no_such("algorithm or experiment", experiment, known))
+    agent = max(agents, key=len)
+    choice = [f"agent={agent}", f"env={experiment.removeprefix(f'{agent}/')}"]
+    usual, tuned = (plain(compose_config(words), resolve=False) for words in ([*choice, "~experiment"], choice))
+    different = _differences(usual, tuned)
+    different.pop("env", None)
+    for path in _NOT_SERVED:
+        *above, name = path.split(".")
+        functools.reduce(lambda part, key: part.get(key) or {}, above, different).pop(name, None)
+    return agent, {name: value for name, value in different.items() if value != {}}
+
+
+def experiments() -> list[str]:
+    """Return the experiments of agents that remote simulators can train."""
+    served = served_agents()
+    names = config_names(config_folder() / "experiment")
+    return [name for name in names if any(name.startswith(f"{agent}/") for agent in served)]
+
+
+def _differences(usual: Any, tuned: Any) -> dict[str, Any]:
+    found = {}
+    for name, value in tuned.items():
+        if isinstance(value, dict) and isinstance(usual.get(name), dict):
+            below = _differences(usual[name], value)
+            found |= {name: below} if below else {}
+        elif name not in usual or usual[name] != value:
+            found[name] = value
+    return found

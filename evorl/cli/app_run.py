@@ -1,0 +1,66 @@
+"""``evorl run``: starts the processes of an app, shows their output, and stops all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from evorl.apps.app_config import read_app
+from evorl.apps.prefixed_log import PrefixedLog
+from evorl.apps.programs import environment_programs, metrics_programs, parameter_programs, server_program
+from evorl.apps.supervision import Program, supervise
+from evorl.cli.app_words import without_flags
+from evorl.cli.command_options import read_options
+from evorl.cli.options import APP_COMPONENTS, RUN
+from evorl.config.names import no_such
+
+_FLAGS = {
+    "-n": "n",
+    "--n-environments": "n",
+    "-c": "file",
+    "--config": "file",
+    "--exploit": "exploit=true",
+    "--show-ui": "show_ui=true",
+}
+
+
+def run_from_arguments(arguments: Sequence[str]) -> int:
+    """Run an app until its environments have ended.
+
+    Args:
+        arguments: one or several of ``APP_COMPONENTS``, by default ``all``; and options. Any other ``name=value`` is a
+            setting of the training.
+
+    Returns:
+        0.
+
+    Raises:
+        SystemExit: a process failed (status 1), or a signal ended the run (128 plus its number, 130 for Ctrl-C).
+        ValueError: the current folder is not an app, or an option is invalid.
+    """
+    words = without_flags(arguments, _FLAGS)
+    own = [word for word in words if "=" not in word or word.partition("=")[0] in RUN]
+    settings, components = read_options(own, RUN, "evorl run", unnamed="what is run")
+    for component in components:
+        if component not in APP_COMPONENTS:
+            raise ValueError(no_such("part of an app", component, APP_COMPONENTS))
+    app = read_app(settings["file"])
+    chosen = set(components or ["all"])
+    chosen |= {"server", "environment", "metrics"} if "all" in chosen else set()
+    if "all" in chosen and app.parameters is not None:
+        chosen.add("parameters")
+    extra = [word for word in words if word not in own]
+    servers = []
+    if "metrics" in chosen and (app.metrics is not None or "metrics" in components):
+        servers += metrics_programs(app, needed=chosen == {"metrics"})
+    if app.parameters is not None or "parameters" in chosen:
+        servers += parameter_programs(app, chosen, settings, extra)
+    elif "server" in chosen:
+        servers.append(server_program(app, extra))
+    elif "environment" in chosen:
+        servers.append(Program("server", (), {}, app.server))  # started elsewhere
+    players = environment_programs(app, settings) if "environment" in chosen else []
+    status = supervise(servers, players, app.folder, app.run, PrefixedLog(sys.stdout))
+    if status:
+        raise SystemExit(status)
+    return status

@@ -1,0 +1,143 @@
+"""Table of the subcommands of ``evorl``; the module of a command is imported when the command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from evorl.cli import options
+from evorl.cli.command_options import Option
+
+
+class Command(NamedTuple):
+    """A subcommand of ``evorl``.
+
+    Attributes:
+        does: description, one sentence.
+        usage: synopsis of the arguments.
+        runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
+        options: options by name; empty if the command accepts the settings of a training.
+    """
+
+    does: str
+    usage: str
+    runs: str
+    options: Mapping[str, Option] = MappingProxyType({})
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "Train an agent, or go on with a run.",
+        "[agent=ppo] [env=cartpole] [resume=<run>|latest] [setting=value ...]",
+        "evorl.cli.train:train",
+    ),
+    "serve": Command(
+        "Train by simulators that come over the network.",
+        "[agent=ppo] [env=remote] env.obs_space='{shape: [4]}' env.action_space='{n: 2}' [serve.bind=127.0.0.1:7001]",
+        "evorl.cli.train:serve",
+    ),
+    "act": Command(
+        "Serve the policy of a run to simulators, games and robots that ask over the network.",
+        "run=<run>|latest|policy=<file> [bind=127.0.0.1:7001] [web=127.0.0.1:7003]",
+        "evorl.cli.act:act_from_arguments",
+        options.ACT,
+    ),
+    "serve-parameters": Command(
+        "Keep the parameters of a training that workers in other processes learn for.",
+        "[agent=a2c] [env=cartpole] [parameters.mode=averaging] [parameters.bind=127.0.0.1:7000] [resume=<run>|latest]",
+        "evorl.cli.train:serve_parameters",
+    ),
+    "work": Command(
+        "Learn for a parameter server, which says what.",
+        "<address> [worker=0] [token=env:NAME] [serve.bind=127.0.0.1:7001]",
+        "evorl.cli.work:work_from_arguments",
+        options.WORK,
+    ),
+    "evaluate": Command(
+        "Play episodes with the best checkpoint of a run.",
+        "run=<run>|latest [eval_episodes=10] [seed=0]",
+        "evorl.cli.evaluation:evaluate",
+    ),
+    "save-replay": Command(
+        "Write the replay buffer of a run as a file.", "run=<run>|latest", "evorl.cli.save_replay:save_replay"
+    ),
+    "render": Command(
+        "Watch the best policy of a run: play episodes and draw them.",
+        "run=<run>|latest [episodes=3] [format=webp|gif|png|mp4|html]",
+        "evorl.cli.render:render_from_arguments",
+        options.RENDER,
+    ),
+    "show-episode": Command(
+        "Draw an episode that an evaluation saved.",
+        "episode=<file> | run=<run>|latest",
+        "evorl.cli.show_episode:show_episode_from_arguments",
+        options.SHOW_EPISODE,
+    ),
+    "runs": Command(
+        "List runs: how far they came, which can be resumed.",
+        "[<folder>] [sort=return] [algorithm=ppo] [env=cartpole] [state=finished]",
+        "evorl.cli.runs:list_runs",
+        options.RUNS,
+    ),
+    "watch": Command(
+        "Show runs on a live page, and take metrics from clients.",
+        "[<run>|latest|<folder> ...] [port=7002] [bind=127.0.0.1] [token=new] [open=true]",
+        "evorl.cli.watch:watch_runs",
+        options.WATCH,
+    ),
+    "report": Command(
+        "Write a page on a run, or one that compares many.",
+        "<run>|latest|<folder> ... [by=agent] [to=report.html] [csv=table.csv]",
+        "evorl.cli.report:write_report",
+        options.REPORT,
+    ),
+    "export": Command(
+        "Write the policy of a run as a file that runs without evorl, and check it.",
+        "run=<run>|latest format=onnx|jax|numpy|html",
+        "evorl.cli.export:export_from_arguments",
+        options.EXPORT,
+    ),
+    "play": Command(
+        "Play episodes of a Gymnasium environment with the policy of a run, as an animation or on the screen.",
+        "run=<run>|latest [env=gymnasium/<id>]",
+        "evorl.cli.play:play_from_arguments",
+        options.PLAY,
+    ),
+    "check-env": Command(
+        "Look for faults in an environment of yours, and step it a few times.",
+        "<module>:<function> [steps=200] [arguments={...}]",
+        "evorl.cli.env_check:check_env_from_arguments",
+        options.CHECK_ENV,
+    ),
+    "check-client": Command(
+        "Check a client of the RLX protocol by scripted conversations, or print the protocol's test vectors.",
+        "[command='node client.js {address}'] [bind=127.0.0.1:7001] [only=answer-*] | vectors [to=vectors.json]",
+        "evorl.cli.client_check:check_client_from_arguments",
+        options.CHECK_CLIENT,
+    ),
+    "new": Command(
+        "Make the folder of an app: a simulator in plain Python and one file of settings.",
+        "<folder> [algorithm=<name>] [env=bandit|gymnasium|gymnasium/<id>|vizdoom|deepmind-lab|empty]",
+        "evorl.cli.app_commands:new_from_arguments",
+        options.NEW,
+    ),
+    "generate": Command(
+        "Write a part of an app anew: its simulator, an algorithm of its own, files for containers.",
+        "[algorithm=<name>] [env=<simulator>] [docker=true]",
+        "evorl.cli.app_commands:generate_from_arguments",
+        options.GENERATE,
+    ),
+    "config": Command(
+        "Tell which algorithms and simulators an app can have, or fill their settings in.",
+        "[algorithm=<name>|<experiment>] [env=<simulator>] [list=true]",
+        "evorl.cli.app_commands:config_from_arguments",
+        options.CONFIG,
+    ),
+    "run": Command(
+        "Run an app: its training server, its simulators, its live page, until the simulators have ended.",
+        "[all|server|environment|metrics|parameters] [-n 4] [--exploit] [--show-ui] [setting=value ...]",
+        "evorl.cli.app_run:run_from_arguments",
+        options.RUN,
+    ),
+}

@@ -1,0 +1,88 @@
+"""``evorl check-env``: checks the contract of a user's environment, and steps it with random actions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from evorl.cli.command_options import read_options
+from evorl.cli.options import CHECK_ENV
+from evorl.config.names import load_named
+from evorl.envs import create_env
+from evorl.envs.env import Env
+from evorl.envs.env_check import env_problems
+from evorl.envs.env_trial import try_env
+from evorl.envs.options import parameter_names
+from evorl.envs.user import made_by
+
+
+def check_env_from_arguments(arguments: Sequence[str]) -> None:
+    """Check an environment and print the findings.
+
+    Args:
+        arguments: ``package.module:function`` that creates the environment, and options.
+
+    Raises:
+        ValueError: the environment violates its contract, with one line per fault; or an argument is invalid.
+    """
+    settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
+    if len(unnamed) != 1:
+        raise ValueError("Which environment? Give the function or class that makes it: evorl check-env my_envs:Walk.")
+    _check(unnamed[0], settings)
+
+
+def _check(factory: str, settings: dict[str, Any]) -> None:
+    single = _single_env(factory, settings["arguments"])
+    started = time.perf_counter()
+    if single is not None:
+        _refuse(factory, list(env_problems(single)))
+    seconds = time.perf_counter() - started
+    limit = settings["max_episode_steps"]
+    if limit is None and single is not None and single.max_episode_steps is None:
+        limit = max(1, settings["steps"] // 2)
+    env = create_env(
+        {"factory": factory, **settings["arguments"]}, parallel=settings["num_envs"], max_episode_steps=limit
+    )
+    try:
+        print(factory)
+        print(f"  observations  {env.obs_space}")
+        print(f"  actions       {env.action_space}")
+        if single is not None:
+            print(f"  contract      kept, in {1000 * seconds:.0f} ms of tracing")
+        trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
+    finally:
+        env.close()
+    print(f"  played        {trial.num_steps:,} random steps, {len(trial.returns):,} episodes ended")
+    if len(trial.returns):
+        lengths, returns = trial.lengths, trial.returns
+        print(f"  episodes      {lengths.mean():.1f} steps ({lengths.min()} to {lengths.max()}) in the mean,", end=" ")
+        print(f"return {returns.mean():.3g} ({returns.min():.3g} to {returns.max():.3g})")
+    print("  rewards       {:.3g} to {:.3g}, {:.3g} in the mean".format(*(trial.rewards[i] for i in (0, 2, 1))))
+    for note in trial.notes:
+        print(f"Note: {note}")
+    _refuse(factory, list(trial.problems))
+    print("Nothing is wrong with it that these steps could show.")
+
+
+def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
+    """Return the ``Env`` that a function creates; ``None`` for simulators, whose shapes the bridge guarantees."""
+    function = load_named(factory, "the environment")
+    if "num_envs" in parameter_names(function):
+        return None
+    unknown = set(arguments) - parameter_names(function)
+    made = None if unknown else made_by(function, arguments)  # ``create_env`` reports unknown arguments
+    if made is not None and not isinstance(made, Env) and hasattr(made, "observation_space"):
+        made.close()
+        return None
+    return made
+
+
+def _refuse(factory: str, problems: list[str]) -> None:
+    if len(problems) == 1:
+        raise ValueError(f"{factory}: {problems[0]}")
+    if problems:
+        lines = "".join(f"\n  {number}. {problem}" for number, problem in enumerate(problems, 1))
+        raise ValueError(f"{factory} has {len(problems)} faults:{lines}")

@@ -1,0 +1,107 @@
+"""``evorl evaluate``: evaluates the best checkpoint of a stored run, and records its episodes on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.assembly import workflow_from_config
+from evorl.cli.overrides import changed_spec, evaluation_settings
+from evorl.cli.run_command import run_command
+from evorl.config.command_lines import as_arguments
+from evorl.config.gate import scope
+from evorl.evaluators.goal_regions import as_lines, by_goal
+from evorl.execution import programs
+from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_for
+from evorl.metrics import EvaluationMetrics
+from evorl.ops.processes import on_host
+from evorl.recorders.episode_records import episode_recorders
+from evorl.recorders.goal_table import goal_table
+from evorl.runs.best_run import find_run
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.workflows.workflow import Workflow
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """Run ``evorl evaluate run=<run folder>|latest``: play ``eval_episodes`` episodes with the best checkpoint."""
+    run_command(evaluate_run, arguments, "run", "evaluate")
+
+
+@scope()
+def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
+    """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
+
+    The latest checkpoint is evaluated if none has an evaluation score. A seed on the command line replaces the
+    checkpoint's key, which gives other episodes. The records that ``evaluation`` requests are printed, or written into
+    the run folder.
+
+    Returns:
+        The mean episode return.
+
+    Raises:
+        ValueError: no run is named.
+    """
+    stored = named.stored
+    if not stored.run:
+        raise ValueError("no run is given: evorl evaluate run=<folder>, or run=latest.")
+    folder = find_run(stored.run, stored.runs_folder)
+    spec, given = changed_spec(folder, stored.trust, overrides, evaluation_settings())
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
+    checkpointer = RunCheckpointer(folder.checkpoints)
+    which = "latest" if checkpointer.best_step is None else "best"
+    state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
+    if "seed" in given:
+        eval_key = programs.seed_keys(workflow.execution, jax.random.key(spec.seed))
+        state = programs.place(workflow, state.replace(eval_key=eval_key))
+    for notice in checkpointer.notices:
+        print(notice)
+    metrics = on_host(workflow.evaluate(state))
+    episodes = metrics.pop("episodes", None)
+    seeds = f" for each of {spec.num_seeds} seeds" if spec.num_seeds > 1 else ""
+    unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
+    print(f"{folder.path}")
+    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {workflow.eval_episodes} episodes{seeds}:")
+    for name, value in metrics.items():
+        print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
+    if episodes is not None:
+        _show(workflow, episodes)
+        suffix = f"_evaluated_{spec.seed}" if "seed" in given else ""
+        _write(folder, workflow, spec, progress, episodes, suffix)
+    return float(np.mean(metrics.episode_return))
+
+
+def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:
+    """Print the goals that were reached."""
+    if episodes.goals is None:
+        return
+    space = workflow.eval_env.goal_task.goal_space
+    for line in as_lines(by_goal(goal_table(episodes), space, workflow.keeping.goal_cells)):
+        print(f"  {line}")
+
+
+def _write(
+    folder: RunFolder,
+    workflow: Workflow,
+    spec: RunSpec,
+    progress: dict[str, Any],
+    episodes: EvaluationMetrics,
+    suffix: str,
+) -> None:
+    """Write the requested episodes and plot, and print their paths."""
+    folder.refuse_links()
+    for recorder in episode_recorders(folder, workflow, spec, of_training=False, suffix=suffix):
+        recorder.evaluation(progress["iterations"], progress["timesteps"], episodes)
+    name = f"{progress['timesteps']:012d}{suffix}"
+    if workflow.keeping.save_episodes:
+        first = sorted(folder.episodes.glob(f"{name}_*.npz"))[0]
+        command = f"evorl show-episode {as_arguments({'episode': str(first)})}"
+        print(f"Episodes are in {folder.episodes}. To see one: {command}")
+    if workflow.keeping.plot_episodes:
+        print(f"Their ways are drawn in {folder.plots / name}.png")

@@ -1,0 +1,62 @@
+"""``evorl export``: writes the policy of a run to a file and checks the file against the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evorl.cli.command_options import read_options
+from evorl.cli.options import EXPORT
+from evorl.config.values import check_names
+from evorl.export import FORMATS
+from evorl.export.artefacts import Written, export_policy
+from evorl.export.stored_policy import StoredPolicy, stored_policy
+
+
+def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
+    """Write the policy of a run, check the files, and print their paths and their differences from the policy.
+
+    Args:
+        arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other ``EXPORT``.
+
+    Raises:
+        ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
+        NotTheSame: a file computes other outputs than the policy; the file is kept for inspection.
+        RunFolderError: the run does not exist.
+        ImportError: the format needs a package that is not installed.
+    """
+    settings, _ = read_options(arguments, EXPORT, "evorl export")
+    formats = _formats(settings["format"])
+    stored = policy_of(settings, "export")
+    return export_policy(stored, formats, settings["to"])
+
+
+def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
+    """Load the policy that ``POLICY`` select, and print its origin.
+
+    Raises:
+        ValueError: no run is given, or an option is invalid.
+        RunFolderError: the run does not exist.
+    """
+    if not settings["run"]:
+        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
+    stored = stored_policy(
+        settings["run"],
+        settings["runs_folder"],
+        checkpoint=int(which) if (which := settings["checkpoint"]).isdigit() else which,
+        sample=settings["sample"],
+        seed_number=settings["seed_number"],
+        trust=settings["trust"],
+    )
+    for notice in stored.notices:
+        print(notice)
+    print(f"{stored.folder}\n{stored.describe()}")
+    return stored
+
+
+def _formats(given: Any) -> list[str]:
+    if not given:
+        raise ValueError(f"no format is given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
+    formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
+    check_names(formats, FORMATS, "value of format")
+    return formats

@@ -1,0 +1,212 @@
+"""``--plan``: prints the memory that a training, sweep or search needs, and the files that it writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.cli.hydra_folders import RUN, named_folder, sweep_folder
+from evorl.cli.override_text import SWEEP_FLAGS
+from evorl.cli.overrides import names_a_run
+from evorl.cli.preparation import prepare_training
+from evorl.cli.sweep_jobs import combinations, is_sweep, naming_setting, split_arguments
+from evorl.config.command_lines import describe_setting
+from evorl.execution.first_update import weak_spots
+from evorl.execution.memory import MEMORY_SHARE, shown_bytes
+from evorl.execution.preflight import Preflight, preflight
+from evorl.ops.terminal_text import counted
+from evorl.parameter_server.service import settle_parameters
+from evorl.runs.spec import RunKind, RunSpec
+from evorl.sweeps.search import check_search
+from evorl.sweeps.sweep import sweep_groups
+from evorl.sweeps.sweep_run import SweepRun
+
+FLAG = "--plan"
+
+Compose = Callable[[Sequence[str], Callable[[RunSpec], None]], None]
+
+
+class _Planned(NamedTuple):
+    """The plan of one program.
+
+    Attributes:
+        heading: first line; empty for no heading.
+        plan: memory and sizes of the program.
+        remarks: warnings about settings that may be mistakes.
+    """
+
+    heading: str
+    plan: Preflight
+    remarks: tuple[str, ...] = ()
+
+
+def print_plan(arguments: Sequence[str], compose: Compose) -> None:
+    """Print the resources that the training, sweep or search of a command line needs.
+
+    Args:
+        arguments: command-line arguments, including ``FLAG``.
+        compose: calls a function with the composed settings of a command line.
+
+    Raises:
+        ValueError: the settings are invalid, as for the training itself; or a run exceeds its share of the memory.
+    """
+    arguments = [argument for argument in arguments if argument != FLAG]
+    if names_a_run(arguments, "resume"):
+        raise ValueError(f"{FLAG} is for a run that begins: leave resume out.")
+    if is_sweep(arguments):
+        _print_jobs(arguments, compose)
+        return
+    _refuse_launchers(arguments)
+    folder, arguments = named_folder(arguments, RUN)
+
+    def task(spec: RunSpec) -> None:
+        _refuse_too_large(_print_planned(spec, folder))
+
+    compose(arguments, task)
+
+
+def _refuse_launchers(arguments: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a sweep by a Hydra sweeper or launcher, whose jobs are not known in advance."""
+    for argument in arguments:
+        if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
+            others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
+            raise ValueError(
+                f"{FLAG} does not know the runs that a sweeper or launcher of Hydra starts: leave {others} out, "
+                f"or plan one run, without {argument}."
+            )
+
+
+def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
+    """Print the plan of every job of a sweep (``-m``); jobs that differ only in their seeds are planned once."""
+    overrides, flags = split_arguments(arguments)
+    folder, overrides = sweep_folder(overrides)
+    jobs = list(combinations(overrides))
+    first_alike: dict[str, int] = {}
+    too_large: list[str] = []
+
+    for number, (job, setting) in enumerate(jobs, start=1):
+
+        def task(spec: RunSpec, number: int = number, described: str = describe_setting(setting)) -> None:
+            nonlocal folder
+            folder = folder or Path(spec.stored.runs_folder) / "sweep_..."
+            heading = f"[{number} of {len(jobs)}] {described}"
+            but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
+            if but_seed in first_alike:
+                print(f"{heading}: as [{first_alike[but_seed]} of {len(jobs)}]")
+                return
+            first_alike[but_seed] = number
+            print(heading)
+            too_large.extend(_print_planned(spec, folder / "...", described))
+
+        with naming_setting(setting):
+            compose([*job, *flags], task)
+    print(f"all           {counted(len(jobs), 'run')} one after another, in {folder}/")
+    _refuse_too_large(too_large)
+
+
+def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> list[str]:
+    """Print the plans of a config's programs, and the files; return the names of programs that exceed the memory.
+
+    Args:
+        spec: settings of the run.
+        folder: run folder; ``None`` if the command line does not name it.
+        described: name of the run in the returned list.
+    """
+    too_large = []
+    largest: Preflight | None = None
+    for heading, plan, remarks in _planned(spec):
+        for line in filter(None, (heading, *plan.lines(), *remarks)):
+            print(line)
+        if not plan.fits:
+            too_large.append(heading or described or "This run")
+        largest = plan if largest is None or plan.state_bytes > largest.state_bytes else largest
+    if largest is not None:
+        for line in file_lines(spec, largest, folder):
+            print(line)
+    return too_large
+
+
+def _planned(spec: RunSpec) -> Iterator[_Planned]:
+    """Yield the plan of each program that a config describes."""
+    if spec.kind is RunKind.SWEEP:
+        yield from _planned_sweep(spec)
+    elif spec.kind is RunKind.SEARCH:
+        yield _planned_search(spec)
+    else:
+        yield _planned_run(spec)
+
+
+def _planned_run(spec: RunSpec) -> _Planned:
+    spec = settle_parameters(spec, in_sweep=False)
+    workflow = prepare_training(spec, None).workflow
+    try:
+        return _Planned("", preflight(workflow), tuple(weak_spots(workflow)))
+    finally:
+        workflow.close()
+
+
+def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
+    """Yield the plan of each program of ``sweep=``, with the settings per batch halved until they fit the memory."""
+    sweep, settings, groups = sweep_groups(spec)
+    run = SweepRun(Path(), sweep, groups, spec.num_seeds, spec.seed, spec.devices, print)
+    described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"
+    for number, group in enumerate(groups, start=1):
+        members = len(group.members)
+        side_by_side = min(members, sweep.at_once or members)
+        plan = preflight(run.rows(group, range(side_by_side)))
+        while not plan.fits and side_by_side > 1:
+            side_by_side = math.ceil(side_by_side / 2)
+            plan = preflight(run.rows(group, range(side_by_side)))
+        rows = counted(members, "setting")
+        rows += f" with {spec.num_seeds} seeds each" if spec.num_seeds > 1 else ""
+        rows += " side by side" if side_by_side == members else f", {side_by_side} at a time"
+        yield _Planned(f"{described}, program {number} of {len(groups)}: {rows}", plan)
+
+
+def _planned_search(spec: RunSpec) -> _Planned:
+    """Return the plan with the largest peak memory among the settings of ``search=`` built before the first trial."""
+    plans: list[_Planned] = []
+    over, num_trials = check_search(spec, lambda changed: plans.append(_planned_run(changed)))
+    largest = max(plans, key=lambda planned: planned.plan.peak_bytes)
+    described = f"{counted(num_trials, 'trial')} over {', '.join(over)}, one after another; the largest of "
+    return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built:")
+
+
+def _refuse_too_large(names: Sequence[str]) -> None:
+    """Raise ``ValueError`` if any run exceeds its share of the memory."""
+    if not names:
+        return
+    raise ValueError(
+        f"{'; '.join(names)} would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers, of "
+        "environments, steps in a rollout, members or transitions."
+    )
+
+
+def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> list[str]:
+    """Format the files that the run, sweep or search would write, and the size of its checkpoints.
+
+    Args:
+        spec: settings of the run.
+        plan: plan of the largest program.
+        folder: run folder; ``None`` for a new one in ``runs_folder``.
+    """
+    place = f"{folder or Path(spec.stored.runs_folder) / '...'}/"
+    size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
+    kept = spec.checkpoints.checkpoints_kept + spec.checkpoints.best_checkpoints_kept
+    checkpoints = f"checkpoints/ ({kept} of up to {size} each)"
+    if spec.kind is RunKind.SWEEP:
+        names = "config.yaml, sweep.csv, evaluations.csv, learning_curves.png, run.log"
+        return [f"files         {place}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"]
+    names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log"]
+    names += ["learning_curve.png"] if spec.recorders.learning_curve else []
+    names += ["tensorboard/"] if spec.recorders.tensorboard else []
+    records = spec.evaluation
+    names += ["episodes/"] if records and records.save_episodes else []
+    names += ["plots/"] if records and records.plot_episodes else []
+    of_run = f"{', '.join(names)}, {checkpoints}"
+    if spec.kind is RunKind.SEARCH:
+        return [f"files         {place}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"]
+    return [f"files         {place}: {of_run}"]

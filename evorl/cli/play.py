@@ -1,0 +1,67 @@
+"""``evorl play``: plays a run's policy in a Gymnasium environment, as an animation or on the screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.cli.command_options import read_options
+from evorl.cli.export import policy_of
+from evorl.cli.options import PLAY
+from evorl.config.gate import scope
+from evorl.envs.mujoco_frames import draw_without_screen
+from evorl.export.play import check_fits, environment_of, play_episode, simulators_of
+from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
+from evorl.rendering.animation import frame_numbers, write_animation
+
+
+@scope()
+def play_from_arguments(arguments: Sequence[str]) -> Path | None:
+    """Play episodes and print their lengths, their returns and the path of the animation.
+
+    Args:
+        arguments: ``run=<folder>|latest``, and other ``PLAY``.
+
+    Returns:
+        Path of the animation; ``None`` if episodes were played on the screen.
+
+    Raises:
+        ValueError: an option is invalid, or the policy does not fit the environment.
+        RunFolderError: the run does not exist.
+        HostEnvError: the environment failed, or cannot be rendered on this machine.
+    """
+    settings, _ = read_options(arguments, PLAY, "evorl play")
+    on_screen = settings["screen"]
+    if not on_screen:
+        draw_without_screen()  # has to precede the first import of MuJoCo
+        for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # for Pygame, which Gymnasium renders with
+            os.environ.setdefault(name, "dummy")
+    stored = policy_of(settings, "play")
+
+    name, options = environment_of(stored, settings["env"])
+    simulators = simulators_of(name, options, "human" if on_screen else "rgb_array")
+    try:
+        check_fits(stored, simulators, name)
+        policy = LoadedPolicy(stored.policy, settings["seed"])
+        frames: list[np.ndarray] = []
+        for number in range(settings["episodes"]):
+            kept = None if on_screen else frames
+            length, total = play_episode(policy, simulators, settings["seed"] + number, settings["max_steps"], kept)
+            print(f"episode {number + 1}: {length} steps, return {total:.2f}")
+        return None if on_screen else _write(stored, name, frames, settings)
+    finally:
+        simulators.close()
+
+
+def _write(stored: StoredPolicy, name: str, frames: list[np.ndarray], settings: dict[str, Any]) -> Path:
+    plain = name.replace("/", "-").replace(":", "-")
+    path = Path(settings["to"] or stored.folder / "play" / f"{plain}_{settings['seed']}.gif")
+    numbers = frame_numbers(len(frames), settings["frames"])
+    seconds = len(frames) / len(numbers) / settings["fps"]
+    write_animation(path, np.stack([frames[i] for i in numbers]), seconds)
+    print(f"{len(numbers)} pictures: {path}")
+    return path

@@ -1,0 +1,217 @@
+"""``evorl render``: draws episodes of a policy, as an image, an animation, a video, or a page for a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from evorl.assembly import as_paid_by_the_environment, seeded, workflow_from_config
+from evorl.cli.command_options import (
+    read_options,
+)
+from evorl.cli.options import RENDER, RENDER_FORMATS
+from evorl.config.command_lines import user_path
+from evorl.config.gate import scope
+from evorl.config.values import BEST, check_names
+from evorl.envs.gymnasium import is_drawn_by_mujoco
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.mujoco_frames import draw_without_screen
+from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_for
+from evorl.execution.seeds import state_of_seed
+from evorl.rendering.animation import animation_bytes, write_animation
+from evorl.rendering.players import has_archive, players_of
+from evorl.rendering.replay_page import write_body_page, write_picture_page
+from evorl.rendering.tiles import Shown, picture_grid
+from evorl.rendering.video_file import require_encoder
+from evorl.rendering.watched import shown_episodes
+from evorl.reports.seed_choice import choose_seed
+from evorl.runs.best_run import find_run
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.runs.stored import stored_spec
+from evorl.types import State
+from evorl.workflows.workflow import Workflow
+
+_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments MuJoCo renders
+MOST_PICTURE_BYTES = 2 * 10**9
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Checked request of the command; the attributes are its options."""
+
+    run: str
+    runs_folder: str
+    episodes: int
+    format: str
+    to: Path | None
+    frames: int
+    fps: float
+    size: int
+    checkpoint: str
+    cells: int | list[int] | None
+    seed: int | None
+    seed_number: int | str
+    trust: bool
+
+
+@scope()
+def render_from_arguments(arguments: Sequence[str]) -> Path:
+    """Play episodes of a stored run, draw them, and print the path of the file.
+
+    Args:
+        arguments: ``name=value``, see ``RENDER``.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist or is corrupted, or the file cannot be written.
+        HostEnvError: no renderer is available.
+        ImportError: the package that writes the format is not installed.
+    """
+    request = _request(arguments)
+    if request.format == "mp4":
+        require_encoder()
+    folder = find_run(request.run, request.runs_folder)
+    spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
+    env = spec.workflow["env"]
+    if _library_of(env) != "pettingzoo":  # each agent is a row of its batch, and drawing creates its own copies
+        spec = spec.changed({"eval_episodes": request.episodes})
+    folder.refuse_links()
+    _prepare_to_draw(env, request.format)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
+    checkpointer = RunCheckpointer(folder.checkpoints)
+    which = request.checkpoint
+    if which == "best" and checkpointer.best_step is None:
+        which = "latest"
+    try:
+        state, progress = restore(workflow, checkpointer, spec.seed, which, _entries_of(workflow))
+        for notice in checkpointer.notices:
+            print(notice)
+        target = _draw(request, folder, spec, workflow, state, progress["timesteps"])
+    finally:
+        workflow.close()
+        workflow.eval_env.close()
+    return target
+
+
+def _request(arguments: Sequence[str]) -> Request:
+    given, _ = read_options(arguments, RENDER, "evorl render")
+    if not given["run"]:
+        raise ValueError("no run is given: set run=<folder>, or run=latest.")
+    to = given["to"] and user_path(given["to"])
+    if to and not any(argument.startswith("format=") for argument in arguments):
+        given["format"] = to.suffix.lower().lstrip(".") or given["format"]
+        check_names([given["format"]], RENDER_FORMATS, "format")
+    if given["format"] != "html":
+        refuse_large_pictures(given["episodes"], given["frames"], given["size"])
+    return Request(**{**given, "to": to})
+
+
+def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
+    """Raise ``ValueError`` if all frames together exceed ``MOST_PICTURE_BYTES``."""
+    num_bytes = 3 * episodes * frames * size**2
+    if num_bytes > MOST_PICTURE_BYTES:
+        raise ValueError(
+            f"episodes={episodes:,}, frames={frames:,} and size={size:,} make pictures of {num_bytes / 1e9:,.1f} GB, "
+            f"and at most {MOST_PICTURE_BYTES / 1e9:,.1f} GB are drawn: take fewer or smaller ones."
+        )
+
+
+def _prepare_to_draw(env: Any, kind: str) -> None:
+    """Configure headless rendering by MuJoCo, if it is needed, before anything else imports MuJoCo.
+
+    Gymnasium renders with pygame, which also needs dummy drivers for video and audio.
+    """
+    for name, value in {
+        "SDL_VIDEODRIVER": "dummy",
+        "SDL_AUDIODRIVER": "dummy",
+        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+    }.items():
+        os.environ.setdefault(name, value)
+    library = _library_of(env)
+    if kind == "html" and library in _OF_BODIES:
+        os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
+    elif library != "gymnax":
+        with _pages_told(kind):
+            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(env))
+
+
+def _is_drawn_by_mujoco(env: Any) -> bool:
+    if _library_of(env) != "gymnasium":
+        return False
+    return is_drawn_by_mujoco(str(env.get("name")))
+
+
+def _library_of(env: Any) -> str | None:
+    return env.get("library") if hasattr(env, "get") else None
+
+
+@contextlib.contextmanager
+def _pages_told(kind: str) -> Iterator[None]:
+    """Suggest the format ``html``, which needs no renderer, in errors about a missing one."""
+    try:
+        yield
+    except HostEnvError as error:
+        page = "" if kind == "html" else " Of bodies format=html makes a page, which needs no such library."
+        raise HostEnvError(f"{error}{page}") from error
+
+
+def _entries_of(workflow: Workflow) -> tuple[str, ...]:
+    return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
+
+
+def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int) -> Path:
+    shown_seed = choose_seed(folder.path, workflow.execution.num_seeds, timesteps, request.seed_number)
+    state = state_of_seed(workflow.execution, state, shown_seed.number)
+    players = players_of(workflow, state, request.episodes, request.cells)
+    key = state.eval_key if request.seed is None else jax.random.key(request.seed)
+    # A population derives its evaluation keys from the iterations of its members.
+    counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
+    env_config = seeded(as_paid_by_the_environment(spec.workflow["env"]), spec.seed + 1)
+    of_seed = "" if request.seed is None else f"_seed_{request.seed}"
+    of_number = "" if request.seed_number == BEST else f"_seed_number_{shown_seed.number}"
+    of_elites = "_elites" if len(players) > 1 else ""
+    target = request.to or folder.videos / f"{timesteps:012d}{of_elites}{of_number}{of_seed}.{request.format}"
+    which = f", {shown_seed.description}" if shown_seed.description else ""
+    title = f"{folder.path.parent.name}/{folder.path.name} after {timesteps:,} steps{which}"
+    episodes = shown_episodes(
+        workflow.eval_env,
+        env_config,
+        workflow.agent.evaluate_actions,
+        players,
+        jax.random.fold_in(key, counter.low),
+        size=request.size,
+        num_frames=request.frames,
+        as_bodies=request.format != "html",
+    )
+    with _pages_told(request.format), episodes as shown:
+        _write(request, target, title, shown, workflow)
+        told = [f"  {each.caption(each.length)}\n" for each in shown]
+    print(f"{title}:\n{''.join(told)}{target}")
+    return target
+
+
+def _write(request: Request, target: Path, title: str, shown: Sequence[Shown], workflow: Workflow) -> None:
+    env = workflow.eval_env
+    if request.format == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
+        num_boxes = write_body_page(target, title, shown, env, request.frames)
+        if num_boxes:
+            print(f"{num_boxes} meshes are shown as the boxes around them.")
+        return
+    frames = picture_grid(shown, request.frames)
+    if request.format == "html":
+        write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / request.fps), "webp")
+    else:
+        write_animation(target, frames, 1 / request.fps, lossless=request.format != "webp")

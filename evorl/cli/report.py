@@ -1,0 +1,95 @@
+"""``evorl report``: writes a page that describes one run or compares several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.command_options import read_options
+from evorl.cli.options import REPORT
+from evorl.config.command_lines import user_path
+from evorl.config.values import checked_value
+from evorl.ops.terminal_text import counted
+from evorl.recorders.screen import print_line
+from evorl.reports.page import Report
+from evorl.reports.recorded_run import find_runs, named
+from evorl.reports.run_list import Filters, readable
+from evorl.reports.summary_table import as_csv
+from evorl.reports.swept_setting import settings_or_itself
+from evorl.runs.files import RunFolderError, make_folder, write_text, writing_to
+from evorl.runs.folder import RunFolder
+
+
+def write_report(arguments: Sequence[str]) -> Path:
+    """Write a page, and print its path.
+
+    Args:
+        arguments: run folders, ``latest``, or folders that contain runs at any depth; and options.
+
+    Returns:
+        Path of the page.
+
+    Raises:
+        ValueError: no run is named, an option is unknown or invalid, or nothing was recorded.
+        RunFolderError: a run or folder does not exist, no run matches the filters, or the page cannot be written.
+    """
+    settings, places = read_options(_without_flag(arguments), REPORT, "evorl report", unnamed="run")
+    if not places:
+        raise ValueError("Which runs? Name run folders, folders that hold runs, or latest: evorl report runs")
+
+    checked_value(settings["pictures"], bool, "pictures")
+    found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
+    runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))
+    runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
+    for note in notes:
+        print_line(note)
+    if not runs:
+        raise RunFolderError(f"There are no such runs in {', '.join(places)}.")
+    by = [name.strip() for name in (settings["by"] or "").split(",") if name.strip()]
+    report = Report.of(runs, by, settings["metric"], settings["title"])
+    text = report.to_html(settings["pictures"])
+    page = _page(settings["to"], places)
+    outputs = {page: text}
+    if settings["csv"] is not None:
+        outputs[user_path(settings["csv"]) if settings["csv"] else page.with_suffix(".csv")] = as_csv(report.groups)
+    for path, content in outputs.items():
+        with writing_to(path.parent):
+            make_folder(path.parent)
+            write_text(path, content)
+    print_line(f"{_counted(report)}: {' and '.join(map(str, outputs))} ({len(text.encode()) / 1e6:.1f} MB)")
+    return page
+
+
+def _without_flag(arguments: Sequence[str]) -> list[str]:
+    """Replace ``--csv``, ``--csv=<file>`` and ``--csv <file>.csv`` by the option ``csv=``."""
+    plain: list[str] = []
+    for argument in arguments:
+        if plain and plain[-1] == "csv=" and argument.endswith(".csv"):
+            plain[-1] += argument
+        elif argument == "--csv" or argument.startswith("--csv="):
+            plain.append(f"csv={argument.partition('=')[2]}")
+        else:
+            plain.append(argument)
+    return plain
+
+
+def _folders(place: str, runs_folder: str) -> list[Any]:
+    """Return the run folders that an argument names."""
+    path = user_path(place)
+    if path.name == "multirun.yaml":  # file that Hydra writes into the folder of a sweep
+        path = path.parent
+    if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path, sweeps=True)):
+        return [run.folder for run in found]
+    return [RunFolder.find(place, runs_folder)]
+
+
+def _page(to: str | None, places: Sequence[str]) -> Path:
+    if to is not None:
+        return user_path(to)
+    only = user_path(places[0])
+    return (only if len(places) == 1 and only.is_dir() else Path()) / "report.html"
+
+
+def _counted(report: Any) -> str:
+    return f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"

@@ -1,0 +1,53 @@
+"""``evorl save-replay``: writes the replay buffer of a run to a file, for another run to load or a user to inspect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evorl.assembly import workflow_from_config
+from evorl.cli.overrides import changed_spec, evaluation_settings
+from evorl.cli.run_command import run_command
+from evorl.config.gate import scope
+from evorl.execution.recorded_steps import save_recorded_steps
+from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_for
+from evorl.runs.best_run import find_run
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.spec import RunSpec
+from evorl.workflows.off_policy import OffPolicyWorkflow
+
+
+def save_replay(arguments: Sequence[str]) -> None:
+    """Run ``evorl save-replay run=<run folder>|latest``: write the replay buffer of the last checkpoint to a file."""
+    run_command(save_replay_of_run, arguments, "run", "save-replay")
+
+
+@scope()
+def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
+    """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
+
+    Raises:
+        ValueError: no run is named, or the run's replay buffer is missing or empty.
+    """
+    stored = named.stored
+    if not stored.run:
+        raise ValueError("no run is given: evorl save-replay run=<folder>, or run=latest.")
+    folder = find_run(stored.run, stored.runs_folder)
+    spec, _ = changed_spec(folder, stored.trust, overrides, evaluation_settings())
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
+    if not isinstance(workflow, OffPolicyWorkflow):
+        raise ValueError(
+            f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer of its own: off-policy "
+            "agents such as dqn, td3 and sac have one."
+        )
+    checkpointer = RunCheckpointer(folder.checkpoints)
+    state, progress = restore(workflow, checkpointer, spec.seed, "latest", ("replay_state", "iterations"))
+    for notice in checkpointer.notices:
+        print(notice)
+    facts = save_recorded_steps(workflow, state, folder.replay)
+    print(f"{folder.replay.with_suffix('.npz')}")
+    print(f"{facts['num_steps']:,} transitions of {facts['env']}, checkpoint of {progress['timesteps']:,} steps")
+    if facts["num_episodes"]:
+        mean, std = facts["episode_return_mean"], facts["episode_return_std"]
+        print(f"{facts['num_episodes']:,} episodes, return {mean:.2f} +- {std:.2f}")

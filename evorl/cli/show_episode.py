@@ -1,0 +1,95 @@
+"""``show_episode.py``: draws an episode saved by an evaluation, as an animation of its bodies or as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.command_options import read_options
+from evorl.cli.options import SHOW_EPISODE
+from evorl.cli.render import refuse_large_pictures
+from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.gate import scope
+from evorl.envs import create_env
+from evorl.envs.mujoco_frames import draw_without_screen
+from evorl.episodes.physics import physics_of
+from evorl.episodes.saved_episode import SavedEpisode
+from evorl.recorders.projection_recorder import draw_episodes
+from evorl.rendering.animation import frames_of, write_animation
+from evorl.runs.best_run import find_run
+from evorl.runs.files import RunFolderError
+from evorl.runs.trust import distrust_config, refuse_foreign_code
+
+
+@scope()
+def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
+    """Draw an episode, and print the path of the image.
+
+    Args:
+        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last episode of a run; ``to``, path of the
+            image, by default next to the episode; ``frames``, maximum number of frames; ``size``, width and height in
+            pixels; ``trust=true`` allows the episode's description to name code outside this package.
+
+    Returns:
+        Path of the image.
+
+    Raises:
+        ValueError: an argument is unknown or invalid, or the episode has nothing to draw.
+        RunFolderError: the episode does not exist, or is corrupted.
+        HostEnvError: no renderer is available.
+    """
+    settings = _settings(arguments)
+    refuse_large_pictures(1, settings["frames"], settings["size"])
+    draw_without_screen()  # before anything else imports MuJoCo
+
+    path = _path_of(settings)
+    episode = SavedEpisode.load(path)
+    if not settings["trust"]:
+        distrust_config({"env": episode.about["env"]}, path.parent)
+        refuse_foreign_code({"env": episode.about["env"]}, path.parent, can_be_given=False)
+    env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
+    try:
+        if physics_of(episode) is None:
+            target = Path(settings["to"] or path.with_suffix(".png"))
+            _draw(target, episode, env)
+        else:
+            target = Path(settings["to"] or path.with_suffix(".gif"))
+            write_animation(target, frames_of(episode, env, settings["frames"], settings["size"]))
+    finally:
+        env.close()
+    print(f"{path.name}: {episode.about['length']} steps, return {episode.about['return']:.2f}: {target}")
+    return target
+
+
+def _settings(arguments: Sequence[str]) -> dict[str, Any]:
+    settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
+    if (settings["episode"] is None) == (settings["run"] is None):
+        raise ValueError("Which episode? Give episode=<file>, or run=<folder> (or latest) for the last one of a run.")
+    return settings
+
+
+def _path_of(settings: dict[str, Any]) -> Path:
+    if settings["episode"]:
+        return user_path(settings["episode"])
+    folder = find_run(settings["run"], settings["runs_folder"])
+    episodes = sorted(folder.episodes.glob("*.json"))
+    if not episodes:
+        raise RunFolderError(
+            f"{folder.path} has no saved episodes: evorl evaluate {as_arguments({'run': folder.path})} "
+            "evaluation.save_episodes=1 saves one."
+        )
+    return episodes[-1].with_suffix(".npz")
+
+
+def _draw(target: Path, episode: Any, env: Any) -> None:
+    """Plot the trajectory of an episode in the first two dimensions of its achieved goals or observations."""
+    shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
+    name = next((name for name in shown if name in episode.arrays), None)
+    if name is None or episode.arrays[name].ndim != 2:
+        raise ValueError(
+            "This episode has no positions of bodies, and its observations are no vectors: it cannot be drawn. Its "
+            f"arrays are {', '.join(episode.arrays)}."
+        )
+    dimensions = tuple(range(min(2, episode.arrays[name].shape[1])))
+    draw_episodes(target, [episode], shown[name], dimensions, env, str(episode.about.get("name") or ""))

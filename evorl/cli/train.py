@@ -1,0 +1,131 @@
+"""``evorl train``, ``evorl serve`` and ``evorl serve-parameters``: trainings, sweeps, and their plans."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
+from evorl.cli.hydra_job import compose_checked, compose_quietly
+from evorl.cli.multirun import resume_sweep, start_sweep
+from evorl.cli.override_text import given_text
+from evorl.cli.overrides import sweep_to_resume
+from evorl.cli.plan import FLAG, print_plan
+from evorl.cli.preparation import check_training
+from evorl.cli.run_command import run_command
+from evorl.cli.sweep_jobs import is_sweep
+from evorl.cli.training import train_run
+from evorl.config.gate import distrust
+from evorl.parameter_server.service import refuse_ordinary_run
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
+from evorl.runs.trust import foreign_names, refuse_foreign_code
+from evorl.serving.remote_run import refuse_local_run
+from evorl.sweeps.trained import RunPlace, Trained, raise_failures
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Run ``evorl train``, like ``scripts/train.py``."""
+    run_command(train_from_spec, arguments, "resume", "train", _plans_or_sweeps)
+
+
+def serve(arguments: Sequence[str]) -> None:
+    """Run ``evorl serve`` without ``run=``: train with remote simulators.
+
+    Raises:
+        ValueError: the environment, or the run to resume, does not use remote simulators.
+    """
+    values = _values_of(arguments)
+    if values.get("resume", "null") not in ("", "null"):
+        refuse_local_run(values["resume"], values.get("runs_folder", "runs"))
+        train(arguments)
+    elif "env" in values:
+        train(["serve={}", *arguments])  # the training then rejects environments other than ``remote``
+    else:
+        train(["env=remote", *arguments])
+
+
+def serve_parameters(arguments: Sequence[str]) -> None:
+    """Run ``evorl serve-parameters``: a training with workers; a resumed run reads ``parameters`` from its config."""
+    values = _values_of(arguments)
+    if values.get("resume"):
+        refuse_ordinary_run(values["resume"], values.get("runs_folder", "runs"))
+    train(arguments if {"resume", "parameters"} & values.keys() else ["parameters=server", *arguments])
+
+
+def _values_of(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the text of each ``name=value`` argument, by name."""
+    return {argument.partition("=")[0]: given_text(argument) for argument in arguments}
+
+
+def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
+    """Print the plan of a command line, or run its sweep; return False if it asks for neither."""
+    if FLAG in arguments:
+        print_plan(arguments, compose_checked)
+        return True
+    return _is_of_a_sweep(arguments)
+
+
+def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
+    """Start or resume the sweep of a command line; return False if it is not about a sweep."""
+    folder, trust = sweep_to_resume(arguments)
+    if folder is None and not is_sweep(arguments):
+        return False
+    if folder is not None and not trust:
+        distrust(f"the sweep in {folder}")
+
+    checked: dict[str, bool] = {}
+
+    def check(job: Sequence[str]) -> bool:
+        def task(spec: RunSpec) -> None:
+            but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
+            names_code[0] = bool(foreign_names(spec.as_config()))
+            if but_seed not in checked:  # jobs that differ only in their seeds are built once
+                check_training(spec)
+                checked[but_seed] = True
+
+        names_code = [False]
+        compose_checked(job, task)
+        return names_code[0]
+
+    def train_job(job: Sequence[str], place: RunPlace) -> Trained:
+        trained: list[Trained] = []
+
+        def task(spec: RunSpec) -> None:
+            if folder is not None and not trust:
+                refuse_foreign_code(spec.as_config(), folder, can_be_given=False)
+            trained.append(train_run(spec, place=place))
+
+        compose_quietly(job, task)
+        return trained[0]
+
+    def resume_job(place: RunPlace) -> Trained:
+        words = [f"trust={str(trust).lower()}"]
+        stored = StoredRun(resume=str(place.root / place.name), trust=trust)
+        return train_run(RunSpec(stored=stored), words, place)
+
+    if folder is not None:
+        resume_sweep(folder, train_job, resume_job, trust)
+    else:
+        start_sweep(arguments, check, train_job, StoredRun().runs_folder)
+    return True
+
+
+def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:
+    """Train in a run folder.
+
+    Args:
+        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
+        overrides: changes to the config of a resumed run.
+
+    Returns:
+        The best evaluation return, which a hyperparameter search maximizes.
+    """
+    trained = train_run(spec, overrides)
+    raise_failures(trained.failures)
+    if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN:
+        sys.exit(0)  # otherwise a Hydra sweep would start its next job
+    return trained.best_return

@@ -1,0 +1,75 @@
+"""Rejects sizes that exceed the memory for any environment, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.envs.factory import HOST_LIBRARIES
+from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
+
+LEAST_CHECKED = 10**9  # bytes; smaller sizes are not checked
+MOST_SIMULATORS = 20_000
+LEAST_SEED = 256  # bytes: keys, counters, and a network of a few numbers
+LEAST_INDIVIDUAL = 16  # bytes: a few parameters and the fitness
+LEAST_TRANSITION = 16  # bytes: observation, next observation, action and reward, with one number each
+
+
+def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
+    """Reject sizes that exceed the memory for any environment, before environments are created.
+
+    Raises:
+        ValueError: a size is too large; the message has the setting, its value, and the largest value that may fit.
+    """
+    parts = [(name, config.get(name)) for name in ("inner", "learner")]
+    for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
+        capacity, rollout, num_envs, episodes = (
+            _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
+        )
+        _refuse_bytes(f"{above}replay_capacity", capacity, LEAST_TRANSITION, "transitions")
+        if rollout * num_envs >= 2**31:
+            raise ValueError(
+                f"{above}num_envs={num_envs:,} times {above}rollout_length={rollout:,} are {num_envs * rollout:,} "
+                f"transitions in an iteration, and at most {2**31 - 1:,} can be indexed: choose smaller numbers."
+            )
+        _refuse_bytes(f"{above}rollout_length", rollout, LEAST_TRANSITION * max(1, num_envs), "transitions")
+        _refuse_bytes(f"{above}eval_episodes", episodes, LEAST_TRANSITION, "episodes")
+    _refuse_bytes("num_seeds", _number(config.get("num_seeds")), LEAST_SEED, "seeds")
+    _refuse_bytes("pop_size", _number(config.get("pop_size")), LEAST_SEED, "members")
+    optimizer = config.get("optimizer")
+    if isinstance(optimizer, Mapping):
+        _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), LEAST_INDIVIDUAL, "individuals")
+    _refuse_many_simulators(config)
+
+
+def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
+    """Raise ``ValueError`` if ``number`` items exceed the memory."""
+    if number * bytes_of_each < LEAST_CHECKED:
+        return
+    available = available_bytes()
+    if available is None or number * bytes_of_each <= MEMORY_SHARE * available:
+        return
+    most = int(MEMORY_SHARE * available / bytes_of_each)
+    raise ValueError(
+        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, whatever the environment: the largest "
+        f"that may fit is {rounded(most):,}, of {what} of {bytes_of_each:,} bytes. --plan shows the size of "
+        "this environment's."
+    )
+
+
+def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for more simulators outside JAX than a machine can start."""
+    env = config.get("env")
+    library = env.get("library") if isinstance(env, Mapping) else None
+    number = _number(config.get("num_envs"))
+    if library in HOST_LIBRARIES and number > MOST_SIMULATORS:
+        raise ValueError(
+            f"num_envs={number:,} simulators of {library} are too many, each of which is started by itself: choose "
+            f"{MOST_SIMULATORS:,} at most, or an environment in JAX."
+        )
+
+
+def _number(value: Any) -> int:
+    """Return a size from the config; 0 for an invalid value, which is rejected where it is used."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 < value < 1e300 else 0

@@ -1,0 +1,111 @@
+"""Plays a run's policy in a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.config.names import load
+from evorl.envs.factory import HOST_LIBRARIES
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.options import split_options
+from evorl.envs.space import Discrete
+from evorl.export.stored_policy import LoadedPolicy, StoredPolicy
+
+LIBRARY = "gymnasium"
+
+
+def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the id of the Gymnasium environment, and its options.
+
+    A run in Gymnasium is played in its own environment, and a run in a gymnax environment that Gymnasium also has in
+    Gymnasium's version.
+
+    Raises:
+        ValueError: the environment is of another library.
+    """
+    library, _, name = stored.title.partition("/")
+    options = {}
+    if asked is not None:
+        library, _, name = asked.partition("/") if asked.startswith(f"{LIBRARY}/") else (LIBRARY, "/", asked)
+    elif library == LIBRARY:
+        _, options = split_options(stored.env_config)
+        left_out = ("library", "name", "host", "vectorization")
+        options = {key: value for key, value in options.items() if key not in left_out and value is not None}
+    if library == LIBRARY or (library == "gymnax" and name in _known()):
+        return name, options
+    raise ValueError(
+        f"{stored.title} is not a Gymnasium environment: set one with the same observations and actions, such as "
+        "env=gymnasium/CartPole-v1. Bodies of a run are shown by evorl evaluate evaluation.save_episodes=1 and "
+        "evorl show-episode."
+    )
+
+
+def _known() -> tuple[str, ...]:
+    """Return the ids of Gymnasium environments that gymnax reimplements."""
+    return ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+
+
+def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostVectorEnv:
+    """Return a single simulator of a Gymnasium environment, see ``environment_of``."""
+    return load(HOST_LIBRARIES[LIBRARY])(name, num_envs=1, **{**options, "render_mode": render_mode})
+
+
+def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
+    """Raise ``ValueError`` unless the environment's observations and actions have the policy's shapes."""
+    ours, theirs = stored.policy, simulators
+    for what, expected, found in (
+        ("observations", ours.obs_space, theirs.obs_space),
+        ("actions", ours.action_space, theirs.action_space),
+    ):
+        shapes = [jax.tree.map(lambda spec: spec.shape, space.spec) for space in (expected, found)]
+        are_choices = any(isinstance(space, Discrete | MultiDiscrete) for space in (expected, found))
+        if shapes[0] != shapes[1] or (are_choices and expected != found):
+            raise ValueError(
+                f"the policy of {stored.title} does not fit {name}: its {what} are {expected}, and those of {name} "
+                f"{found}."
+            )
+
+
+def play_episode(
+    policy: LoadedPolicy, simulators: HostVectorEnv, seed: int, max_steps: int, frames: list[np.ndarray] | None = None
+) -> tuple[int, float]:
+    """Play one episode in a single simulator and return its length and return.
+
+    Args:
+        policy: the policy.
+        simulators: a single simulator.
+        seed: seed of the episode.
+        max_steps: number of steps after which the episode is stopped.
+        frames: list to which images are appended, uint8 ``[height, width, 3]``, one more than steps; ``None`` for none.
+
+    Raises:
+        HostEnvError: the environment renders no images.
+    """
+    policy.reset()
+    obs = simulators.reset(np.asarray([seed], np.uint64))
+    length, total = 0, 0.0
+    _keep(simulators, frames)
+    ended = False
+    while not ended and length < max_steps:
+        action = policy(obs)
+        for _ in range(policy.action_repeat):
+            obs, reward, termination, truncation, _ = simulators.step(action)
+            length, total = length + 1, total + float(reward[0])
+            _keep(simulators, frames)
+            ended = bool(termination[0] or truncation[0])
+            if ended or length >= max_steps:
+                break
+    return length, total
+
+
+def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
+    if frames is None:
+        return
+    picture = simulators.render()
+    if picture is None:
+        raise HostEnvError("this environment does not render images (render_mode rgb_array): set screen=true.")
+    frames.append(np.array(picture))  # a copy: the environment may reuse the array

@@ -1,0 +1,94 @@
+"""Server of a trained policy for simulators, games and robots that connect over the network."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from evorl.export.exported_policy import read_exported
+from evorl.export.portable_policy import described_space
+from evorl.export.stored_policy import stored_policy
+from evorl.serving.event_thread import EventThread
+from evorl.serving.policy_inference import PolicyInference
+from evorl.serving.switchboard import Switchboard
+
+
+class PolicyServer:
+    """Serves a policy from its construction until ``close``.
+
+    Args:
+        stored: the policy.
+        settings: addresses and limits of the server.
+        options: options to load a newer checkpoint with, see ``evorl act``.
+
+    Attributes:
+        stored: the policy in use.
+        switchboard: batches and answers the clients' requests.
+        addresses: addresses that the server listens on.
+    """
+
+    def __init__(self, stored: Any, settings: Any, options: dict[str, Any]) -> None:
+        self.stored, self._options = stored, options
+        policy = stored.policy
+        self._inference = PolicyInference(policy, settings.max_clients, options["seed"])
+        self._inference.compile_all()
+        self.switchboard = Switchboard(
+            self._inference, None, policy.obs_space, policy.action_space, settings.max_clients, token=settings.token
+        )
+        metadata = {
+            "env": stored.title,
+            "algorithm": stored.algorithm,
+            "timesteps": stored.timesteps,
+            "action_repeat": policy.action_repeat,
+            "obs_space": described_space(policy.obs_space),
+            "action_space": described_space(policy.action_space),
+        }
+        self._thread = EventThread(settings, self.switchboard, metadata)
+        self.addresses = self._thread.addresses
+
+    @classmethod
+    def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
+        """Build the server of a stored run's policy."""
+        return cls(_loaded(options), settings, options)
+
+    @classmethod
+    def of_file(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
+        """Build the server of an exported policy."""
+        return cls(read_exported(options["policy"], options["trust"]), settings, options)
+
+    def look_for_newer(self) -> bool:
+        """Load the checkpoint that is now the best or the latest; return True if it differs from the one in use."""
+        stored = _loaded(self._options)
+        if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
+            return False
+        self._inference.swap(stored.policy)
+        self.stored = stored
+        return True
+
+    def refuse_failure(self) -> None:
+        """Raise ``RuntimeError`` if clients can no longer be answered."""
+        if (failure := self.switchboard.failure) is not None:
+            raise RuntimeError(f"clients could not be answered: {failure}") from failure
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._thread.close()
+
+    def __enter__(self) -> PolicyServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _loaded(options: dict[str, Any]) -> Any:
+    checkpoint = options["checkpoint"]
+    stored = stored_policy(
+        options["run"],
+        options["runs_folder"],
+        checkpoint=int(checkpoint) if str(checkpoint).isdigit() else checkpoint,
+        sample=options["sample"],
+        seed_number=options["seed_number"],
+        trust=options["trust"],
+    )
+    return dataclasses.replace(stored, env=None)  # the policy acts without its environments

@@ -1,0 +1,161 @@
+"""Parameter server of a run: checks its settings and builds the config of the workers.
+
+A worker composes no config: the server sends its own as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from evorl.config.command_lines import as_arguments
+from evorl.config.values import check_names, checked_mapping
+from evorl.ops.processes import are_several
+from evorl.parameter_server.training import serve_parameters
+from evorl.parameter_server.update_rules import ParameterServerSettings
+from evorl.parameter_server.worker import settings_for, workflow_of
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.recording import Recorder
+from evorl.runs.spec import RunSpec
+from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
+from evorl.workflows.workflow import Workflow
+
+PORT = 7000
+_OF_THE_WIRE = ("bind", "token", "cert", "key", "profile_dir")
+_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # entries of ``serve`` that workers do not share
+
+
+class ParameterService(NamedTuple):
+    """A checked training with a parameter server that has not started.
+
+    Attributes:
+        workflow: workflow that the workers train.
+        spec: settings of the run.
+        combining: settings of ``ParameterServerSettings``.
+        bind: ``host:port``.
+        token: secret that workers must send; ``None`` disables authentication.
+        tls: TLS context; ``None`` for unencrypted connections.
+    """
+
+    workflow: Workflow
+    spec: RunSpec
+    combining: Mapping[str, Any]
+    bind: str
+    token: str | None
+    tls: ssl.SSLContext | None
+
+    def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
+        """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
+
+        def tell(address: str) -> None:
+            words = f"evorl work {address} worker=0"
+            words += " token=..." if self.token else ""
+            words += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
+            told = f"Parameters are at {address}. Workers, each with a number of its own: {words}"
+            recorder.message(told)
+            if not self.spec.recorders.progress:
+                print(told, flush=True)
+
+        serve_parameters(
+            self.workflow,
+            self.bind,
+            settings=self.combining,
+            seed=self.spec.seed,
+            token=self.token,
+            tls=self.tls,
+            recorder=recorder,
+            checkpointer=checkpointer,
+            on_ready=tell,
+            should_stop=should_stop,
+            handed_out=handed_out(self.spec),
+            profile_dir=self.spec.parameters.get("profile_dir"),
+        )
+
+
+def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
+    """Restrict a run with a parameter server to one device; return the settings of other runs unchanged.
+
+    Raises:
+        ValueError: a setting is incompatible with a parameter server.
+    """
+    if spec.parameters is None:
+        return spec
+    wrong = {
+        "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
+        "init_from": spec.init_from.run is not None,
+        "several processes of one program": are_several(),
+        f"devices={spec.devices}": spec.devices not in ("auto", 1),
+    }
+    if found := [name for name, is_given in wrong.items() if is_given]:
+        raise ValueError(
+            f"A parameter server goes with no {' and no '.join(found)}: it is one training on one device, which more "
+            "workers make faster. Leave it out."
+        )
+    return dataclasses.replace(spec, devices=1)
+
+
+def refuse_ordinary_run(which: str, runs_folder: str) -> None:
+    """Raise ``ValueError`` if the run to resume has no parameter server."""
+    folder = RunFolder.find(which, runs_folder)
+    if folder.load_config(trust=True).get("parameters") is None:
+        raise ValueError(
+            f"{folder.path} is a training without a parameter server, which goes on by evorl train "
+            f"{as_arguments({'resume': folder.path})}. Leave out resume= to begin one with a parameter server."
+        )
+
+
+def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | None:
+    """Return the parameter server of a run with ``parameters``; ``None`` for other runs.
+
+    Raises:
+        ValueError: the algorithm does not support a parameter server, or a setting is invalid.
+    """
+    if spec.parameters is None:
+        return None
+    given = checked_mapping(spec.parameters, "parameters")
+    own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
+    check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
+    combining = {name: value for name, value in given.items() if name in own}
+    settings_for(workflow_of(workflow), combining)
+    bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
+    host, _ = host_and_port(bind, "parameters.bind")
+    require_token_beyond_this_machine(
+        host, token, f"parameters.bind={bind}", "give parameters.token=... to all workers"
+    )
+    tls = tls_context(given.get("cert"), given.get("key"), "parameters.cert, parameters.key")
+    return ParameterService(workflow, spec, combining, bind, token, tls)
+
+
+def handed_out(spec: RunSpec) -> dict[str, Any]:
+    """Return the config that workers receive: the workflow's, as plain data, and their runtime settings."""
+    config = {**spec.workflow_config(), "deterministic": spec.deterministic}
+    serve = shared_limits(spec.serve)
+    return config | ({"serve": serve} if serve else {})
+
+
+def shared_limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the entries of ``serve`` that a server and its workers share."""
+    return {name: value for name, value in (serve or {}).items() if name not in _OF_A_WORKER}
+
+
+def token_of(given: Any, name: str) -> str | None:
+    """Return the token; for ``env:NAME``, the value of that environment variable.
+
+    Raises:
+        ValueError: the variable is not set, or the token is too short.
+    """
+    if given is None:
+        return None
+    token = str(given)
+    if token.startswith("env:"):
+        variable = token.removeprefix("env:")
+        if variable not in os.environ:
+            raise ValueError(f"{name}={token} reads a variable that is not set: export {variable}=...")
+        token = os.environ[variable]
+    if len(token) < 8:
+        raise ValueError(f"{name} must have 8 characters at least: others would guess it.")
+    return token

@@ -1,0 +1,58 @@
+"""Worker of a parameter server: checks the config that the server sends, and trains with it.
+
+The config is read as data. Names of code outside this package are rejected unless the user trusts the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.config.command_lines import as_arguments
+from evorl.config.values import checked_mapping, checked_value, seed_number
+from evorl.envs.remote import is_remote
+from evorl.parameter_server.service import shared_limits
+from evorl.parameter_server.training import Worked, work
+from evorl.parameter_server.worker import workflow_of
+from evorl.runs.trust import foreign_names
+from evorl.serving.serve_settings import serve_settings
+from evorl.serving.training_server import TrainingServer
+
+
+def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
+    """Train in local environments, or with remote simulators that connect to a server of this worker."""
+    settings["seed"] = seed_number(config.get("seed", 0))
+    workflow = workflow_of(config)
+    if not is_remote(workflow.env):
+        if serve:
+            raise ValueError(
+                f"serve is for simulators that connect over the network, and the training at {address} is of "
+                f"{config['env']}: leave it out, or begin that training with env=remote."
+            )
+        return work(workflow, address, **settings)
+    # The address comes from the worker's options, never from the server's config.
+    own = serve_settings(
+        shared_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve"))
+    )
+    with contextlib.closing(TrainingServer(workflow, own)) as collector:
+        return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
+
+
+def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
+    """Check the config received from a server.
+
+    Raises:
+        ValueError: it is not a config, contains interpolations, or names code outside this package without ``trust``.
+    """
+    checked_value(trust, bool, "trust")
+    if missing := [name for name in ("workflow", "env") if name not in config]:
+        raise ValueError(f"What the server at {address} hands out is no config: it has no {', '.join(missing)}.")
+    if "${" in repr(config):
+        raise ValueError(f"The config of the server at {address} has ${{...}} in it: nothing is looked up for it.")
+    if not trust and (names := foreign_names(config)):
+        raise ValueError(
+            f"The server at {address} would have code executed here that is not of evorl: {as_arguments(names)}. "
+            "If you trust its operator, give trust=true."
+        )

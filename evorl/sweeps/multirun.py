@@ -1,0 +1,164 @@
+"""Runs of a sweep one after another, in one folder: each is trained, resumed or passed over, and its result stored."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from evorl.config.command_lines import as_arguments
+from evorl.execution.multiprocess import train_command
+from evorl.execution.signals import stop_on_signals
+from evorl.recorders.learning_curve import read_curves
+from evorl.recorders.run_status import EVALUATION
+from evorl.recorders.screen import print_line
+from evorl.recorders.sweep_curves import draw_sweep
+from evorl.runs.sweep_folder import SweepFolder, SweepJob
+from evorl.sweeps.trained import FailureText, RunPlace, Trained, attempt, raise_failures
+
+_SHOWN = 10  # maximum number of settings in the final ranking
+
+Train = Callable[[Sequence[str], RunPlace], Trained]
+
+
+def run_jobs(
+    sweep: SweepFolder,
+    train: Train,
+    failure_text: FailureText,
+    resume: Callable[[RunPlace], Trained] | None = None,
+    trust: bool = False,
+) -> None:
+    """Train the runs of a sweep that are not finished and have not diverged; print and plot the results of all.
+
+    Args:
+        sweep: folder of the sweep.
+        train: trains a run from the beginning, given the arguments of its command line.
+        failure_text: returns the reason of a failed run in one line.
+        resume: resumes a run that has a checkpoint; ``None`` for a new sweep.
+        trust: the command that resumes the sweep needs ``trust=true``.
+
+    Raises:
+        RunsFailed: a run failed, now or before; all others were trained.
+    """
+    settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
+    way_on = f"{train_command()} {as_arguments(settings)}"
+    with stop_on_signals(way_on) as should_stop:
+        for number, job in enumerate(sweep.jobs, start=1):
+            if job.state == "finished":
+                continue
+            if should_stop():
+                break
+            heading = f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}"
+            if job.state == "diverged":  # with the same seed it would diverge again
+                print(f"{heading}: passed over, it diverged before.", flush=True)
+                continue
+            print(heading, flush=True)
+            resumes = resume is not None and sweep.run_of(job).saved_at is not None
+            if not resumes:
+                job.folder = _free_name(sweep.path, job.folder)
+            place = RunPlace(sweep.path, job.folder, way_on, should_stop)
+            stopped = _run_job(
+                sweep,
+                job,
+                lambda place=place, job=job, resumes=resumes: (
+                    resume(place) if resumes and resume else train([*job.overrides, *sweep.flags], place)
+                ),
+                failure_text,
+            )
+            if stopped:
+                break
+    _tell(sweep, way_on)
+    failed = [job for job in sweep.jobs if job.has_failed]
+    raise_failures([f"{job.words() or job.folder}: {job.failure}" for job in failed])
+
+
+def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained], failure_text: FailureText) -> bool:
+    """Run a job and store its result or error; return True if the job was stopped."""
+    job.state, job.failure = "running", ""
+    sweep.save()
+    try:
+        tried = attempt(run, failure_text)
+    except BaseException:
+        _take_down(sweep, job, "stopped", None)
+        raise
+    if tried.trained is None:
+        job.failure = tried.failure
+        _take_down(sweep, job, "diverged" if tried.diverged else "failed", None)
+        return False
+    trained = tried.trained
+    _take_down(sweep, job, "stopped" if trained.stopped else "finished", trained.best_return)
+    return trained.stopped
+
+
+def _free_name(root: Path, name: str) -> str:
+    """Return the name, with a numeric suffix if a run without a checkpoint uses it."""
+    names = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
+    return next(name for name in names if not (root / name).exists())
+
+
+def _take_down(sweep: SweepFolder, job: SweepJob, state: str, best: float | None) -> None:
+    """Store the result of a job."""
+    metrics = sweep.run_of(job).metrics_csv
+    curves = read_curves(metrics) if metrics.is_file() else {}
+    returns = curves.get(EVALUATION, ([], []))[1]
+    job.state, job.best_return = state, best if best is None or math.isfinite(best) else None
+    job.last_return = returns[-1] if returns else None
+    job.timesteps = int(max((steps[-1] for steps, _ in curves.values()), default=0))
+    sweep.save()
+
+
+def ranked(jobs: Sequence[SweepJob]) -> list[tuple[str, list[SweepJob]]]:
+    """Group jobs by all settings except seed and environment, sorted by mean best evaluation return, best first."""
+    settings: dict[str, list[SweepJob]] = {}
+    for job in jobs:
+        settings.setdefault(job.words(but=("seed", "env")) or "all", []).append(job)
+    return sorted(settings.items(), key=lambda setting: -_score(setting[1])[0])
+
+
+def _score(jobs: Sequence[SweepJob]) -> tuple[float, float, int]:
+    """Return mean, standard deviation and count of the jobs' best evaluation returns, ignoring missing ones."""
+    returns = [job.best_return for job in jobs if job.best_return is not None]
+    if not returns:
+        return -math.inf, 0.0, 0
+    mean = sum(returns) / len(returns)
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in returns) / len(returns)), len(returns)
+
+
+def _tell(sweep: SweepFolder, way_on: str) -> None:
+    """Plot the learning curves and print the best settings, separately for each environment."""
+    panels, lines = {}, []
+    for env in dict.fromkeys(job.setting.get("env") for job in sweep.jobs):
+        ranking = ranked([job for job in sweep.jobs if job.setting.get("env") == env])
+        tables = {
+            name: [sweep.run_of(job).metrics_csv for job in jobs if sweep.run_of(job).metrics_csv.is_file()]
+            for name, jobs in ranking
+        }
+        curves = {name: [read_curves(path).get(EVALUATION) for path in paths] for name, paths in tables.items()}
+        panels[f"env={env}" if env else sweep.path.name] = {name: [c for c in of if c] for name, of in curves.items()}
+        lines += _ranking_in_words(ranking, env)
+    drawn = [sweep.learning_curves.name] if draw_sweep(sweep.learning_curves, panels) else []
+    states = ("finished", "stopped", "failed", "diverged")
+    counts = {state: sum(job.state == state for job in sweep.jobs) for state in states}
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    for line in lines:
+        print_line(line)
+    print(f"Sweep of {len(sweep.jobs)} runs ({told}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
+    if any(job.state not in ("finished", "diverged") for job in sweep.jobs):
+        print(f"To go on with the sweep: {way_on}")
+
+
+def _ranking_in_words(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
+    """Yield one line for each of the best settings."""
+    known = [(name, *_score(jobs)) for name, jobs in ranking if _score(jobs)[2]]
+    if not known:
+        return
+    where = f" in env={env}" if env else ""
+    name, mean, std, runs = known[0]
+    told = f"{mean:,.1f}" + (f" ± {std:,.1f} over {runs} runs" if runs > 1 else "")
+    if len(ranking) == 1:
+        yield f"Best evaluation return{where}: {told}"
+        return
+    yield f"Best{where}: {name}, with a best evaluation return of {told}"
+    for name, mean, std, runs in known[1:_SHOWN]:
+        yield f"  {name}: {mean:,.1f}" + (f" ± {std:,.1f}" if runs > 1 else "")

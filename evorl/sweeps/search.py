@@ -1,0 +1,210 @@
+"""``search=``: Optuna search with one ordinary run per trial, for settings that cannot share a compiled program."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evorl.config.command_lines import describe_setting
+from evorl.config.gate import is_restricted
+from evorl.config.values import check_names, checked_mapping, positive
+from evorl.execution.signals import stop_on_signals
+from evorl.recorders.csv_recorder import as_line
+from evorl.recorders.row_file import RowFile
+from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import HeldState
+from evorl.runs.spec import RunSpec
+from evorl.runs.spec_parts import StoredRun
+from evorl.sweeps.optuna_study import OptunaStudy, Trial
+from evorl.sweeps.sweep import refuse_what_is_no_setting, spec_of, whole_run
+from evorl.sweeps.sweep_settings import what_is_varied
+from evorl.sweeps.trained import FailureText, RunPlace, Trained, attempt
+
+_OPTIONS = ("over", "trials")
+_COMBINATIONS = 16  # number of combinations built before a value is rejected
+
+
+def search_settings(
+    spec: RunSpec,
+    find_folder: Callable[[], RunFolder],
+    resume_command: Callable[[RunFolder], str],
+    check: Callable[[RunSpec], None],
+    train: Callable[[RunSpec, RunPlace], Trained],
+    failure_text: FailureText,
+) -> Trained:
+    """Run ``spec.search.trials`` trials, or the remaining ones of a resumed search.
+
+    Args:
+        spec: settings that all trials share.
+        find_folder: returns the folder of the search; called after the settings were checked.
+        resume_command: returns the command that resumes the search.
+        check: builds the workflow of a config, and raises if it is invalid.
+        train: trains a run; settings with ``resume`` continue one.
+        failure_text: returns the reason of a failed run in one line.
+
+    Returns:
+        The best return, ``None`` without a finished trial; and the failures.
+
+    Raises:
+        ValueError: a setting is invalid.
+        RunFolderError: another process runs the search.
+        ImportError: Optuna is not installed.
+    """
+    over, num_trials = check_search(spec, check)
+    folder = find_folder()
+    with _held(folder):
+        study = OptunaStudy(folder.path / "study.log", over, spec.seed)
+        way_on = resume_command(folder)
+        _write(folder.search_table, study, over)
+        with stop_on_signals(way_on) as should_stop:
+            while len(ended := _ended(study)) < num_trials and not should_stop():
+                trial = study.next_trial()
+                print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
+                run, name = _run_of(trial, folder)
+                place = RunPlace(folder.path, name, way_on, should_stop)
+                tried = attempt(functools.partial(_train_trial, trial, spec, run, place, train), failure_text)
+                trained = tried.trained or Trained(None, False)
+                if trained.stopped:
+                    break
+                study.end(trial, trained.best_return, tried.failure)
+                _write(folder.search_table, study, over)
+    return _told(study, folder, num_trials, way_on)
+
+
+@contextmanager
+def _held(folder: RunFolder) -> Iterator[None]:
+    """Lock a search against other processes; the system releases the lock when the process is killed."""
+    held = HeldState(folder.state)
+    held.hold()
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> tuple[dict[str, Any], int]:
+    """Return the values of a search and its number of trials, after building a workflow for each value.
+
+    A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
+
+    Raises:
+        ValueError: a value cannot be trained, or ``search`` cannot be read.
+    """
+    over, num_trials = _read(spec)
+    refuse_what_is_no_setting(over, spec)
+    values = {path: _tried(of_path) for path, of_path in over.items()}
+    checked: dict[str, set[Any]] = {path: set() for path in over}
+    for path, of_path in values.items():
+        for number, value in enumerate(of_path):
+            if number in checked[path]:
+                continue
+            others = itertools.product(*(range(len(values[other])) for other in over if other != path))
+            error = None
+            for chosen in itertools.islice(others, _COMBINATIONS):
+                indices = dict(zip((other for other in over if other != path), chosen, strict=True)) | {path: number}
+                try:
+                    check(_with(spec, {name: values[name][index] for name, index in indices.items()}))
+                except ValueError as raised:
+                    error = error or raised
+                    continue
+                error = None
+                for name, index in indices.items():
+                    checked[name].add(index)
+                break
+            if error is not None:
+                raise ValueError(f"search.over.{path}: {value}: {error}") from error
+    return over, num_trials
+
+
+def _tried(values: Any) -> list[Any]:
+    """Return the values of a list, or the ends of a range."""
+    return [values["low"], values["high"]] if isinstance(values, Mapping) else list(values)
+
+
+def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
+    """Return the run that a trial resumes or starts, and the name of its folder.
+
+    A killed process may leave a folder without a checkpoint. That folder is kept, and the trial restarts in a new one.
+    """
+    names = itertools.chain([_name(trial)], (f"{_name(trial)}_{number}" for number in itertools.count(2)))
+    existing = list(itertools.takewhile(lambda name: (folder.path / name).exists(), names))
+    run = RunFolder(folder.path / (existing[-1] if existing else _name(trial)))
+    if existing and run.saved_at is None and trial.state == "running":
+        run = RunFolder(folder.path / f"{_name(trial)}_{len(existing) + 1}")
+    return run, run.path.name
+
+
+def _read(spec: RunSpec) -> tuple[dict[str, Any], int]:
+    """Return the values to search over, and the number of trials."""
+    search = checked_mapping(spec.search, "search")
+    check_names(search, _OPTIONS, "key of search")
+    if "trials" not in search:
+        raise ValueError("search.trials is missing: how many settings are tried, as in search.trials=30.")
+    return what_is_varied(search.get("over"), "search"), positive(search["trials"], "search.trials")
+
+
+def _train_trial(
+    trial: Trial, spec: RunSpec, run: RunFolder, place: RunPlace, train: Callable[[RunSpec, RunPlace], Trained]
+) -> Trained:
+    """Train the run of a trial, or resume it."""
+    return train(_spec_of(trial, spec, run), place)
+
+
+def _spec_of(trial: Trial, spec: RunSpec, run: RunFolder) -> RunSpec:
+    """Return the settings of a trial's run; if it has a checkpoint, the settings that resume it."""
+    if run.saved_at is None:
+        return _with(spec, trial.setting)
+    trust = not is_restricted()  # the same trust as for the search itself
+    return RunSpec(stored=StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust))
+
+
+def _with(spec: RunSpec, setting: Mapping[str, Any]) -> RunSpec:
+    """Return the settings of a run with these values."""
+    return spec_of(spec, setting, title=None, **whole_run(spec))
+
+
+def _ended(study: OptunaStudy) -> list[Trial]:
+    return [trial for trial in study.trials if trial.state != "running"]
+
+
+def _name(trial: Trial) -> str:
+    return f"trial_{trial.number:04d}"
+
+
+def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
+    """Write one line for each trial that has ended."""
+    rows = [
+        [
+            trial.number,
+            *(trial.setting[path] for path in over),
+            "" if trial.value is None else trial.value,
+            trial.state,
+            trial.failure,
+        ]
+        for trial in _ended(study)
+    ]
+    RowFile(path).replace(
+        as_line(map(str, row)) for row in [["trial", *over, "best_return", "state", "failure"], *rows]
+    )
+
+
+def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
+    """Print the best setting, and return the result of the search."""
+    found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]
+    best = max(found, key=lambda pair: pair[0], default=None)
+    if best is not None:
+        value, trial = best
+        described = f"{describe_setting(trial.setting)}, with a best return of {value:,.1f}"
+        print(f"Best of {len(_ended(study))} settings: {described}.")
+        print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
+    stopped = len(_ended(study)) < num_trials
+    if stopped:
+        print(f"To go on: {way_on}", flush=True)
+    failures = tuple(
+        f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None
+    )
+    return Trained(best[0] if best else None, stopped, folder.path, failures)

@@ -1,0 +1,207 @@
+"""``sweep=``: trains many settings; settings with the same program structure run in parallel in one program."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.assembly import workflow_from_config
+from evorl.config.command_lines import describe_setting
+from evorl.config.names import no_such
+from evorl.config.values import dotted_keys
+from evorl.execution.first_update import refuse_idle_training
+from evorl.execution.rows import describe_evaluation
+from evorl.execution.runtime import prepare_for
+from evorl.execution.signals import stop_on_signals
+from evorl.ops.terminal_text import counted
+from evorl.ops.trees import with_leaves
+from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup, make_recorder
+from evorl.recorders.sweep_curves import Curve, draw_sweep
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.rescue import WatchedFolder
+from evorl.runs.spec import RunSpec
+from evorl.sweeps.grouping import Group, grouped
+from evorl.sweeps.part import Part
+from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
+from evorl.sweeps.sweep_settings import SweepSettings, is_shared
+from evorl.sweeps.sweep_table import Returns, write_evaluations, write_sweep
+from evorl.sweeps.trained import Trained
+from evorl.types import PyTreeDict
+
+
+def sweep_settings(
+    spec: RunSpec, title: str, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
+) -> Trained:
+    """Train all settings of ``spec.sweep``, or the remaining ones of a resumed sweep.
+
+    Args:
+        spec: settings that all runs share.
+        title: title of the sweep, and of the run that holds its best setting.
+        find_folder: returns the folder of the sweep; called after the settings were checked.
+        resume_command: returns the command that resumes the sweep.
+
+    Returns:
+        The mean return of the best setting, ``None`` if the sweep was stopped or every setting diverged.
+
+    Raises:
+        ValueError: a setting is invalid.
+    """
+    sweep, settings, groups = sweep_groups(spec)
+    folder = find_folder()
+    table = folder.sweep_table
+    log, screen = LogRecorder(folder.log), spec.recorders.progress
+
+    def tell(text: str) -> None:
+        log.message(text)
+        if screen:
+            print(text, flush=True)
+
+    programs = counted(len(groups), "program")
+    tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {programs}.")
+    run = SweepRun(folder.path, sweep, groups, spec.num_seeds, spec.seed, spec.devices, tell)
+    write_sweep(table, settings, run.returns(), spec.num_seeds)
+    watched = WatchedFolder(folder)
+    try:
+        with stop_on_signals(resume_command(folder)) as should_stop:
+            recorders = functools.partial(_recorders, folder.log, title) if screen else lambda _: []
+            finished = run.train(recorders, lambda: should_stop() or watched.is_gone)
+            watched.refuse_gone()
+            returns = run.returns()
+            write_sweep(table, settings, returns, spec.num_seeds)
+            write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)
+            draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
+        if not finished:
+            tell(f"Stopped early. To go on: {resume_command(folder)}")
+            return Trained(None, True, folder.path)
+        failures = tuple(
+            f"{describe_setting(setting)}: it diverged, its last return is {_shown_last(returns[member])}."
+            for member, setting in enumerate(settings)
+            if _has_diverged(returns[member])
+        )
+        if len(failures) == len(settings):
+            tell(f"Every setting diverged. All are in {table}.")
+            return Trained(None, False, folder.path, failures)
+        best = ranked(returns, range(len(settings)))[0]
+        path = _keep_best(run, replace(spec, title=title), settings[best], best, folder)
+        score = last_score(returns[best])
+        described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
+        tell(f"Best of {counted(len(settings), 'setting')}: {described}.")
+        tell(f"All are in {table}. The best is a run of its own: {path}")
+        return Trained(score, False, folder.path, failures)
+    finally:
+        watched.close()
+        log.close()
+
+
+def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
+    """Set up JAX and build the workflows of a sweep.
+
+    Returns:
+        The sweep, its settings, and the settings grouped by the program that trains them.
+
+    Raises:
+        ValueError: a setting cannot be trained, or would learn nothing.
+    """
+    sweep = SweepSettings.from_config(spec.sweep)
+    refuse_what_is_no_setting(sweep.over, spec)
+    prepare_for(spec)
+    settings = sweep.settings(spec.seed)
+    groups = list(grouped(settings, lambda setting: workflow_from_config(spec_of(spec, setting).workflow_config())))
+    for group in groups:
+        for numbers in group.numbers:
+            refuse_idle_training(with_leaves(group.workflow, dict(zip(group.paths, numbers, strict=True))))
+    return sweep, settings, groups
+
+
+def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
+    """Return True if a setting's last evaluation is not finite."""
+    return bool(of_setting) and not math.isfinite(last_score(of_setting))
+
+
+def _shown_last(of_setting: Mapping[int, Sequence[float]]) -> str:
+    return ", ".join(f"{value:,.1f}" for value in of_setting[max(of_setting)])
+
+
+def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
+    rows = f"{counted(len(part.members), 'setting')} x {counted(part.num_seeds, 'seed')}"
+    return [RecorderGroup([LogRecorder(log), ProgressRecorder()], title, rows)]
+
+
+def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
+    """Return the settings of one run: the shared settings with the given values, for one seed and one device.
+
+    Raises:
+        ValueError: a value contains ``${``. Settings of a trial are read from a file that may be untrusted.
+    """
+    for path, value in setting.items():
+        if "${" in str(value):
+            raise ValueError(f"{path}={value}: nothing is looked up for a setting, write the value itself.")
+    run = {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, "sweep": None, "search": None}
+    return spec.changed({**setting, **run, **others})
+
+
+def whole_run(spec: RunSpec) -> dict[str, Any]:
+    """Return the settings that a separate run takes from the sweep, and a run inside a shared program does not."""
+    config = spec.as_config()
+    return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
+
+
+def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str, list[Curve]]:
+    """Return the learning curve of every seed of every setting, the best setting first."""
+    curves = {}
+    for member in ranked(returns, range(len(settings))):
+        steps = sorted(returns[member])
+        seeds = zip(*(returns[member][at] for at in steps), strict=True)
+        curves[describe_setting(settings[member])] = [(steps, list(of_seed)) for of_seed in seeds]
+    return curves
+
+
+def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
+    """Raise ``ValueError`` if a path is not a setting that can vary, or if evaluations are disabled."""
+    keys = dotted_keys(spec.as_config())
+    known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
+    for path in over:
+        if is_shared(path):
+            instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
+            raise ValueError(f"{path} is that of all trainings, it cannot be compared.{instead}")
+        if path in ("agent", "env"):
+            raise ValueError(f"{path} is another training, not another setting: compare them by -m {path}=...")
+        if path not in known:
+            raise ValueError(no_such("config key", path, known))
+    if not spec.workflow.get("eval_interval"):
+        raise ValueError("Settings are compared by evaluations, and eval_interval is 0: give it a number of steps.")
+
+
+def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
+    """Save the best setting, with all its seeds, as a separate run for evaluation or export; return its folder."""
+    title = str(spec.title)
+    others = {**whole_run(spec), "title": title}
+    kept = RunFolder(folder.path / "best")
+    if not kept.config.exists():
+        kept = RunFolder.create(folder.path, spec_of(spec, setting, **others).as_config(), "best")
+    of_best = run.returns()[member]
+    state, progress = run.final_state(member)
+    _record(kept, of_best, title, spec.recorders.learning_curve)
+    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(of_best))
+    return kept.path
+
+
+def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str, learning_curve: bool) -> None:
+    """Record the evaluations of a setting as the evaluations of a run."""
+    num_seeds = len(next(iter(returns.values())))
+    recorder = make_recorder(folder, title=title, progress=False, tensorboard=False, learning_curve=learning_curve)
+    recorder.resume_at(-1)
+    recorder.start(RunPlan(title, max(returns), 0, 0, num_seeds, 1))
+    for number, timesteps in enumerate(sorted(returns), start=1):
+        of_seeds = np.asarray(returns[timesteps] if num_seeds > 1 else returns[timesteps][0])
+        told = describe_evaluation(PyTreeDict(episode_return=of_seeds))
+        recorder.write({"iterations": number, "timesteps": timesteps, **told})
+    recorder.close()

@@ -1,0 +1,57 @@
+"""An app's training as words behind evorl serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from evorl.apps.app_config import AppConfig, read_app
+from evorl.apps.kinds import usual_training
+from evorl.apps.making import make_app
+from evorl.apps.training import as_overrides, own_configs, training_words
+from evorl.cli.app_agents import agent_facts, check_training
+from evorl.cli.composition import compose_config
+
+
+def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
+    facts = agent_facts(agent)
+    training = usual_training(agent, kind, facts.is_off_policy)
+    make_app(tmp_path / "app", kind, agent, training, facts.in_boxes)
+    return read_app(tmp_path / "app" / "app.yaml")
+
+
+def test_settings_are_words_that_hydra_takes_as_they_are_meant() -> None:
+    settings = {
+        "total_timesteps": 1e5,
+        "title": "it's: a, {title}",
+        "optimizer": {"learning_rate": {"start": 0.1, "end": 0.0}, "options": {"nesterov": True}},
+        "agent": {"network": {"torso": [{"conv": {"filters": 8, "size": 3}}, "flatten", 32]}, "clip_epsilon": 0.1},
+        "actors": {"kind": "process", "count": 2},
+    }
+    words = list(as_overrides(settings))
+    assert "actors={kind: process, count: 2}" in words
+    config = OmegaConf.to_container(compose_config(["agent=ppo", "env=cartpole", *words]))
+    assert isinstance(config, dict)
+    assert {name: config[name] for name in ("total_timesteps", "title", "actors")} == {
+        name: settings[name] for name in ("total_timesteps", "title", "actors")
+    }
+    assert config["agent"]["network"]["torso"] == settings["agent"]["network"]["torso"]
+    assert config["agent"]["network"]["activation"] == "tanh"
+    assert (config["optimizer"]["name"], config["optimizer"]["options"]) == ("adam", {"nesterov": True})
+    assert config["optimizer"]["learning_rate"]["start"] == 0.1
+
+
+def test_an_algorithm_of_its_own_is_named_by_a_folder_and_left_to_the_server(tmp_path: Path) -> None:
+    app = app_of(tmp_path, "ppo", "empty")
+    assert own_configs(app) == []
+    own = replace(app, algorithm="algorithm", agent="own/ppo")
+    assert own_configs(own) == ["--config-dir", str(app.folder / "algorithm")]
+    assert check_training(own) is None
+    assert training_words(own) == [
+        "agent=own/ppo",
+        "env=remote",
+        "env.obs_space={shape: [1], dtype: float32, low: -2, high: 2}",
+        "env.action_space={n: 2}",
+    ]

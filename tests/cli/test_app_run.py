@@ -1,0 +1,186 @@
+"""evorl run: which processes, with what, and that none is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evorl.apps.app_config import AppConfig
+from evorl.apps.supervision import Program
+from evorl.cli import app_run
+from evorl.cli.app_commands import generate_from_arguments
+from evorl.cli.command_table import COMMANDS
+from evorl.cli.options import RUN
+from tests.support.apps import ROOT, bandit_app, still_alive, with_parameter_server
+
+OPTIONS = {name: option.default for name, option in RUN.items()}
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
+    """A bandit's app at free ports, of three episodes, in the current folder."""
+    return bandit_app(tmp_path, monkeypatch)
+
+
+def fake_server(app: AppConfig, extra: list[str]) -> Program:
+    command = [sys.executable, "-m", "tests.support.fake_agent_server", str(app.server.port)]
+    return Program("server", command, {"PYTHONPATH": str(ROOT)}, app.server)
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that learns nothing in place of evorl serve, and no page."""
+    monkeypatch.setattr(app_run, "server_program", fake_server)
+    monkeypatch.setattr(app_run, "metrics_programs", lambda app, needed: [])
+
+
+def test_three_environments_play_and_all_processes_are_gone(
+    app: AppConfig, faked: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+    start = subprocess.Popen.__init__
+
+    def noted(self: subprocess.Popen, *args, **kwargs) -> None:
+        start(self, *args, **kwargs)
+        pids.append(self.pid)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", noted)
+    assert app_run.run_from_arguments(["all", "-n", "3"]) == 0
+    said = capfd.readouterr().out
+    assert len(pids) == 4
+    assert still_alive(pids) == []
+    for number in range(3):
+        assert re.search(rf"^\d\d:\d\d:\d\d\.\d+ environment-{number} \| regret of a pull: 0\.\d+", said, re.MULTILINE)
+    assert "3 environments have ended" in said
+    assert "\x1b" not in said
+
+
+def test_an_environment_that_is_not_there_is_an_error_and_nothing_is_left(
+    app: AppConfig, faked: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("environment/bandit_app.py").unlink()
+    with pytest.raises(SystemExit) as ended:
+        app_run.run_from_arguments([])
+    assert ended.value.code == 1
+    assert "environment-0 failed with status 2" in capfd.readouterr().out
+    assert not _listens(app.server.port)
+
+
+def _listens(port: int) -> bool:
+    import socket
+
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["parameters"], "this app has no parameter server: write parameters: {servers: 2} into app.yaml"),
+        (["servers=2"], "servers=2, but this app has no parameter server"),
+        (["servers"], "there is no part of an app 'servers'. Did you mean 'server'"),
+        (["-n", "0"], "n must be a positive whole number, got 0"),
+        (["--exploit=perhaps"], "exploit must be true or false"),
+        (["-c", "no.yaml"], "there is no no.yaml"),
+    ],
+)
+def test_what_cannot_be_is_told(arguments: list[str], says: str, app: AppConfig, faked: None) -> None:
+    with pytest.raises(ValueError) as raised:
+        app_run.run_from_arguments(arguments)
+    assert says in str(raised.value)
+
+
+@pytest.fixture
+def shared(app: AppConfig) -> AppConfig:
+    """The app with a parameter server and two servers that learn for it."""
+    return with_parameter_server(app)
+
+
+needs_serve = pytest.mark.skipif("serve" not in COMMANDS, reason="this evorl has no training server")
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from evorl.cli.commands import main; main()", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@needs_serve
+def test_the_bandit_learns_by_the_commands_of_the_guide(app: AppConfig) -> None:
+    file = Path("app.yaml")
+    file.write_text(file.read_text().replace("max_episodes: 3", "max_episodes: 100"))
+    done = _run("run", "server", "environment")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (regret,) = re.findall(r"regret of a pull: (\S+) in the first 10 episodes, (\S+) in the last 10", done.stdout)
+    assert float(regret[1]) < 0.5 * float(regret[0]), regret
+    # A pull of any other arm loses 0.224 at least: more than nine of ten are of the best one.
+    assert float(regret[1]) < 0.1 * 0.224, regret
+    assert not _listens(app.server.port)
+
+
+@needs_serve
+def test_two_servers_learn_for_one_parameter_server_from_four_simulators(shared: AppConfig) -> None:
+    assert shared.parameters is not None
+    file = Path("app.yaml")
+    file.write_text(file.read_text().replace("max_episodes: 3", "max_episodes: 100"))
+    done = _run("run", "parameters", "server", "environment", "-n", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    regrets = re.findall(r"environment-\d +\| regret of a pull: (\S+) in .*, (\S+) in the last 10", done.stdout)
+    assert len(regrets) == 4
+    assert all(float(last) < 0.1 * 0.224 for _, last in regrets), regrets
+    assert max(float(first) for first, _ in regrets) > 0.1 * 0.224, regrets  # who comes late finds it learned
+    pushes = re.findall(r"server-\d +\| Worker (\d): (\d+) of \d+ pushes counted", done.stdout)
+    assert {number for number, _ in pushes} == {"0", "1"}
+    assert all(int(count) > 10 for _, count in pushes), pushes
+    assert not any(_listens(port) for port in (shared.parameters.address.port, shared.server.port))
+
+
+@needs_serve
+def test_a_constant_of_an_own_algorithm_is_used(app: AppConfig) -> None:
+    generate_from_arguments(["-a", "reinforce"])
+    source = Path("algorithm/reinforce.py")
+    source.write_text(source.read_text() + "\nprint('by a changed file')\n")
+    done = _run("run", "server", "environment", "total_timesteps=128")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"server +\| by a changed file", done.stdout), done.stdout
+
+
+@needs_serve
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_saves_the_training_and_leaves_nothing(app: AppConfig) -> None:
+    file = Path("app.yaml")
+    file.write_text(file.read_text().replace("infinite_run: false", "infinite_run: true"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from evorl.cli.commands import main; main()", "run", "server", "environment"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    text = ""
+    while "server is at" not in text:
+        line = process.stdout.readline()
+        assert line, text
+        text += line
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, text + rest
+    assert not _listens(app.server.port)

@@ -1,0 +1,206 @@
+"""``evorl render`` on a stored run: what is drawn, where it is, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import evorl
+from evorl.cli import main as cli
+from evorl.cli.options import RENDER, RENDER_FORMATS
+from evorl.cli.render import render_from_arguments
+from evorl.reports.seed_choice import choose_seed
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+
+SMALL = [
+    "agent=random",
+    "env=cartpole",
+    "env.max_episode_steps=12",
+    "num_envs=2",
+    "rollout_length=8",
+    "total_timesteps=64",
+    "eval_interval=32",
+    "eval_episodes=2",
+    "devices=1",
+    "env_chunk=null",
+    "compilation_cache=false",
+    "recorders.tensorboard=false",
+    "recorders.learning_curve=false",
+    "recorders.progress=false",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={root}"])
+        cli.train()
+    return RunFolder.latest(root)
+
+
+def test_the_episodes_are_those_of_an_evaluation(
+    trained: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evorl", f"run={trained.path}", "eval_episodes=2"])
+    cli.evaluate()
+    evaluated = float(re.search(r"episode_return +([\d.]+)", capsys.readouterr().out)[1])  # pyright: ignore[reportOptionalSubscript]
+    picture = render_from_arguments([f"run={trained.path}", "episodes=2", "frames=5", "size=40"])
+    assert picture.parent == trained.videos
+    assert re.fullmatch(r"0000000000(32|64)\.webp", picture.name)
+    told = capsys.readouterr().out
+    returns = [float(value) for value in re.findall(r"\(end\)  return ([\d.]+)", told)]
+    assert len(returns) == 2
+    assert sum(returns) / 2 == pytest.approx(evaluated, abs=0.01)
+    assert told.rstrip().endswith(str(picture))
+    with Image.open(picture) as animation:
+        assert animation.n_frames <= 5  # those that are alike are one
+        assert animation.size[0] > 2 * 80  # two tiles side by side
+
+
+def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_path: Path) -> None:
+    page = render_from_arguments(
+        [f"run={trained.path}", "episodes=1", "frames=3", "size=32", f"to={tmp_path / 'a' / 'page.html'}", "seed=4"]
+    )
+    text = page.read_text(encoding="utf-8")
+    assert text.count("data:image/webp;base64,") == 1
+    assert "http:" not in text
+    assert "https:" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no run is given: set run=<folder>"),
+        (["run=a", "episode=3"], "no option of evorl render 'episode'. Did you mean 'episodes'?"),
+        (["run=a", "format=mov"], "no value of format 'mov'"),
+        (["run=a", "to=b.jpg"], "no format 'jpg'"),
+        (["run=a", "frames=0"], "frames must be a positive whole number, got 0."),
+        (["run=a", "fps=0"], "fps must be a number in (0, 100], got 0."),
+        (["run=a", "size=100000"], "size must be a whole number from 16 to 4,096, got 100000."),
+        (["run=a", "episodes=100", "frames=1000", "size=4096"], "make pictures of 5,033.2 GB, and at most 2.0 GB"),
+        (["run=a", "cells=[]"], "cells must be a number of elites"),
+        (["run=a", "cells=best"], "cells must be a number of elites"),
+        (["run=a", "seed=-1"], "seed must be a whole number from 0"),
+        (["run=a", "checkpoint=first"], "checkpoint must be best, latest or the number of an iteration; got first."),
+        (["run=a", "seed_number=-1"], "seed_number must be best or a whole number from 0"),
+        (["run=a", "trust=1"], "trust must be true or false"),
+    ],
+)
+def test_arguments_are_checked(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError) as error:
+        render_from_arguments(arguments)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(["agent=random"], id="one agent"),
+        pytest.param(["agent=ec/openes", "optimizer.pop_size=4"], id="evolution"),
+        pytest.param(["agent=meta/pbt", "pop_size=2", "inner.num_envs=2", "inner.rollout_length=8"], id="population"),
+        pytest.param(["agent=qd/map_elites", "pop_size=4"], id="archive"),
+    ],
+)
+def test_of_several_seeds_one_is_shown(
+    kind: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also by the functions of a notebook, and of every kind of run: by default the best by its evaluation."""
+    own = [setting for setting in SMALL if not setting.startswith(("agent=", "num_envs", "rollout_length"))]
+    of_agent = ["num_envs=2", "rollout_length=8"] if kind == ["agent=random"] else []
+    folder = evorl.train(*own, *of_agent, *kind, num_seeds=2, runs_folder=tmp_path)
+    capsys.readouterr()
+    best = choose_seed(folder, 2, 10**9).number
+    small = {"run": folder, "size": 24, "frames": 2, "format": "png"}
+    if "map_elites" not in kind[0]:
+        small["episodes"] = 1
+    assert evorl.render(**small).stat().st_size
+    assert f"seed_number={best} of 2 seeds (the best by evaluation" in capsys.readouterr().out
+    other = evorl.render(**small, seed_number=1 - best)
+    assert f"seed_number_{1 - best}" in other.name
+    assert f"seed_number={1 - best} of 2 seeds:" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
+        evorl.render(**small, seed_number=2)
+    if kind != ["agent=random"]:  # whose policy has no observation
+        observation = np.zeros(4)
+        actions = [evorl.load_policy(folder, seed_number=number)(observation) for number in ("best", best)]
+        assert actions[0] == actions[1]
+    monkeypatch.setattr(sys, "argv", ["evorl", f"run={folder}"])
+    cli.evaluate()
+    assert "for each of 2 seeds" in capsys.readouterr().out
+
+
+def test_cells_need_an_archive(trained: RunFolder) -> None:
+    with pytest.raises(ValueError, match="cells=4 needs an archive, but RandomAgentWorkflow"):
+        render_from_arguments([f"run={trained.path}", "cells=4"])
+
+
+def test_no_such_run(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="There is no folder"):
+        render_from_arguments([f"run={tmp_path / 'none'}", f"runs_folder={tmp_path}"])
+
+
+def test_every_format_is_told() -> None:
+    assert all(name in RENDER["format"].meaning for name in RENDER_FORMATS)
+
+
+def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={tmp_path}", "render_interval=32"])
+    started = []
+
+    def start(command: list[str], **options: object) -> object:
+        started.append(command[3:])
+        return subprocess.CompletedProcess(command, 0)  # whatever is due again sees that it has ended
+
+    monkeypatch.setattr(subprocess.CompletedProcess, "poll", lambda self: self.returncode, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    cli.train()
+    folder = RunFolder.latest(tmp_path)
+    assert started[-1] == ["render", f"run={folder.path}", "trust=true"]
+    monkeypatch.undo()
+    picture = render_from_arguments([*started[-1][1:], "size=16", "frames=2"])
+    assert picture.parent == folder.videos
+    assert picture.stat().st_size
+
+
+def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
+    """In processes of their own, which have not imported MuJoCo yet."""
+    root = tmp_path / "runs"
+    settings = [*SMALL, "env=host/inverted_pendulum", f"runs_folder={root}"]
+    call = "from evorl.cli.commands import main; main()"
+    environment = {**os.environ, "MUJOCO_GL": "osmesa", "PYOPENGL_PLATFORM": "osmesa"}
+    environment.pop("DISPLAY", None)
+
+    def command(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", call, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**environment, **changes},
+        )
+
+    done = command("train", *settings, MUJOCO_GL="disable")
+    assert done.returncode == 0, done.stderr
+    run = [f"run={RunFolder.latest(root).path}", "episodes=1", "frames=3", "size=32"]
+    page = command("render", *run, "format=html")
+    assert page.returncode == 0, page.stderr
+    assert Path(page.stdout.splitlines()[-1]).suffix == ".html"
+    cartpole = [*SMALL, "env=gymnasium/CartPole-v1", f"runs_folder={root}"]
+    assert command("train", *cartpole).returncode == 0
+    pictures = command("render", f"run={RunFolder.latest(root).path}", *run[1:])
+    assert pictures.returncode == 0, pictures.stderr  # which MuJoCo does not draw
+    if ctypes.util.find_library("OSMesa") is None:
+        picture = command("render", *run)
+        assert picture.returncode == 1
+        assert "apt-get install libegl1 libegl-mesa0" in picture.stderr
+        assert picture.stderr.endswith("Of bodies format=html makes a page, which needs no such library.\n")

@@ -1,0 +1,38 @@
+"""``evorl runs``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.cli.runs import list_runs
+from evorl.runs.files import RunFolderError
+from tests.support.run_folders import make_run, with_checkpoint
+
+
+def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, "runs/a", [[1.0]])
+    stopped = with_checkpoint(make_run(tmp_path, "runs/b c", [[3.0]], log="killed here"))
+    make_run(tmp_path, "runs/d", [[2.0]], algorithm="sac.SAC").metrics_csv.write_text("x\n1,2\n")
+    monkeypatch.chdir(tmp_path)
+    assert list_runs(["sort=return"]) == ["b c", "a"]
+    told = capsys.readouterr().out
+    assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in told
+    assert "d is left out: " in told
+    assert list_runs([str(tmp_path), "algorithm=ppo", "state=finished"]) == ["runs/a"]
+    assert list_runs(["state=running"]) == []
+    assert "No runs.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a", "b"], "one folder at a time, got a, b: name the one above them"),
+        (["order=return"], "evorl runs"),
+        (["nowhere"], "There is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_is_told(arguments: list[str], said: str) -> None:
+    with pytest.raises((ValueError, RunFolderError), match=said):
+        list_runs(arguments)

@@ -1,0 +1,92 @@
+"""``evorl watch``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from evorl.cli import watch
+from evorl.cli.watch import watch_runs
+from evorl.runs.files import RunFolderError
+from tests.support.certificate import write_certificate
+from tests.support.run_folders import make_run
+
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EVORL_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bind=0.0.0.0"], "bind=0.0.0.0 can be reached from other machines and needs a token"),
+        (["token=short"], "at least 16 printable ASCII characters"),
+        (["port=70000"], "port must be a whole number from 0 to 65,535, got 70000"),
+        (["port=yes"], "port must be a whole number from 0 to 65,535, got True"),
+        (["cert=a.pem"], "TLS needs both files"),
+        (["open=3"], "open must be true or false"),
+        (["metrics={loss: 3}"], r"metrics\.loss must be true or false"),
+        (["nowhere"], "There is no folder nowhere"),
+        (["prt=1"], "there is no option of evorl watch 'prt'"),
+    ],
+)
+def test_what_cannot_be_is_told_at_the_start(arguments: list[str], said: str) -> None:
+    with pytest.raises((ValueError, RunFolderError), match=said):
+        watch_runs(arguments)
+
+
+def test_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, "runs/a", [[1.0]])
+    cert, key = write_certificate(tmp_path)
+    files = [f"cert={cert}", f"key={key}"]
+    asked = watch._request(["bind=0.0.0.0", "token=new", "hosts=box, box.lan", "metrics_folder=null", *files])
+    guard = asked.page.guard
+    assert guard.token is not None
+    assert (len(guard.token), guard.hosts, asked.port, asked.token_is_new) == (32, ("box", "box.lan"), 7002, True)
+    assert asked.tls is not None
+    assert asked.page.runs.told_places == "runs"
+    monkeypatch.setenv("EVORL_TOKEN", TOKEN)
+    asked = watch._request(["a", "enable_unknown_metrics=false", "metrics={loss: true}"])
+    assert (asked.page.guard.token, asked.token_is_new) == (TOKEN, False)
+    assert asked.page.store.enabled.as_json() == {"enable_unknown_metrics": False, "metrics": {"loss": True}}
+    assert not (tmp_path / "metrics").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_ends_quietly(tmp_path: Path, number: signal.Signals) -> None:
+    make_run(tmp_path, "runs/a", [[7.0]])
+    command = [sys.executable, "-c", "from evorl.cli.commands import main; main()", "watch", "port=0", "log=true"]
+    root = Path(watch.__file__).resolve().parents[2]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(root)}
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            line = process.stdout.readline()
+            found = re.fullmatch(r"Watching runs at (http://127\.0\.0\.1:\d+)/ \(Ctrl-C ends it\)\n", line)
+            assert found, (line, process.stderr.read())
+            body = json.dumps({"name": "episode_reward", "y": 3.5, "x": 10}).encode()
+            header = {"Content-Type": "application/json"}
+            urllib.request.urlopen(urllib.request.Request(found[1] + "/api/scalars", body, header), timeout=30).close()
+            with urllib.request.urlopen(found[1], timeout=30) as answer:
+                assert ">episode_reward</a>" in answer.read().decode()
+            process.send_signal(number)
+            rest, complaints = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        assert (process.returncode, rest, complaints) == (0, "episode_reward 3.5 at 10\n", "")
+    assert "episode_reward" in (tmp_path / "metrics/scalars.jsonl").read_text()
+    assert len(list((tmp_path / "metrics/tensorboard").iterdir())) == 1

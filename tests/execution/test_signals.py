@@ -1,0 +1,94 @@
+"""A signal stops a training in order or ends the process in one line, whatever the main thread is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from evorl.execution import signals
+from evorl.execution.signals import signals_in_words, stop_on_signals
+from tests.support.waiting import wait_until
+
+# The main thread is kept from running Python's handlers, as it is while XLA compiles.
+CHILD = """
+import contextlib, ctypes
+from evorl.execution.signals import signals_in_words, stop_on_signals
+with signals_in_words(), {training}:
+    print("ready", flush=True)
+    for _ in range(100):
+        ctypes.CDLL(None).sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "training", "said"),
+    [
+        (signal.SIGINT, False, "SIGINT: ended.\n"),
+        (signal.SIGTERM, False, "SIGTERM: ended.\n"),
+        (
+            signal.SIGINT,
+            True,
+            "SIGINT: ended. Its checkpoints are kept; to go on: python scripts/train.py resume=a/run\n",
+        ),
+    ],
+)
+def test_the_process_ends_in_one_line(number: int, training: bool, said: str) -> None:
+    code = CHILD.format(
+        training="stop_on_signals('python scripts/train.py resume=a/run')" if training else "contextlib.nullcontext()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(3 if training else 1):
+        process.send_signal(number)
+        time.sleep(0.05)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (128 + number, said)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The signals by which the process would have been ended."""
+    numbers: list[int] = []
+    monkeypatch.setattr(signals, "_end_process", numbers.append)
+    return numbers
+
+
+def test_a_first_signal_asks_for_a_stop_and_a_second_one_ends(ended: list[int]) -> None:
+    before = [signal.getsignal(number) for number in signals.ENDING]  # a shell's background jobs ignore SIGINT
+    with stop_on_signals() as should_stop:
+        assert not should_stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(should_stop, 10.0)
+        assert ended == []
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: ended == [signal.SIGINT], 10.0)
+    assert [signal.getsignal(number) for number in signals.ENDING] == before
+
+
+def test_outside_of_a_training_the_first_one_ends(ended: list[int]) -> None:
+    with signals_in_words():
+        with stop_on_signals():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: ended == [signal.SIGINT], 10.0)
+
+
+def test_another_thread_changes_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def work() -> None:
+        with stop_on_signals() as should_stop:
+            seen.extend([signal.getsignal(signal.SIGINT), should_stop()])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before, False]

@@ -1,0 +1,45 @@
+"""``evorl export`` on the command line: what it writes and says, and what is no option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.cli import commands
+from evorl.runs.folder import RunFolder
+
+
+def test_files_are_written_checked_and_told(trained: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    commands.run(["export", f"run={trained.path}", "format=numpy,jax", "seed_number=1"])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == str(trained.path)
+    assert said[1].startswith("PPO in gymnax/CartPole-v1, the best checkpoint of ")
+    assert [line.split(":")[0] for line in said[2:]] == ["numpy", "jax"]
+    assert all("over 1,000 observations, 1,000 of 1,000 actions the same" in line for line in said[2:])
+    names = {path.name for path in (trained.path / "export").iterdir()}
+    assert names == {"policy.py", "policy.stablehlo", "policy.json"}
+    assert "(run " + trained.path.name in (trained.path / "export" / "policy.py").read_text().splitlines()[0]
+
+
+def test_a_file_of_another_name(trained: RunFolder, tmp_path: Path) -> None:
+    to = tmp_path / "new" / "cartpole.py"
+    (written,) = commands.run(["export", f"run={trained.path}", "format=numpy", f"to={to}"])
+    assert written.path == to
+    assert to.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run=latest"], r"no format is given: set format=onnx\|jax\|numpy\|html"),
+        (["format=numpy"], r"no run is given: evorl export run=<folder>, or run=latest"),
+        (["run=latest", "format=onxx"], "no value of format 'onxx'. Did you mean 'onnx'"),
+        (["run=latest", "format=jax", "seed_number=-1"], "seed_number must be best or a whole number from 0, got"),
+        (["run=latest", "format=jax", "sample=2"], "sample must be true or false"),
+        (["run=latest", "formats=jax"], "no option of evorl export 'formats'. Did you mean 'format'"),
+    ],
+)
+def test_arguments_are_checked(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        commands.run(["export", *arguments])

@@ -1,0 +1,90 @@
+"""``evorl play``: a policy trained in JAX in Gymnasium's environment, as an animation."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.cli import commands, play
+from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.export.play import check_fits, environment_of, play_episode
+from evorl.export.stored_policy import LoadedPolicy
+from evorl.runs.folder import RunFolder
+from tests.support.optional_packages import need
+from tests.support.portable import stored
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "draw_without_screen", lambda: None)
+    for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        monkeypatch.setenv(name, "dummy")
+
+
+def test_episodes_are_an_animation(trained: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("pygame", "gymnasium")
+    from PIL import Image
+
+    to = tmp_path / "played.webp"
+    arguments = ["episodes=2", "seed=3", "max_steps=12", "frames=6", f"to={to}"]
+    commands.run(["play", f"run={trained.path}", *arguments])
+    said = capsys.readouterr().out.splitlines()
+    lengths = [int(line.split()[2]) for line in said if line.startswith("episode ")]
+    assert len(lengths) == 2
+    assert said[-1] == f"6 pictures: {to}"
+    with Image.open(to) as picture:
+        assert picture.n_frames > 1
+        assert picture.size == (600, 400)
+
+
+def test_an_episode_is_that_of_the_policy(tmp_path: Path) -> None:
+    policy = stored("ppo_gru_history", tmp_path).policy
+    simulators = make_gymnasium_simulators("Pendulum-v1", 1)
+    length, total = play_episode(LoadedPolicy(policy), simulators, 0, 20)
+    assert length == 20
+    assert total == play_episode(LoadedPolicy(policy), simulators, 0, 20)[1]
+    repeated = dataclasses.replace(policy, action_repeat=8)
+    assert play_episode(LoadedPolicy(repeated), simulators, 0, 20)[0] == 20
+    simulators.close()
+
+
+def test_which_environment(tmp_path: Path) -> None:
+    cartpole = stored("dqn", tmp_path)
+    assert environment_of(cartpole, None) == ("CartPole-v1", {})
+    assert environment_of(cartpole, "gymnasium/Acrobot-v1") == ("Acrobot-v1", {})
+    assert environment_of(cartpole, "Acrobot-v1") == ("Acrobot-v1", {})
+    config = {"library": "gymnasium", "name": "X-v0", "history": 2, "host": "loop", "wrappers": ["A"], "obs_key": None}
+    of_gymnasium = dataclasses.replace(cartpole, title="gymnasium/X-v0", env_config=config)
+    assert environment_of(of_gymnasium, None) == ("X-v0", {"wrappers": ["A"]})
+    with pytest.raises(ValueError, match="gymnax/Breakout-MinAtar is no environment of Gymnasium: name one"):
+        environment_of(stored("dqn_convolutional", tmp_path), None)
+
+
+@pytest.mark.parametrize(("name", "what"), [("Acrobot-v1", "observations"), ("Pendulum-v1", "observations")])
+def test_a_policy_that_does_not_fit_is_told(name: str, what: str, tmp_path: Path) -> None:
+    simulators: Any = make_gymnasium_simulators(name, 1)
+    with pytest.raises(ValueError, match=f"the policy of gymnax/CartPole-v1 does not fit {name}: its {what} are Box"):
+        check_fits(stored("dqn", tmp_path), simulators, name)
+    simulators.close()
+
+
+def test_actions_fit_too(tmp_path: Path) -> None:
+    simulators: Any = make_gymnasium_simulators("CartPole-v1", 1)
+    policy = stored("dqn", tmp_path)
+    other = dataclasses.replace(
+        policy, policy=dataclasses.replace(policy.policy, action_space=stored("sac", tmp_path).policy.action_space)
+    )
+    with pytest.raises(ValueError, match="its actions are Box"):
+        check_fits(other, simulators, "CartPole-v1")
+    assert np.asarray(simulators.reset(np.asarray([0], np.uint64))).shape == (1, 4)
+    simulators.close()
+
+
+@pytest.mark.parametrize("argument", ["episodes=0", "seed=-1", "screen=3", "fps=x"])
+def test_arguments_are_checked(argument: str) -> None:
+    with pytest.raises(ValueError, match=argument.split("=")[0]):
+        commands.run(["play", "run=latest", argument])

@@ -1,0 +1,81 @@
+"""``evorl act``: clients of the wire are answered by a stored policy, and a newer checkpoint takes over."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evorl
+from evorl.cli import commands
+from evorl.cli.options import ACT
+from evorl.export.policy_server import PolicyServer
+from evorl.runs.folder import RunFolder
+from evorl.serving.client import AgentProxy, AgentProxyException
+from evorl.serving.serve_settings import ServeSettings
+
+GIVEN = {name: option.default for name, option in ACT.items()}
+SETTINGS = ServeSettings(bind="127.0.0.1:0", max_clients=3)
+
+
+def served(run: RunFolder, **options: object) -> PolicyServer:
+    return PolicyServer.of_run({**GIVEN, "run": str(run.path), **options}, SETTINGS)
+
+
+def client(server: PolicyServer) -> AgentProxy:
+    agent = AgentProxy(server.addresses[0].partition("//")[2], timeout=30.0)
+    agent.connect(retry=1)
+    try:
+        agent.init(exploit=True)
+    except AgentProxyException:
+        agent.disconnect()
+        raise
+    return agent
+
+
+def test_clients_get_the_actions_of_the_policy(trained: RunFolder) -> None:
+    policy = evorl.load_policy(trained.path)
+    states = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    with served(trained) as server:
+        agents = [client(server) for _ in range(3)]
+        for state in states:
+            assert [agent.update(0.0, state) for agent in agents] == 3 * [policy(state)]
+        with pytest.raises(AgentProxyException, match="max_clients=3 clients"):
+            client(server)
+        agents[0].update(1.0, states[0].tolist(), terminal=True)
+        with pytest.raises(AgentProxyException, match=r"the shape \[4\], got \[2\]"):
+            agents[0].update(None, [0.0, 1.0])
+        for agent in agents:
+            agent.disconnect()
+        assert server.switchboard.num_answers == 60
+
+
+def test_a_newer_checkpoint_takes_over(trained: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained.path, folder)
+    with served(RunFolder.find(str(folder), "runs"), checkpoint="latest") as server:
+        assert not server.look_for_newer()
+        server.stored = server.stored.__class__(**{**vars(server.stored), "timesteps": 0})  # as if it were an older one
+        agent = client(server)
+        before = agent.update(0.0, [0.1, 0.2, 0.3, 0.4])
+        assert server.look_for_newer()
+        assert server.stored.timesteps == 64
+        assert agent.update(0.0, [0.1, 0.2, 0.3, 0.4]) == before
+        agent.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "policy=<file"),
+        (["run=latest", "bind=0.0.0.0:7001"], "needs a token: give token="),
+        (["run=latest", "follow=-1"], "follow must be a number in"),
+        (["run=latest", "prot=1"], "prot"),
+        (["run=nowhere"], "There is no folder"),
+    ],
+)
+def test_what_cannot_be_served_is_told(arguments: list[str], said: str) -> None:
+    with pytest.raises((ValueError, OSError), match=said):
+        commands.run(["act", *arguments])

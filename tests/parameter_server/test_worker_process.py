@@ -1,0 +1,46 @@
+"""What a worker accepts of the config of its server, and where its simulators come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.parameter_server.service import handed_out
+from evorl.parameter_server.worker_process import check_handed_out, work_for
+from evorl.serving.serve_settings import ServeSettings
+from tests.support.config_files import spec_of
+
+REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
+
+
+def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = handed_out(spec_of("agent=a2c", "parameters=server", *REMOTE))
+    config["serve"] = {"bind": "0.0.0.0:7", "token": "of-the-server", "max_clients": 3}
+    found: list[ServeSettings] = []
+    monkeypatch.setattr(
+        "evorl.parameter_server.worker.work",
+        lambda *_, collector, **__: found.append(collector.settings),
+    )
+    for serve in ({}, {"max_clients": 5, "bind": "127.0.0.1:0"}):
+        work_for(config, "127.0.0.1:7000", serve)
+    assert [(each.bind, each.token, each.max_clients) for each in found] == [
+        ("127.0.0.1:7001", None, 3),
+        ("127.0.0.1:0", None, 5),
+    ]
+    with pytest.raises(ValueError, match="serve must be a mapping"):
+        work_for(config, "127.0.0.1:7000", 7)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"workflow": "os.path", "env": "CartPole-v1"}, "workflow=os.path"),
+        ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": {"factory": "os:system"}}, "env.factory=os:system"),
+        ({"env": "CartPole-v1"}, "no workflow"),
+        ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": "${oc.env:HOME}"}, "looked up"),
+    ],
+)
+def test_what_a_server_may_not_hand_out(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        check_handed_out(config, "127.0.0.1:7000", False)

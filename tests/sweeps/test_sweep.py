@@ -1,0 +1,163 @@
+"""Sweeps by the command line: one program for each structure, the solo runs' numbers, resume, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evorl
+from evorl.cli import main as cli
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.sweeps.part import Part
+from tests.support.command_line import SMALL
+from tests.support.compiled_names import compiled_names
+
+SETTINGS = "sweep={agent.clip_epsilon: [0.1,0.4],num_minibatches: [1,2]}"
+QUICK = [*SMALL, "optimizer.learning_rate=1e-2", "num_seeds=2"]
+
+
+def run(*arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(sys, "argv", ["train.py", *arguments])
+        cli.train()
+
+
+def table_in(root: Path) -> list[dict[str, str]]:
+    (path,) = root.glob("ppo-cartpole-sweep/*/sweep.csv")
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A finished sweep's folder of runs, and the names of the programs that it compiled."""
+    root = tmp_path_factory.mktemp("sweep")
+    with compiled_names() as names:
+        run(*QUICK, SETTINGS, f"runs_folder={root}")
+    return root, list(names)
+
+
+def test_one_program_for_each_structure(swept: tuple[Path, list[str]]) -> None:
+    _, names = swept
+    assert sum("_iterate" in name for name in names) == 2
+
+
+def test_every_setting_is_its_solo_run(swept: tuple[Path, list[str]], tmp_path: Path) -> None:
+    rows = table_in(swept[0])
+    assert [(row["agent.clip_epsilon"], row["num_minibatches"]) for row in rows] == [
+        ("0.1", "1"),
+        ("0.1", "2"),
+        ("0.4", "1"),
+        ("0.4", "2"),
+    ]
+    run(*QUICK, "agent.clip_epsilon=0.4", "num_minibatches=2", f"runs_folder={tmp_path}")
+    with open(RunFolder.latest(tmp_path).metrics_csv, newline="", encoding="utf-8") as file:
+        solo = list(csv.DictReader(file))[-1]
+    assert rows[3]["timesteps"] == solo["timesteps"]
+    for seed in range(2):
+        assert float(rows[3][f"seed_{seed}"]) == pytest.approx(
+            float(solo[f"eval/episode_return_seed_{seed}"]), rel=1e-4
+        )
+
+
+def test_the_best_is_a_run_of_its_own(
+    swept: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (best,) = swept[0].glob("*/*/best")
+    rows = table_in(swept[0])
+    config = RunFolder(best).load_config()
+    assert not RunFolder(best).learning_curve.exists()  # SMALL asks for no picture
+    chosen = next(row for row in rows if row["eval_return"] == str(max(float(row["eval_return"]) for row in rows)))
+    assert (str(config.agent.clip_epsilon), str(config.num_minibatches)) == tuple(chosen.values())[1:3]
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", f"run={best}"])
+    cli.evaluate()
+    told = capsys.readouterr().out
+    for seed in range(2):
+        assert f"{float(chosen[f'seed_{seed}']):.2f}" in told
+    run(f"resume={best}", "total_timesteps=192")  # it can be trained on
+    assert RunFolder(best).load_config().total_timesteps == 192
+
+
+@pytest.mark.parametrize("stopped_after", [1, 3])
+def test_a_stopped_sweep_goes_on_to_the_same_table(
+    stopped_after: int, swept: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter(range(100))
+    train = Part.train
+
+    def stopped(part: Part, seed: int, start: object, recorders: object, should_stop: object) -> None:
+        train(part, seed, start, recorders, lambda: next(asked) >= stopped_after)
+
+    with monkeypatch.context() as context:
+        context.setattr(Part, "train", stopped)
+        run(*QUICK, SETTINGS, f"runs_folder={tmp_path}")
+    (folder,) = tmp_path.glob("*/*")
+    assert not (folder / "best").exists()
+    run(f"resume={folder}")
+    assert (folder / "sweep.csv").read_bytes() == next(swept[0].glob("*/*/sweep.csv")).read_bytes()
+    assert (folder / "best").exists()
+
+
+def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tmp_path: Path) -> None:
+    over = "{agent.clip_epsilon: [0.1,0.2,0.3,0.4]}"
+    run(*QUICK, f"sweep={{over: {over},halving: {{first: 64,factor: 2}},at_once: 2}}", f"runs_folder={tmp_path}")
+    rows = table_in(tmp_path)
+    assert sorted(row["timesteps"] for row in rows) == ["128", "128", "64", "64"]
+    (folder,) = tmp_path.glob("*/*")
+    assert len(list(folder.glob("round_0/*"))) == 2
+    assert len(list(folder.glob("round_1/*"))) == 1
+    run(*QUICK, f"sweep={over}", f"runs_folder={tmp_path / 'whole'}")
+    whole = {row["setting"]: row for row in table_in(tmp_path / "whole")}
+    for row in rows:
+        if row["timesteps"] == "128":  # what was cut out and put together again is as if it had never stopped
+            assert float(row["eval_return"]) == pytest.approx(float(whole[row["setting"]]["eval_return"]), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
+        ("sweep={seed: [0,1]}", "seed is that of all trainings, it cannot be compared. Several seeds"),
+        ("sweep={agent: [ppo,a2c]}", "agent is another training, not another setting: compare them by -m agent="),
+        ("sweep={discount: [0.9,1.9]}", r"discount must be a number in \[0, 1\], got 1\.9"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(
+    argument: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(*QUICK, argument, f"runs_folder={tmp_path}")
+    assert re.search(said, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_evaluations_nothing_could_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(*QUICK, SETTINGS, "eval_interval=0", f"runs_folder={tmp_path}")
+    assert "Settings are compared by evaluations, and eval_interval is 0" in capsys.readouterr().err
+
+
+def test_the_best_of_a_sweep_is_drawn_and_loaded(
+    swept: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its seeds are told apart by the evaluations that the sweep recorded."""
+    (best,) = swept[0].glob("ppo-cartpole-sweep/*/best")
+    assert evorl.render(run=best, episodes=1, size=24, frames=2, format="png").stat().st_size
+    assert re.search(r"seed_number=[01] of 2 seeds \(the best by evaluation", capsys.readouterr().out)
+    assert evorl.load_policy(best)(np.zeros(4)) in (0, 1)
+
+
+def test_nothing_is_looked_up_for_a_setting() -> None:
+    """Settings of a trial come from the journal of a search, which a stranger may have written."""
+    from evorl.sweeps.sweep import spec_of
+
+    spec = RunSpec.from_config({"title": None, "agent": {"network": None}})
+    for value in ("${oc.env:HOME}", ["${oc.env:HOME}"], {"torso": "x${oc.env:HOME}"}):
+        with pytest.raises(ValueError, match=r"agent\.network=.*nothing is looked up"):
+            spec_of(spec, {"agent.network": value})
