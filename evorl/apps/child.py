@@ -50,8 +50,10 @@ class Child:
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            raise ValueError(f"{name} cannot be started by {' '.join(command)}: {error.strerror or error}.") from error
-        assert self.process.stdout is not None, "it was asked for"
+            raise ValueError(
+                f"{name} cannot be started with {' '.join(command)}: {error.strerror or error}."
+            ) from error
+        assert self.process.stdout is not None, "stdout is a pipe"
         self._log = log.follow(name, self.process.stdout)
         self._told_to_end = False
 

@@ -29,9 +29,9 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
-    "bandit": Kind("four arms, one of which pays best", "bandit_app", "reinforce", 100),
+    "bandit": Kind("a four-armed bandit", "bandit_app", "reinforce", 100),
     "gymnasium": Kind(
-        "any environment of Gymnasium",
+        "any Gymnasium environment",
         "gymnasium_app",
         "ppo",
         1000,
@@ -43,9 +43,9 @@ KINDS: dict[str, Kind] = {
         },
     ),
     # IMPALA corrects for policy lag by importance sampling, so slow inference on images does no harm.
-    "vizdoom": Kind("a scenario of ViZDoom", "vizdoom_app", "impala", 2000, ("app_frames",), packages=("vizdoom",)),
-    "deepmind-lab": Kind("a level of DeepMind Lab", "lab_app", "impala", 2000, ("app_frames",)),
-    "empty": Kind("a simulator of yours", "empty_app", "ppo", 1000),
+    "vizdoom": Kind("a ViZDoom scenario", "vizdoom_app", "impala", 2000, ("app_frames",), packages=("vizdoom",)),
+    "deepmind-lab": Kind("a DeepMind Lab level", "lab_app", "impala", 2000, ("app_frames",)),
+    "empty": Kind("your own simulator", "empty_app", "ppo", 1000),
 }
 OF_PICTURES = ("vizdoom", "deepmind-lab")
 

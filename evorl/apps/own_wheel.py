@@ -37,7 +37,7 @@ def write_wheel(folder: Path, configs: Path) -> Path:
     except metadata.PackageNotFoundError as error:
         raise ValueError(
             f"evorl runs from a source tree that is not installed, so its requirements are unknown ({error}): "
-            "install it first, by pip install -c constraints.txt -e . in the clone."
+            "install it first with pip install -c constraints.txt -e . in the clone."
         ) from error
     stem = f"{DISTRIBUTION.replace('-', '_')}-{installed.version}"
     package = Path(__file__).resolve().parent.parent

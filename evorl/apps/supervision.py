@@ -95,7 +95,7 @@ def _start(
         child = None
         if program.command:
             if program.listens is not None and _listens(program.listens):
-                log.say(_OWN, f"{program.name} cannot be at {program.listens}: something listens there already")
+                log.say(_OWN, f"{program.name} cannot listen at {program.listens}: the address is in use")
                 if program.needed:
                     return None
                 continue
@@ -113,13 +113,13 @@ def _is_there(program: Program, child: Child | None, seconds: float, log: Prefix
     name, address, started = program.name, program.listens, time.monotonic()
     while address is not None and not received:
         if child is not None and child.status is not None:
-            log.say(_OWN, f"{name} has ended before it was there")
+            log.say(_OWN, f"{name} ended before it was ready")
             return False
         if _listens(address):
-            log.say(_OWN, f"{name} is at {address}, after {time.monotonic() - started:.1f} s")
+            log.say(_OWN, f"{name} is ready at {address} after {time.monotonic() - started:.1f} s")
             return True
         if time.monotonic() > started + seconds:
-            log.say(_OWN, f"{name} is not at {address} after {seconds:g} s (run.start_seconds)")
+            log.say(_OWN, f"{name} is not ready at {address} after {seconds:g} s (run.start_seconds)")
             return False
         time.sleep(_LOOK_SECONDS)
     return not received
@@ -141,7 +141,7 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
             return
         ended = [server for server in servers if server.status is not None]
         if ended:
-            log.say(_OWN, f"{ended[0].name} has ended, and with it the run")
+            log.say(_OWN, f"{ended[0].name} has ended, which ends the run")
             return
         if not players and not servers:
             return
@@ -156,7 +156,7 @@ def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: 
     for child in children:
         while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)) and len(received) < 2:
             if time.monotonic() > until:
-                log.say(_OWN, f"{child.name} has not ended in {seconds:g} s, and is ended")
+                log.say(_OWN, f"{child.name} has not ended after {seconds:g} s and is killed")
                 break
         child.end()
 

@@ -33,7 +33,7 @@ from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
 NEW_EPISODES = (
-    "These simulators cannot be restored to their saved state: new episodes begin. Everything else continues exactly."
+    "The state of these simulators cannot be restored: new episodes begin. Everything else is restored exactly."
 )
 MANY_STEPS = 1e9  # per iteration: minutes to hours without any output or a chance to stop
 
@@ -120,7 +120,8 @@ class LearningRun:
         self._refuse_idle_processes()
         if self.total_timesteps != int(workflow.total_timesteps):
             session.recorder.message(
-                f"Whole iterations of {self.steps:,} steps: training for {self.total_timesteps:,} steps."
+                f"Training for {self.total_timesteps:,} steps: total_timesteps is rounded to iterations of "
+                f"{self.steps:,} steps."
             )
         if state is None:
             state = self._fresh_start(key)
@@ -183,7 +184,7 @@ class LearningRun:
     def _refuse_idle_processes(self) -> None:
         if processes.are_several() and self.workflow.execution.axis is None:
             raise ValueError(
-                f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or of "
+                f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or "
                 "environments outside JAX: start one process, or remove devices."
             )
 

@@ -127,7 +127,7 @@ def refuse_different_settings(settings: str) -> None:
     number = int.from_bytes(hashlib.sha256(settings.encode()).digest()[:3])
     if processes.any_says(processes.number_of_first(number) != number):
         raise ValueError(
-            "The processes of this run differ in its settings or its folder: start all of them by the same command "
+            "The processes of this run differ in settings or run folder: start all of them with the same command "
             "line, where they see the same files."
         )
 
@@ -142,7 +142,7 @@ def loss_in_words(error: BaseException, way_on: str = "") -> str | None:
         return str(error)
     if not processes.tells_of_loss(error):
         return None
-    return f"Another process of this run has ended, and without it this one cannot go on.{way_on}"
+    return f"Another process of this run has ended, and this process cannot continue without it.{way_on}"
 
 
 def _has_joined() -> bool:

@@ -91,7 +91,7 @@ def _beside_simulators(devices: str | int, seeds: int | None) -> Execution:
     """Return the plan for simulators on the host: one device, and no chunks."""
     if devices not in ("auto", 1):
         raise ValueError(
-            f"devices={devices!r} is not supported by simulators on the host, which serve one device: remove it, or "
+            f"devices={devices!r} is not supported by simulators on the host, which use one device: remove it, or "
             "use several processes with actors.count."
         )
     return Execution(num_seeds=seeds)
@@ -126,8 +126,8 @@ def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num
             noun = "environments" if num_agents == 1 else f"copies of {num_agents} agents"
             name, multiple = "num_envs", devices * num_agents
         raise ValueError(
-            f"{num_rows} {noun} cannot be shared evenly by {devices} devices: choose {name} as a multiple of "
-            f"{multiple} (or num_seeds as one of {devices}), or another number of devices."
+            f"{num_rows} {noun} cannot be divided evenly among {devices} devices: set {name} to a multiple of "
+            f"{multiple} (or num_seeds to a multiple of {devices}), or use another number of devices."
         )
 
 

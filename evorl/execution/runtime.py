@@ -98,7 +98,7 @@ def _keep_programs(folder: Path | None) -> None:
         try:
             make_private_folder(folder)
         except RunFolderError as error:
-            _warn_once(f"Warning: compiled programs are not kept, so the next start compiles again. {error}")
+            _warn_once(f"Warning: compiled programs are not cached, so the next start compiles again. {error}")
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:

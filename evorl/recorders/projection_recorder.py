@@ -160,7 +160,7 @@ def _headline(episodes: list[SavedEpisode], title: str) -> str:
     successes = [episode.about["success"] for episode in episodes if "success" in episode.about]
     if not successes:
         return title
-    return f"{title}: {sum(successes)} of {len(successes)} end at their goal"
+    return f"{title}: {sum(successes)} of {len(successes)} episodes end at their goal"
 
 
 def _mark(marker: str, colour: str, edge: str, size: float, label: str) -> Any:

@@ -48,8 +48,8 @@ class WandbRecorder(Recorder):
             import wandb
         except ImportError as error:
             raise ImportError(
-                "Recording to Weights & Biases needs the package wandb: pip install wandb, or turn it off. "
-                "metrics.csv and TensorBoard have the metrics in any case."
+                "Recording to Weights & Biases needs the package wandb: pip install wandb, or disable it. "
+                "metrics.csv and TensorBoard have the same metrics."
             ) from error
         with writing_to(self.folder):
             self._run = wandb.init(

@@ -81,8 +81,8 @@ def shown_episodes(
         yield [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
 
 
-def _not_drawn(moment: int) -> np.ndarray:
-    raise RuntimeError(f"There is no image of moment {moment}: the replay page draws these episodes from their arrays.")
+def _not_drawn(step: int) -> np.ndarray:
+    raise RuntimeError(f"There is no image of step {step}: the replay page draws these episodes from their arrays.")
 
 
 def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key) -> list[tuple[str, SavedEpisode]]:
@@ -240,7 +240,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
         except HostEnvError:
             raise
         except Exception as error:  # graphics libraries raise various types
-            raise HostEnvError(f"{env.title} cannot draw: {type(error).__name__}: {error}") from error
+            raise HostEnvError(f"{env.title} cannot be rendered: {type(error).__name__}: {error}") from error
         if picture is None:
             raise HostEnvError(_NO_IMAGE.format(env.title))
         return _fitted(np.array(picture), size, env.title)  # a copy: the simulator may reuse the array

@@ -212,7 +212,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     """
     root = user_path(folder).resolve()
     if not root.is_dir():
-        raise RunFolderError(f"There is no folder {folder}: name one that holds runs.")
+        raise RunFolderError(f"There is no folder {folder}: give the path of a folder with runs.")
     places = [config.parent for config in sorted(root.rglob("config.yaml"))]
     if sweeps:
         places = [p for p in places if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]
@@ -267,7 +267,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
     header = next(rows, [])
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header) or "timesteps" not in header:
-            raise file.damaged(f"line {number} is no row of {len(header)} numbers")
+            raise file.damaged(f"line {number} is not a row of {len(header)} numbers")
         try:
             yield {name: float(text) for name, text in zip(header, row, strict=True) if text}
         except ValueError as error:

@@ -81,7 +81,7 @@ def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]
             if run.is_readable():
                 kept.append(run)
         except RunFolderError as error:
-            notes.append(f"{run.name} is left out: {error}")
+            notes.append(f"{run.name} is omitted: {error}")
     return kept, notes
 
 

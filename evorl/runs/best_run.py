@@ -64,7 +64,7 @@ def _best_trial(search: RunFolder) -> RunFolder:
     runs: list[tuple[float, RunFolder]] = []
     try:
         if search.search_table.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
         with open(search.search_table, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["best_return"]:
@@ -84,6 +84,6 @@ def _best_trial(search: RunFolder) -> RunFolder:
 def _without_best(path: Path) -> RunFolderError:
     """Return the error for a sweep or search without a best run."""
     return RunFolderError(
-        f"{path} is a sweep or search, and none of its runs is known to be the best one yet: evorl train "
-        f"{as_arguments({'resume': path})} goes on with it; or name one of its runs."
+        f"{path} is a sweep or search without a best run so far: continue it, evorl train "
+        f"{as_arguments({'resume': path})}, or name one of its runs."
     )

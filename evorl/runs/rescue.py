@@ -99,7 +99,7 @@ class RescuingCheckpointer(RunCheckpointer):
         rescued = RunFolder(Path(decided_by_first(lambda: str(self._new_folder().path))))
         self.folder = rescued.checkpoints
         super().save(state, progress, score)
-        remedy = f"Its last state is saved in {rescued.path}. To go on: {self._resume_command(rescued)}"
+        remedy = f"Its last state is saved in {rescued.path}. To continue: {self._resume_command(rescued)}"
         raise self._watched.error(remedy)
 
     def _new_folder(self) -> RunFolder:

@@ -84,7 +84,11 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
     ]
     parts = [
         f"{len(names)} {kind}: {_first_few(names)}"
-        for kind, names in (("missing", missing), ("not expected", unexpected), ("of another shape or dtype", changed))
+        for kind, names in (
+            ("missing", missing),
+            ("not expected", unexpected),
+            ("with another shape or dtype", changed),
+        )
         if names
     ]
     return "; ".join(parts) or None

@@ -96,7 +96,7 @@ class SweepFolder:
             root.mkdir(parents=True, exist_ok=True)
             path = (root / name if name else new_folder(root, "sweep_")).resolve()
             if cls.is_there(path) or RunFolder(path).config.exists():
-                held = f"{path} holds a sweep or a run already"
+                held = f"{path} already contains a sweep or a run"
                 raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
             make_folder(path, PRIVATE)
         digits = len(str(len(jobs) - 1))
@@ -117,7 +117,7 @@ class SweepFolder:
             trust: whether its command lines may contain more than plain settings.
 
         Raises:
-            RunFolderError: the stored sweep is damaged or invalid, or its command lines are not plain.
+            RunFolderError: the stored sweep is corrupted or invalid, or its command lines are not plain.
         """
         path = user_path(path).resolve()
         file = path / _FILE
@@ -126,7 +126,9 @@ class SweepFolder:
             raise RunFolderError(f"{file} does not describe a sweep: expected a mapping with the lists flags and jobs.")
         flags = _texts(stored["flags"], "flags", file)
         if len(stored["jobs"]) > _MOST_JOBS:
-            raise RunFolderError(f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs.")
+            raise RunFolderError(
+                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs, more than {_MOST_JOBS:,}."
+            )
         jobs = [_job(number, job, file) for number, job in enumerate(stored["jobs"])]
         for name, count in collections.Counter(job.folder for job in jobs).items():
             if count > 1:
@@ -193,7 +195,7 @@ def _read(file: Path) -> Any:
     refuse_link(file)
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
@@ -249,7 +251,7 @@ def _is_folder_name(value: Any) -> bool:
 def _texts(value: Any, name: str, file: Path) -> list[str]:
     """Return ``value``; raise ``RunFolderError`` unless it is a list of strings."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of texts.")
+        raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of strings.")
     return value
 
 

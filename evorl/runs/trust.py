@@ -21,7 +21,7 @@ from evorl.config.yaml_text import MAX_DEPTH
 from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
 
-_TRUST = "If you trust it, give trust=true."
+_TRUST = "If you trust it, set trust=true."
 _SHOWN = 80  # most characters of a word in a message
 # Keys of an environment that hold its name, not a file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
@@ -51,8 +51,8 @@ def read_stored_config(path: Path) -> Any:
             if not is_plain or depth > MAX_DEPTH:
                 line = event.start_mark.line + 1 if event.start_mark else "?"
                 raise RunFolderError(
-                    f"{path}, line {line}: tags (!), aliases (*) and settings {MAX_DEPTH} levels deep are not read: "
-                    "write plain values."
+                    f"{path}, line {line}: tags (!), aliases (*) and nesting beyond {MAX_DEPTH} levels are not "
+                    "allowed: write plain values."
                 )
         config = OmegaConf.create(text)
     except RunFolderError:
@@ -60,13 +60,14 @@ def read_stored_config(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}.") from error
     except Exception as error:  # the YAML reader's errors share no base class with OmegaConf's
-        raise RunFolderError(f"{path} is no valid YAML: {' '.join(str(error).split()).rstrip('.')}.") from error
+        raise RunFolderError(f"{path} is not valid YAML: {' '.join(str(error).split()).rstrip('.')}.") from error
     if not OmegaConf.is_dict(config):
-        raise RunFolderError(f"{path} is no mapping from settings to values: it is not the config of a run.")
+        raise RunFolderError(f"{path} is not a mapping from settings to values, so it is not a run config.")
     for place, value in leaves(plain(config, resolve=False)):
         if "${" in f"{place}{value}":
             raise RunFolderError(
-                f"{path}: {place} is {value!r}. Nothing is looked up for a stored run: write the value itself."
+                f"{path}: {place} is {value!r}, but a stored config must not contain interpolations: write the value "
+                "itself."
             )
     return config
 
@@ -120,10 +121,10 @@ def refuse_foreign_code(
     }
     if names:
         given = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
-        give = f"give {as_arguments(given)} with the command, or trust=true for all that it names"
+        give = f"add {as_arguments(given)} to the command, or trust=true to allow all of it"
         raise RunFolderError(
-            f"The config in {folder} would have code executed that is not of evorl: {as_arguments(names)}. "
-            f"If you trust it, {give if can_be_given else 'give trust=true'} (in Python: load_config(trust=True))."
+            f"The config in {folder} would execute code from outside evorl: {as_arguments(names)}. "
+            f"If you trust it, {give if can_be_given else 'set trust=true'} (in Python: load_config(trust=True))."
         )
 
 
@@ -161,8 +162,8 @@ def refuse_composed_code(words: Iterable[Any], source: str, remedy: str = _TRUST
     for word in words:
         if not isinstance(word, str) or not _is_plain_override(word):
             raise RunFolderError(
-                f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are taken from "
-                f"there: no flags, nothing of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
+                f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are allowed "
+                f"there: no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
             )
 
 

@@ -68,7 +68,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), "run.max_episodes must be a positive whole number"),
         (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), "run.infinite_run must be true or false"),
         (("agent: ppo", "agent: ppo\nparameters: {servers: 0}"), "parameters.servers must be a positive whole number"),
-        (("run: [python, a.py]", "run: []"), "environment.run must say how the simulator is started"),
+        (("run: [python, a.py]", "run: []"), "environment.run must be the command that starts the simulator"),
     ],
 )
 def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: str, tmp_path: Path) -> None:

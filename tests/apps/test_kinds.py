@@ -16,7 +16,7 @@ from evorl.apps.making import environment_entry
 def test_every_kind_says_its_spaces_and_starts_its_script(name: str, in_boxes: bool) -> None:
     kind = KINDS[name]
     if in_boxes and name in OF_PICTURES:
-        with pytest.raises(ValueError, match="sends pictures: choose another agent"):
+        with pytest.raises(ValueError, match="sends images: choose another agent"):
             environment_entry(kind, in_boxes)
         return
     environment = read_mapping(environment_entry(kind, in_boxes), name)["environment"]

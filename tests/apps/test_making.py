@@ -55,7 +55,7 @@ def test_a_simulator_is_started_by_hand_where_evorl_is_not_to_be_found(tmp_path:
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     server.close()
     assert done.returncode == 0, done.stderr
-    assert "regret of a pull:" in done.stdout
+    assert "regret per pull:" in done.stdout
     assert len(server.metrics("episode_reward")) == 2
 
 

@@ -63,7 +63,7 @@ def test_iterations_made_by_hand_count(workflow: Workflow) -> None:
     assert int(last.iterations) == 6
     assert (notes.plans[0].first_iterations, notes.plans[0].total_timesteps) == (2, 6 * 64)
     assert [row["timesteps"] for row in notes.rows] == [4 * 64, 6 * 64]
-    assert "Whole iterations of 64 steps: training for 384 steps." in notes.messages
+    assert "Training for 384 steps: total_timesteps is rounded to iterations of 64 steps." in notes.messages
 
 
 def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:

@@ -16,10 +16,10 @@ SECTIONS = [
     "results",
     "learning-curves",
     "comparison",
-    "hyper-parameters",
+    "hyperparameters",
     "losses-and-speed",
     "pictures",
-    "how-to-repeat-it",
+    "how-to-reproduce-it",
 ]
 
 
@@ -104,7 +104,7 @@ def test_pictures_that_would_make_it_large_are_named(tmp_path: Path) -> None:
     assert len(page.encode()) < MOST_BYTES
     check = PageCheck(page)
     assert check.tags["img"] == 2
-    assert "Left out, for the page is to be small: run: a.png." in check.text
+    assert "Omitted to keep the page small: run: a.png." in check.text
 
 
 def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     make_run(tmp_path, "b", [[1.0]]).metrics_csv.unlink()
     runs = find_runs(tmp_path)
     report = Report.of(runs, title="Mine")
-    assert report.notes == ("Left out, for they have recorded no eval/episode_return: b.",)
+    assert report.notes == ("Omitted, because they have not recorded eval/episode_return: b.",)
     assert "<title>Mine</title>" in report.to_html()
     with pytest.raises(
         ValueError, match=r"none of 2 runs has recorded a row with eval/success yet\. They have: eval/epi"

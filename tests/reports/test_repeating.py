@@ -35,4 +35,4 @@ def test_machines_that_differ_are_told_with_their_runs(tmp_path: Path) -> None:
     page = shown(tmp_path)
     assert "<h3>a</h3>" in page
     assert "<h3>b</h3>" in page
-    assert page.count("nobody wrote down how it was started") == 1
+    assert page.count("its command was not recorded") == 1

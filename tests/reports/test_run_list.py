@@ -88,4 +88,4 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     kept, notes = readable(find_runs(tmp_path))
     assert [run.name for run in kept] == ["good"]
     assert len(notes) == 1
-    assert notes[0].startswith("bad is left out: ")
+    assert notes[0].startswith("bad is omitted: ")

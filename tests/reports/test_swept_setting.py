@@ -87,5 +87,5 @@ def test_a_value_that_is_no_plain_one_is_damage(cell: str, sweep: RecordedRun) -
     first[header.index("agent.network")] = cell
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([header, first, *others])
-    with pytest.raises(RunFolderError, match=r"is damaged: setting 0 has agent\.network="):
+    with pytest.raises(RunFolderError, match=r"is corrupted: setting 0 has agent\.network="):
         _ = settings_or_itself(sweep)[0].config

@@ -86,7 +86,7 @@ def test_a_private_folder_is_closed_to_others(tmp_path: Path, monkeypatch: pytes
         make_private_folder(folder)
         assert folder.stat().st_mode & 0o777 == 0o700
     (tmp_path / "cache" / "file").write_text("")
-    with pytest.raises(RunFolderError, match="in the way"):
+    with pytest.raises(RunFolderError, match="a file with that name exists"):
         make_private_folder(tmp_path / "cache" / "file")
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     if folder.stat().st_uid == 0:

@@ -32,7 +32,7 @@ def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Pat
 
 def test_create_refuses_to_overwrite_a_run(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, {}, name="first")
-    with pytest.raises(RunFolderError, match="holds a run already: resume it"):
+    with pytest.raises(RunFolderError, match="already contains a run: resume it"):
         RunFolder.create(tmp_path, {}, name="first")
 
 
@@ -52,7 +52,7 @@ def test_latest_is_the_run_with_the_newest_checkpoint_at_any_depth(tmp_path: Pat
 
 
 def test_latest_without_a_checkpoint_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"No run with a checkpoint .*\(no runs\)"):
+    with pytest.raises(RunFolderError, match=r"no run with a checkpoint .*\(no runs\)"):
         RunFolder.latest(tmp_path / "nowhere")
     RunFolder.create(tmp_path, {})
     with pytest.raises(RunFolderError, match="1 runs without one"):
@@ -64,18 +64,18 @@ def test_a_missing_folder_is_answered_with_the_nearest_names(tmp_path: Path) -> 
         RunFolder.create(tmp_path, {}, name=name)
     with pytest.raises(RunFolderError, match=r"There is no folder .*ppo-hoper.* Like-named runs: .*ppo-hopper"):
         RunFolder.open(tmp_path / "ppo-hoper")
-    with pytest.raises(RunFolderError, match="Runs nearby"):
+    with pytest.raises(RunFolderError, match="Nearby runs"):
         RunFolder.open(tmp_path / "1234567")
 
 
 def test_a_folder_that_is_no_run_is_told_from_a_missing_one(tmp_path: Path) -> None:
     inside = RunFolder.create(tmp_path / "other", {}, name="run")
-    with pytest.raises(RunFolderError, match=r"is no run folder: it has no config.yaml\. .*other/run"):
+    with pytest.raises(RunFolderError, match=r"is not a run folder: it has no config.yaml\. .*other/run"):
         RunFolder.open(tmp_path / "other")
     assert RunFolder.find("run", tmp_path / "other") == inside
     empty = tmp_path / "far" / "away" / "empty"
     empty.mkdir(parents=True)
-    with pytest.raises(RunFolderError, match="holds no runs either"):
+    with pytest.raises(RunFolderError, match="contains no runs either"):
         RunFolder.open(empty)
 
 

@@ -79,7 +79,7 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
         ({"best_over": 1.5}, "best_over must be a positive whole number"),
         (
             {"checkpoint_seconds": -1},
-            "checkpoint_seconds must be a number of at least 0, got -1. It is a number of seconds, 0 for never",
+            "checkpoint_seconds must be a number of at least 0, got -1. Use a number of seconds; 0 disables it",
         ),
         (
             {"render_interval": -1},

@@ -81,7 +81,7 @@ def test_code_from_elsewhere_is_not_executed(
     folder = store(tmp_path, **changes)
     before = sorted(tmp_path.rglob("*"))
     said = run(command, f"{which}={folder}")
-    assert f"code executed that is not of evorl: {names}. If you trust it, give" in said
+    assert f"execute code from outside evorl: {names}. If you trust it, add" in said
     assert sorted(tmp_path.rglob("*")) == before
     assert "helper" not in sys.modules
 

@@ -104,7 +104,7 @@ def test_no_command_executes_what_a_config_names(
     if command == "serve":  # which takes runs of simulators that connect alone, and looks at nothing else of this one
         assert "evorl train resume=" in said
     else:
-        assert "would have code executed that is not of evorl" in said
+        assert "would execute code from outside evorl" in said
         assert "trust=true" in said
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -120,7 +120,7 @@ def test_no_function_executes_what_a_config_names(name: str, tmp_path: Path, str
         RunFolder(folder).load_config,
     )
     for read in readers:
-        with pytest.raises(RunFolderError, match="would have code executed that is not of evorl"):
+        with pytest.raises(RunFolderError, match="would execute code from outside evorl"):
             read()
 
 

@@ -82,7 +82,7 @@ def test_flags_are_of_the_users_own_command_line(
 )
 def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     said = refused("train", f"resume={sweep_of(tmp_path, word)}")
-    assert "would have code executed that is not of evorl" in said
+    assert "would execute code from outside evorl" in said
     assert name in said
 
 
@@ -197,7 +197,7 @@ def test_a_trial_is_trusted_as_its_search_is(
     folder = search_of(tmp_path)
     with_checkpoint(RunFolder(store(folder, {"env": {**env, "command": stranger.command}}, "trial_0000")))
     said = refused("train", f"resume={folder}", *trust)
-    assert "trial_0000 would have code executed that is not of evorl" in said
+    assert "trial_0000 would execute code from outside evorl" in said
     assert "os:system" in said
 
 

@@ -78,14 +78,14 @@ def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, An
     answer = simulators.reset(seeds)
     told = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
     answer = simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
-    with pytest.raises(HostEnvError, match=rf"environment 0 .*{says}.*|environment 0 gave .*{says}") as caught:
+    with pytest.raises(HostEnvError, match=rf"environment 0 .*{says}.*|environment 0 returned .*{says}") as caught:
         simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
     assert "step 2" in str(caught.value)
 
 
 @pytest.mark.parametrize("answer", [None, np.zeros(2), ({"a": np.zeros(2), "b": 0},), (None, {})])
 def test_a_wrong_start_is_refused(answer: Any) -> None:
-    with pytest.raises(HostEnvError, match=r"environment 0 gave a wrong answer in reset.*step 0"):
+    with pytest.raises(HostEnvError, match=r"environment 0 returned a wrong answer in reset.*step 0"):
         simulated({5: answer}).simulators.reset(np.zeros((2, 2), np.uint32))
 
 
