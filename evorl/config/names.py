@@ -40,7 +40,7 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
 
 
 def no_such(what: str, name: object, valid: Iterable[object]) -> str:
-    """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? There are: ...``
+    """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
 
     It lists the valid names, of dotted names only those at the same level. If there are many names and one is close,
     the message has only the suggestion.
@@ -50,8 +50,8 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
     above = str(name).rpartition(".")[0]
     siblings = [option for option in options if option.rpartition(".")[0] == above]
     siblings = siblings or [option for option in options if "." not in option] or options
-    there_are = "" if not siblings or (hint and len(siblings) > _LISTED) else f" There are: {', '.join(siblings)}."
-    return f"there is no {what} {name!r}.{hint}{there_are}"
+    available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {', '.join(siblings)}."
+    return f"there is no {what} {name!r}.{hint}{available}"
 
 
 def load(path: str) -> Any:
@@ -106,8 +106,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             raise ValueError(
-                f"{setting}: Python finds no module {missing!r}. Put the folder that holds it on PYTHONPATH, or "
-                "install it."
+                f"{setting}: Python finds no module {missing!r}: add its folder to PYTHONPATH, or install it."
             ) from error
         # A module of evorl reports a missing package itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:

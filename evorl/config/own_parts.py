@@ -55,7 +55,7 @@ def describe_own_error(error: BaseException) -> str | None:
             return None
         if module in OWN_MODULES:
             described = describe_error(error, frame.f_code.co_filename, line)
-            return f"{module}, a module of yours, failed in {frame.f_code.co_name}: {described}"
+            return f"your module {module} failed in {frame.f_code.co_name}: {described}"
     return None
 
 
@@ -99,7 +99,7 @@ def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
             raise ValueError(f"{setting}: {no_such(f'setting of {name}', option, parameters or ('none',))}")
     for parameter, default in parameters.items():
         if default is inspect.Parameter.empty and parameter not in options:
-            raise ValueError(f"{setting}: {name} needs {parameter!r}: give it a value beside name.")
+            raise ValueError(f"{setting}: {name} requires {parameter!r}: set it next to name.")
     settings = tuple((option, _hashable(value)) for option, value in sorted(options.items()))
     return OwnPart(name, function, settings)
 

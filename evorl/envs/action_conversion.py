@@ -152,14 +152,14 @@ class _SeenByAgents:
 
 def _num_combinations(space: Space, choices: Sequence[Any]) -> int:
     if not _sizes(choices).size:
-        raise NoActionConversion(f"an action needs at least one choice, and the action space is {space!r}.")
+        raise NoActionConversion(f"an action needs at least one choice, but the action space is {space!r}.")
     count = math.prod(_sizes(choices).tolist())
     if len(choices) == 1 and isinstance(choices[0], Discrete):
         return count
     if count > MOST_JOINT_ACTIONS:
         raise NoActionConversion(
-            f"{space!r} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,}, of which agents choose one. Let "
-            "the environment take fewer choices at a time."
+            f"{space!r} has {count:,} combinations, but an agent chooses among at most {MOST_JOINT_ACTIONS:,}: reduce "
+            "the number of choices per action."
         )
     return count
 

@@ -26,7 +26,7 @@ class BoxIntervals:
         self._boxes = boxes
         is_whole = np.concatenate([np.full(math.prod(box.shape), not _is_float(box)) for box in boxes])
         if not is_whole.size:
-            raise NoActionConversion(f"an action needs at least one number, and the action space is {env_space!r}.")
+            raise NoActionConversion(f"an action needs at least one number, but the action space is {env_space!r}.")
         bounds = [[np.ravel(end).astype(np.float64) for end in (box.low, box.high)] for box in boxes]
         low, high = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
         count = np.where(is_whole, np.where(is_whole, high, 0.0) - np.where(is_whole, low, 0.0) + 1.0, 1.0)

@@ -128,7 +128,7 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
     if not texts:
         return ""
     game = suggestions[0].path.removeprefix("gymnasium/")
-    preprocessed = f" With the usual preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
+    preprocessed = f" With standard preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
     return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{preprocessed}"
 
 

@@ -99,7 +99,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
         raise ImportError(f"{name} needs a package that is not installed (the extra gymnasium): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
-            f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Gymnasium says: {error}"
+            f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Error of Gymnasium: {error}"
         ) from error
     except (TypeError, gymnasium.error.Error) as error:
         raise ValueError(f"Gymnasium cannot make {name} with {dict(kwargs)}: {error}") from error
@@ -129,7 +129,7 @@ class _GymnasiumEnv(HostVectorEnv):
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
-                raise ValueError(f"obs_key={obs_key} chooses an entry of a dict, and observations are {space}.")
+                raise ValueError(f"obs_key={obs_key} selects an entry of a dict, but observations are {space}.")
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
@@ -242,7 +242,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
             return self._envs[0].render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise ImportError(
-                f"pictures need a further package: pip install 'gymnasium[classic-control,mujoco]'. {error}"
+                f"images require an additional package: pip install 'gymnasium[classic-control,mujoco]'. {error}"
             ) from error
 
     def close(self) -> None:

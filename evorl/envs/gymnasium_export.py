@@ -29,7 +29,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         TypeError: ``env`` is a vector environment.
     """
     if hasattr(env, "num_envs"):
-        raise TypeError(f"as_gymnasium takes a single environment, got {type(env).__name__}: give its env.")
+        raise TypeError(f"as_gymnasium requires a single environment, got {type(env).__name__}: pass its env.")
     import gymnasium
 
     class GymnasiumFromEnv(gymnasium.Env):

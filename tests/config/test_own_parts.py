@@ -177,7 +177,7 @@ def test_an_error_of_own_code_is_told_with_its_module_and_line(my_parts: Any, mo
         network = build_torso({"torso": [f"my_parts:{name}"]})
         described = describe_own_error(_raised(lambda network=network: network.init(jax.random.key(0), jnp.ones(3))))
         assert described is not None
-        parts = [*parts, "my_parts, a module of yours", f"failed in {name}", "their_file.py"]
+        parts = [*parts, "your module my_parts", f"failed in {name}", "their_file.py"]
         assert [part for part in parts if part not in described] == []
     ours = _raised(lambda: build_torso({"torso": ["my_parts:Gate"]}))
     assert describe_own_error(ours) is None

@@ -85,7 +85,7 @@ def test_observations_of_several_kinds_and_one_entry_of_them() -> None:
     np.testing.assert_array_equal(only.reset(SEEDS[:2]), np.zeros((2, 2, 2)))
     with pytest.raises(ValueError, match="Did you mean 'image'"):
         InProcessGymnasiumEnv(Camera, 2, obs_key="imag")
-    with pytest.raises(ValueError, match="chooses an entry of a dict"):
+    with pytest.raises(ValueError, match="selects an entry of a dict"):
         InProcessGymnasiumEnv(Faulty, 2, obs_key="image")
 
 

@@ -68,7 +68,7 @@ def test_filters(runs: list[RecordedRun], filters: Filters, names: str) -> None:
         (Filters(state="finish"), r"there is no state 'finish'\. Did you mean 'finished'\?"),
         (
             Filters(algorithm="pop"),
-            r"among these runs there is no algorithm 'pop'\. Did you mean 'ppo'\? There are: ppo, sac",
+            r"among these runs there is no algorithm 'pop'\. Did you mean 'ppo'\? Available: ppo, sac",
         ),
         (Filters(env="hopper"), "there is no env 'hopper'"),
     ],

@@ -91,7 +91,7 @@ def test_code_from_elsewhere_is_not_executed(
 def test_what_the_user_trusts_is_executed(run, tmp_path: Path, command, which: str, argument: str) -> None:
     folder = store(tmp_path, workflow="helper.W")
     said = run(command, f"{which}={folder}", argument)
-    assert said.startswith("Error: helper, a module of yours, failed in build_from_config: ValueError: W was asked to")
+    assert said.startswith("Error: your module helper failed in build_from_config: ValueError: W was asked to")
 
 
 def test_one_name_does_not_bring_in_another(run, tmp_path: Path) -> None:

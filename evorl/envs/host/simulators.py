@@ -50,7 +50,7 @@ class Simulators:
             refuse_exit(error, "the function that makes the simulators")
             raise
         if simulators.num_envs != num_rows:
-            raise HostEnvError(f"{num_rows} simulators were asked for, and {simulators.num_envs} made.")
+            raise HostEnvError(f"expected {num_rows} simulators, but {simulators.num_envs} were created.")
         return simulators
 
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
@@ -159,8 +159,8 @@ class Simulators:
         num_rows = len(token)
         if saved is None:
             raise HostEnvError(
-                "these simulators are no longer where this state left them, and cannot go back: step the state that "
-                "the last step returned, or start new episodes by init or reset."
+                "these simulators have advanced beyond this state and cannot go back: step the state that the last "
+                "step returned, or start new episodes with init or reset."
             )
         if num_rows not in self._live:
             self._live[num_rows] = self._checked_maker(num_rows)
@@ -206,7 +206,7 @@ class Simulators:
             )
         except (ValueError, TypeError) as error:
             raise HostEnvError(
-                f"observations must be {self.usual.obs_space}, got another structure at step "
+                f"observations must have the structure of {self.usual.obs_space}; it differs at step "
                 f"{self._num_steps[num_rows]}: {error}"
             ) from error
 
@@ -226,7 +226,7 @@ class Simulators:
             raise HostEnvError(f"{name} must be numbers at step {step}, got {array.dtype.name}: {str(value)[:60]}.")
         if loses_numbers(array, dtype) and (mask is None or loses_numbers(array[mask], dtype)):
             raise HostEnvError(
-                f"{name} must be numbers that {np.dtype(dtype).name} holds at step {step}, got {array.dtype.name} with "
+                f"{name} must fit into {np.dtype(dtype).name} at step {step}, got {array.dtype.name} with values from "
                 f"{array.min()} to {array.max()}."
             )
         with np.errstate(over="ignore", invalid="ignore"):
@@ -237,7 +237,7 @@ class Simulators:
                 bad = bad.reshape(len(array), -1).any(axis=1) & (True if mask is None else mask)
             if bad.any():
                 raise HostEnvError(
-                    f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}."
+                    f"environment {int(bad.argmax())} returned {name} values that are not finite at step {step}."
                 )
         return array
 

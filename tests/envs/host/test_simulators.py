@@ -86,7 +86,7 @@ def test_tokens_tell_where_the_simulators_are() -> None:
     assert simulators.is_live(after["token"])
     assert not simulators.is_live(start["token"])
     assert twin.step(told(start, actions=(1, 1)))["token"][0] != after["token"][0]
-    with pytest.raises(HostEnvError, match="no longer where this state left them"):
+    with pytest.raises(HostEnvError, match="have advanced beyond this state"):
         simulators.step(told(start))
 
 
@@ -105,10 +105,10 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
         ({"obs": np.zeros((2, 3), np.float32)}, r"observation must have the shape \[2, 2\] at step 1, got \[2, 3\]"),
         ({"obs": {"a": np.zeros((2, 2))}}, r"observation must have the shape \[2, 2\] at step 1, got \[\]"),
         ({"reward": np.zeros(3)}, r"reward must have the shape \[2\] at step 1"),
-        ({"reward": np.array([0.0, np.nan])}, "environment 1 gave reward numbers that are not finite at step 1"),
-        ({"reward": np.array([0.0, 1e300])}, "environment 1 gave reward numbers that are not finite at step 1"),
-        ({"obs": np.full((2, 2), 1e300)}, "environment 0 gave observation numbers that are not finite at step 1"),
-        ({"obs": np.full((2, 2), np.inf)}, "environment 0 gave observation numbers that are not finite at step 1"),
+        ({"reward": np.array([0.0, np.nan])}, "environment 1 returned reward values that are not finite at step 1"),
+        ({"reward": np.array([0.0, 1e300])}, "environment 1 returned reward values that are not finite at step 1"),
+        ({"obs": np.full((2, 2), 1e300)}, "environment 0 returned observation values that are not finite at step 1"),
+        ({"obs": np.full((2, 2), np.inf)}, "environment 0 returned observation values that are not finite at step 1"),
     ],
 )
 def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, says: str) -> None:
