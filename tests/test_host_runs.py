@@ -11,8 +11,8 @@ import pytest
 
 from evorl.cli.composition import compose_config
 from evorl.cli.main import train_from_spec
-from evorl.execution.learning import NEW_EPISODES
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
+from evorl.execution.training_loop import NEW_EPISODES
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec

@@ -24,7 +24,7 @@ from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
 from evorl.ops.trees import with_leaves
-from evorl.runs.recording import Chart, for_each_seed
+from evorl.runs.recorder import Chart, for_each_seed
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow, refuse_replay
@@ -120,7 +120,7 @@ class PBTWorkflow(Workflow):
     @property
     def iterations_per_generation(self) -> int:
         """Iterations of each member between two selections."""
-        return max(1, round(self.generation_interval / self.inner.most_timesteps_per_iteration))
+        return max(1, round(self.generation_interval / self.inner.max_timesteps_per_iteration))
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -128,9 +128,9 @@ class PBTWorkflow(Workflow):
         return self.pop_size * self.iterations_per_generation * self.inner.timesteps_per_iteration
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Upper bound of the environment steps of a generation, summed over members."""
-        return self.pop_size * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
+        return self.pop_size * self.iterations_per_generation * self.inner.max_timesteps_per_iteration
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -151,7 +151,7 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
 def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: Sequence[int]) -> None:
     """Ask processes to end, wait, and kill the remaining ones. A second signal ends the wait."""
     for child in children:
-        child.tell_to_end()
+        child.request_end()
     until = time.monotonic() + seconds
     for child in children:
         while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)) and len(received) < 2:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS, as_filed
-from evorl.runs.recording import algorithm_name, run_title
+from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
 
 

@@ -254,14 +254,14 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     Raises:
         ValueError: the class does not exist.
     """
+    from evorl.config.custom_parts import is_custom_name
     from evorl.config.names import load_named
-    from evorl.config.own_parts import is_own_name
     from evorl.ec.evo_optimizer import EvoOptimizer
     from evorl.ec.optimizers import OPTIMIZERS
 
     if base is not EvoOptimizer:
         return True
-    if is_own_name(name):
+    if is_custom_name(name):
         cls = load_named(name, "optimizer")
         return isinstance(cls, type) and issubclass(cls, base)
     return name in OPTIMIZERS or name.startswith("evosax/")

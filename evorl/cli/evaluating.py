@@ -44,7 +44,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
     import numpy as np
 
     from evorl.execution import programs
-    from evorl.execution.restoring import restore
+    from evorl.execution.restoration import restore
     from evorl.ops.processes import on_host
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from evorl.runs.recording import Recorder
+    from evorl.runs.recorder import Recorder
     from evorl.runs.spec import RunSpec
     from evorl.types import State
     from evorl.workflows.warm_start import WarmStart

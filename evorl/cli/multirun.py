@@ -16,7 +16,7 @@ from evorl.cli.override_text import given_text
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.sweep_jobs import combinations, naming_setting, side_by_side_in_words, split_arguments
 from evorl.config.command_lines import as_arguments
-from evorl.config.own_parts import describe_own_error
+from evorl.config.custom_parts import describe_user_error
 from evorl.execution.multiprocess import train_command
 from evorl.ops.terminal_text import counted
 
@@ -183,7 +183,7 @@ def failure_text(error: Exception) -> str:
     """Return the reason of a failed run in one line; print the traceback of an unexpected error."""
     if is_of_config(error):
         return config_error_in_words(error, config_folder())
-    if text := describe_own_error(error):
+    if text := describe_user_error(error):
         return text
     if not isinstance(error, ValueError | ArithmeticError | OSError | ImportError):
         traceback.print_exception(error)

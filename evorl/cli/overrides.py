@@ -28,13 +28,13 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     Raises:
         ValueError: a recorder does not exist, or has an unknown setting.
     """
-    from evorl.config.own_parts import own_class, own_part
-    from evorl.runs.recording import Recorder
+    from evorl.config.custom_parts import custom_class, custom_part
+    from evorl.runs.recorder import Recorder
 
-    parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
+    parts = [custom_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
     for part in parts:
         if isinstance(part.function, type):
-            own_class(part.name, Recorder, "recorders.own")
+            custom_class(part.name, Recorder, "recorders.own")
     return parts
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from evorl.parameter_server.parameter_training import Worked
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.recording import Recorder
+    from evorl.runs.recorder import Recorder
     from evorl.workflows.workflow import Workflow
 
 PORT = 7000

@@ -24,7 +24,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     Raises:
         ValueError: no run is named, or the run's replay buffer is missing or empty.
     """
-    from evorl.execution.restoring import restore
+    from evorl.execution.restoration import restore
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.workflows.assembly import workflow_from_config

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from evorl.cli.hydra_folders import SWEEP
 from evorl.cli.override_text import SWEEP_FLAGS
 from evorl.config.command_lines import describe_setting
-from evorl.execution.multiprocess import own_place, train_command
+from evorl.execution.multiprocess import process_info, train_command
 
 _FOLDER_FLAGS = ("--config-dir", "-cd")
 
@@ -21,7 +21,9 @@ def is_sweep(arguments: Sequence[str]) -> bool:
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
-    return bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not own_place()
+    return (
+        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not process_info()
+    )
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

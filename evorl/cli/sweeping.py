@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evorl.cli.multirun import Trained
     from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
-    from evorl.runs.recording import Recorder
+    from evorl.runs.recorder import Recorder
     from evorl.sweeps.grouping import Group
     from evorl.sweeps.part import Part
     from evorl.sweeps.sweep_run import SweepRun
@@ -216,7 +216,7 @@ def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: st
 
     from evorl.execution.rows import describe_evaluation
     from evorl.recorders import make_recorder
-    from evorl.runs.recording import RunPlan
+    from evorl.runs.recorder import RunPlan
     from evorl.types import PyTreeDict
 
     num_seeds = len(next(iter(returns.values())))

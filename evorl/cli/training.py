@@ -20,14 +20,14 @@ from evorl.cli.remote_training import connect_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
-from evorl.execution.multiprocess import ProcessLost, loss_in_words, train_command
+from evorl.execution.multiprocess import ProcessLost, describe_lost_process, train_command
 from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
     from evorl.cli.multirun import JobPlace, Trained
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
-    from evorl.runs.recording import Recorder
+    from evorl.runs.recorder import Recorder
     from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
     from evorl.workflows.workflow import Workflow
 
@@ -44,7 +44,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
         place: location of a sweep's job; ``None`` for a separate run.
     """
     from evorl.cli.multirun import Trained
-    from evorl.execution.restoring import restore
+    from evorl.execution.restoration import restore
     from evorl.execution.session import RunSession
     from evorl.ops.processes import is_first
     from evorl.runs.folder import RunFolder
@@ -237,7 +237,7 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSp
         raise TrainingDiverged(f"{error} {on}") from error
     except Exception as error:
         kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
-        text = loss_in_words(error, f"{kept} {resume_command(folder, spec)}")
+        text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
         if text is None:
             raise
         raise ProcessLost(text) from error

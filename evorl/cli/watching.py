@@ -109,7 +109,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         ImportError: the package that writes the format is not installed.
     """
     request = _request(arguments)
-    from evorl.execution.restoring import restore
+    from evorl.execution.restoration import restore
     from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.stored import stored_spec

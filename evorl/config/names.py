@@ -15,7 +15,7 @@ from typing import Any
 from evorl.config.gate import ForeignCodeError, admit
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
-OWN_MODULES: set[str] = set()  # modules outside evorl that settings named
+USER_MODULES: set[str] = set()  # modules outside evorl that settings named
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
 _MEANT = 3  # maximum number of suggested synonyms
 
@@ -28,9 +28,9 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     instead.
     """
     options = [str(option) for option in valid]
-    if remark := load("evorl.config.other_words:remark_on")(str(name)):
+    if remark := load("evorl.config.synonyms:remark_on")(str(name)):
         return f" {remark}"
-    if synonyms := load("evorl.config.other_words:called_here")(str(name), options):
+    if synonyms := load("evorl.config.synonyms:names_for_synonym")(str(name), options):
         return f" Did you mean {' or '.join(map(repr, synonyms[:_MEANT]))}?"
     lowercase = {option.lower(): option for option in options if option != str(name)}
     unknown = str(name).lower()
@@ -113,7 +113,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
             raise
         raise ValueError(f"{setting}: the module {module_name} cannot be imported: {describe_error(error)}") from error
     if module_name.partition(".")[0] != __name__.partition(".")[0]:
-        OWN_MODULES.add(module_name)
+        USER_MODULES.add(module_name)
     return module
 
 
@@ -158,7 +158,7 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def missing_in_words(what: str, module: str, install: str | None = None) -> Iterator[None]:
+def explain_missing_package(what: str, module: str, install: str | None = None) -> Iterator[None]:
     """Replace the error for a missing optional package by a message with the command that installs it.
 
     Args:

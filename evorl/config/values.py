@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evorl.config.custom_parts import is_custom_name
 from evorl.config.names import did_you_mean, load, load_named, no_such
-from evorl.config.own_parts import is_own_name
 
 if TYPE_CHECKING:
     from evorl.types import PyTreeNode  # imports JAX, which checks of other settings do not need
@@ -61,7 +61,7 @@ def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
 
 LARGEST_FLOAT = float(np.finfo(np.float32).max)  # networks compute in float32
 LONGEST_AXIS = 2**31 - 1  # maximum length of an array's axis or of a loop
-MOST_SEED = 2**32 - 1  # largest seed
+MAX_SEED = 2**32 - 1  # largest seed
 BEST = "best"  # the seed with the best evaluation
 _DIGITS_OF_SEED = 10
 _SHOWN = 80  # maximum number of characters of a value in a message
@@ -74,7 +74,7 @@ def positive(value: Any, name: str) -> int:
 
 def seed_number(value: Any, name: str = "seed") -> int:
     """Return ``value`` as a seed, an integer from 0 to 2^32 - 1; integral floats are accepted."""
-    return whole_number(value, name, 0, MOST_SEED)
+    return whole_number(value, name, 0, MAX_SEED)
 
 
 def seed_choice(value: Any, name: str = "seed_number") -> int | str:
@@ -194,9 +194,9 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     value = _plain(value)
     if value is None and len(kinds) < len(members):
         return None
-    if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "OwnName" for kind in kinds):
-        own = load("evorl.ops.own_name:OwnName")
-        if is_own_name(value):
+    if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "CustomName" for kind in kinds):
+        own = load("evorl.ops.custom_name:CustomName")
+        if is_custom_name(value):
             return own(value, load_named(value, name))
         kinds = [kind for kind in kinds if kind is not own]
     if annotation is Mapping:

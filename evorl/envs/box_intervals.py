@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.envs.space import Box, Space
 
-MOST_WHOLE_NUMBERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
+MAX_INTEGERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
 
 
 class NoActionConversion(ValueError):
@@ -30,9 +30,9 @@ class BoxIntervals:
         bounds = [[np.ravel(end).astype(np.float64) for end in (box.low, box.high)] for box in boxes]
         low, high = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
         count = np.where(is_whole, np.where(is_whole, high, 0.0) - np.where(is_whole, low, 0.0) + 1.0, 1.0)
-        if count.max() > MOST_WHOLE_NUMBERS:
+        if count.max() > MAX_INTEGERS:
             raise NoActionConversion(
-                f"a dimension of an action may have at most {MOST_WHOLE_NUMBERS:,} integer values, but one has "
+                f"a dimension of an action may have at most {MAX_INTEGERS:,} integer values, but one has "
                 f"{int(count.max()):,} in {env_space!r}. Use tighter bounds, as in Box(0, 100, dtype=int32), or a "
                 "float dtype."
             )

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import load_named, missing_in_words
+from evorl.config.names import explain_missing_package, load_named
 from evorl.envs.goals.sparse import Within
 from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
 from evorl.envs.space import Box, DictSpace, Space
@@ -54,7 +54,10 @@ def register_robotics() -> None:
     import gymnasium
 
     what = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
-    with missing_in_words(*what), contextlib.redirect_stderr(io.StringIO()):  # suppresses notices of other packages
+    with (
+        explain_missing_package(*what),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):  # suppresses notices of other packages
         import gymnasium_robotics
     gymnasium.register_envs(gymnasium_robotics)
 

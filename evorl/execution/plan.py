@@ -19,8 +19,8 @@ from evorl.ops.processes import number_of_first
 # Fraction of a core's second-level cache for the states of a chunk of environments; the vectorised environment keeps a
 # copy, and the rest is for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
 CACHE_SHARE = 0.3
-LEAST_BLOCK = 16  # environments: fewer do not fill the vector units of a core
-USUAL_CACHE = 1 << 20  # bytes, if the system does not report the size
+MIN_BLOCK = 16  # environments: fewer do not fill the vector units of a core
+DEFAULT_CACHE = 1 << 20  # bytes, if the system does not report the size
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Below this state size per device, communication costs more than a second core gains (4 CartPoles: 0.25 kB).
 MIN_BYTES_PER_DEVICE = 1 << 13
@@ -70,7 +70,7 @@ def plan_execution(
         env_chunk = _without_blocks(env_chunk, env.num_agents)
     elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # all processes must compile the same program
-        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
+        env_chunk = max(MIN_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
     copies = env.num_envs // env.num_agents
     axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
@@ -140,7 +140,7 @@ def _without_blocks(env_chunk: str | int | None, num_agents: int) -> None:
 
 
 def core_cache_bytes(caches: Path = _CACHES) -> int:
-    """Return the second-level cache per core in bytes; ``USUAL_CACHE`` if the system does not report it.
+    """Return the second-level cache per core in bytes; ``DEFAULT_CACHE`` if the system does not report it.
 
     Args:
         caches: folder with a subfolder for each cache of the first core, as in Linux.
@@ -153,7 +153,7 @@ def core_cache_bytes(caches: Path = _CACHES) -> int:
             )
             if level == "2" and kind != "Instruction":
                 return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]] // _num_listed(cores)
-    return USUAL_CACHE
+    return DEFAULT_CACHE
 
 
 def _num_listed(cores: str) -> int:

@@ -120,7 +120,7 @@ def preflight(workflow: Any) -> Preflight:
         process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
-        steps_per_iteration=steps or workflow.most_timesteps_per_iteration,
+        steps_per_iteration=steps or workflow.max_timesteps_per_iteration,
     )
 
 

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh
 
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import DATA_AXIS
-from evorl.runs.recording import Chart
+from evorl.runs.recorder import Chart
 from evorl.types import Key, PyTreeDict, State
 
 SEED_AXIS = "seeds"
@@ -99,7 +99,7 @@ class Trainable(Protocol):
         ...
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Largest number of environment steps per iteration."""
         ...
 

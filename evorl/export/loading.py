@@ -15,7 +15,7 @@ from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from evorl.ops import collectives
-from evorl.ops.own_name import OwnName
+from evorl.ops.custom_name import CustomName
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -62,7 +62,7 @@ def _arguments(name: str) -> Mapping[str, Any]:
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
     """Return the function that makes the optimizer: one of optax, or a user-defined one."""
-    return name.function if isinstance(name, OwnName) else getattr(optax, name)
+    return name.function if isinstance(name, CustomName) else getattr(optax, name)
 
 
 def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
@@ -104,7 +104,7 @@ class Optimizer(PyTreeNode):
         ValueError: unknown optimizer or option.
     """
 
-    name: OptimizerName | OwnName = "adam"
+    name: OptimizerName | CustomName = "adam"
     learning_rate: float | Schedule = 3e-4
     max_grad_norm: float | None = None
     epsilon: float | None = None
@@ -121,10 +121,10 @@ class Optimizer(PyTreeNode):
     }
 
     def __post_init__(self) -> None:
-        if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):
+        if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, CustomName):
             valid = ", ".join(typing.get_args(OptimizerName))
             raise ValueError(f"optimizer.name must be one of {valid}; got {self.name!r}.")
-        function = self.name.function if isinstance(self.name, OwnName) else None
+        function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
                 f"optimizer.name={self.name} is no gradient optimizer: name a function that takes the learning rate "

@@ -15,7 +15,7 @@ from evorl.metrics import EpisodeStatistics, WideCounter
 from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
 from evorl.parameter_server.push_record import max_steps_per_push
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
+from evorl.runs.recorder import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import PyTreeDict, State
 from evorl.workflows.parameter_server import ParameterServerSettings, create
 from evorl.workflows.parameter_worker import ServedParameters, worker_key

@@ -25,7 +25,7 @@ from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_run import ParameterRun
 from evorl.parameter_server.parameter_wire import CommandServer
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from evorl.workflows.parameter_worker import ParameterWorker, settings_for, workflow_of

@@ -78,7 +78,7 @@ def max_steps_per_push(workflow: Workflow) -> int:
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
     waiting = math.ceil(getattr(workflow, "learning_starts", 0))
-    return waiting + (per_update + 1) * workflow.most_timesteps_per_iteration
+    return waiting + (per_update + 1) * workflow.max_timesteps_per_iteration
 
 
 def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:

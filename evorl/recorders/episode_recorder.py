@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.metrics import EvaluationMetrics
 from evorl.ops.trees import named_leaves
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 from evorl.runs.saved_episode import SavedEpisode
 
 _STEPS = re.compile(r"(\d{12})[_.]")

@@ -13,7 +13,7 @@ from evorl.metrics import EvaluationMetrics
 from evorl.recorders.episode_recorder import forget_later_files, kept_episodes_of
 from evorl.recorders.learning_curve import BLUE, GREEN, GREY
 from evorl.runs.files import make_folder, open_to_write, writing_to
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 from evorl.runs.saved_episode import SavedEpisode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from evorl.recorders.row_file import as_number
 from evorl.runs.files import RunFolderError, make_folder, refuse_link, write_text, writing_to
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 
 class WandbRecorder(Recorder):

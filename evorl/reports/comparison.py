@@ -19,7 +19,7 @@ from evorl.reports.statistics import bootstrap_interval, interquartile_mean, str
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
 MAX_POINTS = 200  # most points of a drawn curve
-MOST_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
+MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
 # Settings that do not affect learning; ``_IDENTITY``: settings that identify a run.
 _BESIDE = {
     *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
@@ -113,7 +113,7 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
     Args:
         runs: runs that recorded the metric.
         by: ``agent``, ``env``, ``run`` or settings to group by. The default is the algorithm and the varied settings,
-            or the algorithm alone if that makes more than ``MOST_GROUPS`` groups.
+            or the algorithm alone if that makes more than ``MAX_GROUPS`` groups.
         metric: column of ``metrics.csv``; by default the return.
 
     Raises:
@@ -123,13 +123,13 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
     groups: dict[tuple[str, str], list[RecordedRun]] = {}
     for run, label in zip(runs, labels, strict=True):
         groups.setdefault((run.env, label), []).append(run)
-    metric = metric or usual_metric(runs)
+    metric = metric or default_metric(runs)
     made = [Group(label, env, tuple(members), metric) for (env, label), members in groups.items()]
     order = {label: i for i, label in enumerate(sorted(dict.fromkeys(labels), key=_natural))}
     return sorted(made, key=lambda group: (group.env, order[group.label]))
 
 
-def usual_metric(runs: Sequence[RecordedRun]) -> str:
+def default_metric(runs: Sequence[RecordedRun]) -> str:
     """Return the evaluation return if any run has it, else the training return; the two are not comparable."""
     return EVALUATION if any(EVALUATION in run.curves for run in runs) else TRAINING
 
@@ -139,7 +139,7 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
     plain = [run.algorithm for run in runs]
     agents = ["agent"] if len(set(plain)) > 1 or not varied else []
     full = [_label(run, [*agents, *varied]) for run in runs]
-    return full if len(set(full)) <= MOST_GROUPS else plain
+    return full if len(set(full)) <= MAX_GROUPS else plain
 
 
 def _labels_by(runs: Sequence[RecordedRun], by: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from evorl.recorders.learning_curve import BLUE, GREY, tidy
 from evorl.reports import statistics
 from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short_names, shortened
-from evorl.reports.curve_charts import in_words
+from evorl.reports.curve_charts import describe_metric
 from evorl.reports.recorded_run import RecordedRun
 from evorl.reports.svg import PAPER, RAMP_COLOURS, as_svg, figure_of
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RESAMPLES = 2_000
 _PAIR_NUMBERS = 20_000_000  # most comparisons of seeds in memory at once
 ALL_PAIRS = 5  # with more groups, each is compared only with the best one
-MOST_AXES = 8
-MOST_TICKS = 6  # most ticks of an axis of parallel coordinates
+MAX_AXES = 8
+MAX_TICKS = 6  # most ticks of an axis of parallel coordinates
 
 
 class Improvement(NamedTuple):
@@ -92,7 +92,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
             shares = statistics.performance_profile(tasks, thresholds)
             axes.step(thresholds, shares, where="post", color=colour, linestyle=dash, linewidth=1.8)
         several = len({group.env for group in groups}) > 1
-        x = "normalized score tau" if several else f"tau: {in_words(groups[0].metric)}"
+        x = "normalized score tau" if several else f"tau: {describe_metric(groups[0].metric)}"
         _label(axes, "Performance profile", x, "share of seeds with more than tau")
         axes.set_ylim(-0.02, 1.02)
         return as_svg(figure, name, "Performance profile: the share of seeds that score more than tau")
@@ -170,7 +170,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         metric: column of ``metrics.csv``.
         name: name of the chart, unique on the page.
     """
-    shown = list(settings)[:MOST_AXES]
+    shown = list(settings)[:MAX_AXES]
     scores = np.array([run.mean(metric) for run in runs])
     columns = [_axis([settings_of(run).get(setting, ABSENT) for run in runs]) for setting in shown]
     low, span = scores.min(), float(np.ptp(scores)) or 1.0
@@ -182,7 +182,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         for i in scores.argsort():
             colour = RAMP_COLOURS[ranks[i] * len(RAMP_COLOURS) // len(runs)]
             axes.plot([column.places[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
-        titles = [*shortened(short_names(shown).values(), 22).values(), in_words(metric).partition(",")[0]]
+        titles = [*shortened(short_names(shown).values(), 22).values(), describe_metric(metric).partition(",")[0]]
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
             axes.axvline(x, color=GREY, linewidth=0.8)
             axes.annotate(
@@ -202,7 +202,9 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
         axes.set_ylim(-0.04, 1.04)
         axes.set_axis_off()
-        return as_svg(figure, name, f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {in_words(metric)}")
+        return as_svg(
+            figure, name, f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {describe_metric(metric)}"
+        )
 
 
 class _Axis(NamedTuple):
@@ -225,7 +227,7 @@ def _axis(values: Sequence[str]) -> _Axis:
     heights = foot + (1 - foot) * (numbers - min(numbers, default=0.0)) / span
     place_of = {ABSENT: 0.0, **dict(zip(known, heights.tolist(), strict=True))}
     ranked = sorted(known, key=place_of.__getitem__)
-    chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MOST_TICKS)).round().astype(int)
+    chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MAX_TICKS)).round().astype(int)
     ticks = [(place_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
     return _Axis(np.array([place_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
 

@@ -15,7 +15,7 @@ KINDS = {
     ".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
     ".mp4": "video/mp4", ".webm": "video/webm",
 }  # fmt: skip
-MOST_OF_A_FOLDER = 4
+MAX_PER_FOLDER = 4
 _NOT_THERE = ("checkpoints", "tensorboard")
 
 
@@ -48,7 +48,7 @@ def media_of(run: RecordedRun) -> list[Medium]:
             continue
         if path.is_file() and not any(part.is_symlink() for part in way):
             found.setdefault(inside.parent.as_posix(), []).append(Medium(run.name, path, inside.as_posix()))
-    return [medium for folder in sorted(found) for medium in found[folder][:MOST_OF_A_FOLDER]]
+    return [medium for folder in sorted(found) for medium in found[folder][:MAX_PER_FOLDER]]
 
 
 def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list[Medium]]:

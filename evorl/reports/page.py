@@ -11,26 +11,26 @@ from evorl.reports import comparison_charts, curve_charts
 from evorl.reports.comparison import (
     SEEDS_FOR_INTERVAL,
     Group,
+    default_metric,
     differing_settings,
     grouped,
     settings_of,
     short_names,
-    usual_metric,
     values_in,
     varied_settings,
 )
 from evorl.reports.elements import Content, Element, as_html, element, table, without_folders
 from evorl.reports.media import figures
 from evorl.reports.recorded_run import RecordedRun
-from evorl.reports.repeating import how_to_repeat
+from evorl.reports.reproduction import reproduction
 from evorl.reports.summary_table import HEADING, as_cells, summary_rows
 from evorl.reports.svg import variable, variables
 
-MOST_BYTES = 3_000_000  # size limit of a page
-_KEPT_FREE = 50_000
-MOST_COLUMNS = 8  # most columns of groups in a table of settings
-MOST_CHARTS = 8  # most charts of losses
-MOST_LISTED = 20
+MAX_BYTES = 3_000_000  # size limit of a page
+_RESERVED_BYTES = 50_000
+MAX_COLUMNS = 8  # most columns of groups in a table of settings
+MAX_CHARTS = 8  # most charts of losses
+MAX_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
     "(with fewer than four seeds it is their mean). Intervals hold 95 % of bootstrap resamples of the seeds, drawn "
@@ -67,7 +67,7 @@ class Report:
         Raises:
             ValueError: no run has the metric, or no run has a setting to group by.
         """
-        requested, metric = metric, metric or usual_metric(runs)
+        requested, metric = metric, metric or default_metric(runs)
         recorded = [run for run in runs if run.by_seed(metric)]
         if not recorded:
             known = sorted({metric for run in runs for metric in run.curves})
@@ -105,10 +105,10 @@ class Report:
             pictures: whether to include the images of the run folders, up to the size limit.
         """
         sections = [self._results(), self._curves(), self._comparison(), self._settings(), self._learner()]
-        repeat = _section("How to reproduce it", how_to_repeat(self.runs))
+        repeat = _section("How to reproduce it", reproduction(self.runs))
         body = element("body", self._head(), sections, repeat)
         page = element("html", _head_of_page(self._title()), body, lang="en")
-        room = MOST_BYTES - _KEPT_FREE - len(as_html(page).encode()) if pictures else 0
+        room = MAX_BYTES - _RESERVED_BYTES - len(as_html(page).encode()) if pictures else 0
         shown = self._pictures(room) if room > 0 else None
         if shown is not None:
             body.insert(len(body) - 1, shown)
@@ -126,7 +126,7 @@ class Report:
     def _head(self) -> Content:
         seeds = sum(len(group.scores) for group in self.groups)
         parts = [counted(len(self.runs), "run"), counted(seeds, "seed"), counted(len(self.groups), "group")]
-        lead = f"{', '.join(parts)}; {curve_charts.in_words(self.groups[0].metric)}."
+        lead = f"{', '.join(parts)}; {curve_charts.describe_metric(self.groups[0].metric)}."
         if self.by:
             lead += f" Grouped by {', '.join(self.by)}."
         failures = [
@@ -181,12 +181,12 @@ class Report:
         shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others: one algorithm only
         names = [*varied, *(n for n in differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
-        if names and len(self.groups) <= MOST_COLUMNS:
+        if names and len(self.groups) <= MAX_COLUMNS:
             heading = ["setting", *(f"{g.label} ({g.env})" if len(self.envs) > 1 else g.label for g in self.groups)]
             rows = [[name, *(values_in(group, name) for group in self.groups)] for name in names]
             content.append(table(heading, rows, left=len(heading)))
         elif names:
-            some = (varied or names)[:MOST_COLUMNS]
+            some = (varied or names)[:MAX_COLUMNS]
             rows = [[group.env, group.label, *(values_in(group, name) for name in some)] for group in self.groups]
             content.append(table(["environment", "group", *short_names(some).values()], rows, left=len(some) + 2))
         for i, env in enumerate(self.envs):
@@ -208,14 +208,14 @@ class Report:
     def _learner(self) -> Element:
         content: list[Content] = []
         kinds = list(dict.fromkeys((run.algorithm, run.env) for run in self.runs))
-        for i, (algorithm, env) in enumerate(kinds[:MOST_CHARTS]):
+        for i, (algorithm, env) in enumerate(kinds[:MAX_CHARTS]):
             groups = [dataclasses.replace(g, runs=tuple(r for r in g.runs if r.algorithm == algorithm))
                    for g in self.groups if g.env == env]  # fmt: skip
             chart = curve_charts.draw_metrics([g for g in groups if g.runs], self.styles, f"metrics{i}")
             if chart is not None:
                 content += [element("h3", f"{algorithm} on {env}") if len(kinds) > 1 else None, chart]
-        if len(kinds) > MOST_CHARTS:
-            names = ", ".join(f"{algorithm} on {env}" for algorithm, env in kinds[MOST_CHARTS:])
+        if len(kinds) > MAX_CHARTS:
+            names = ", ".join(f"{algorithm} on {env}" for algorithm, env in kinds[MAX_CHARTS:])
             content.append(element("p", f"Not drawn: {names}. Select them with algorithm= and env=.", class_="note"))
         speeds = curve_charts.draw_speeds(self.groups, self.styles, "speeds")
         return _section("Losses and speed", self._legend(), *content, speeds)
@@ -262,5 +262,5 @@ def _section(title: str, *content: Content) -> Element:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more

@@ -11,7 +11,7 @@ from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-_MOST_BYTES = 2**26  # size limit of a table
+_MAX_BYTES = 2**26  # size limit of a table
 
 
 def find_run(which: Path | str, root: Path | str) -> RunFolder:
@@ -63,8 +63,8 @@ def _best_trial(search: RunFolder) -> RunFolder:
     refuse_link(search.search_table)
     runs: list[tuple[float, RunFolder]] = []
     try:
-        if search.search_table.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
+        if search.search_table.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         with open(search.search_table, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["best_return"]:

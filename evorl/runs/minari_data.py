@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config.names import missing_in_words
+from evorl.config.names import explain_missing_package
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
@@ -24,7 +24,7 @@ def open_minari_dataset(name: str) -> Any:
         ImportError: Minari is not installed.
         ReplayFileError: the data set is not on this machine.
     """
-    with missing_in_words("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
+    with explain_missing_package("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
         import minari
     try:
         return minari.load_dataset(name)

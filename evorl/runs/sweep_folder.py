@@ -19,8 +19,8 @@ from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"
-_MOST_BYTES = 2**26  # size limit of sweep.json
-_MOST_JOBS = 100_000
+_MAX_BYTES = 2**26  # size limit of sweep.json
+_MAX_JOBS = 100_000
 _LONGEST_NAME = 100
 
 
@@ -125,9 +125,9 @@ class SweepFolder:
         if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
             raise RunFolderError(f"{file} does not describe a sweep: expected a mapping with the lists flags and jobs.")
         flags = _texts(stored["flags"], "flags", file)
-        if len(stored["jobs"]) > _MOST_JOBS:
+        if len(stored["jobs"]) > _MAX_JOBS:
             raise RunFolderError(
-                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs, more than {_MOST_JOBS:,}."
+                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs, more than {_MAX_JOBS:,}."
             )
         jobs = [_job(number, job, file) for number, job in enumerate(stored["jobs"])]
         for name, count in collections.Counter(job.folder for job in jobs).items():
@@ -194,8 +194,8 @@ def _read(file: Path) -> Any:
     """
     refuse_link(file)
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
+        if file.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error

@@ -121,9 +121,9 @@ class SideBySideWorkflow(Workflow):
         return self.inner.timesteps_per_iteration
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Maximum environment steps of each row per iteration."""
-        return self.inner.most_timesteps_per_iteration
+        return self.inner.max_timesteps_per_iteration
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

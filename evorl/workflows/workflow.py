@@ -20,20 +20,20 @@ from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
 from evorl.execution.collector import PROGRAM, Collector
-from evorl.execution.learning import run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Execution
+from evorl.execution.training_loop import run_learning
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
-from evorl.runs.recording import Chart, Recorder
+from evorl.runs.recorder import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.assembly import read_workflow_config, training_mode
 
 _HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
-_HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
+_HOST_ERRORS = "evorl.execution.host_errors:translate_host_errors"
 
 
 class Workflow(PyTreeNode):
@@ -109,7 +109,7 @@ class Workflow(PyTreeNode):
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
             TypeError: there are further arguments, ``others``, which are not supported.
         """
-        load("evorl.config.other_words:refuse_arguments")("build_from_config", others)
+        load("evorl.config.synonyms:refuse_arguments")("build_from_config", others)
         with distrusting(config):
             return cls._from_config(config)
 
@@ -154,7 +154,7 @@ class Workflow(PyTreeNode):
         """
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Upper bound of the environment steps per iteration."""
         return self.timesteps_per_iteration
 

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from evorl.cli.composition import config_folder
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.workflows.assembly import workflow_from_config
 from tests.support.compilation import compiled_to_run_long
 

@@ -46,7 +46,7 @@ def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
     stream = io.StringIO()
     child = start(GRANDCHILD, stream, tmp_path)
     wait_until(lambda: said(stream), 20.0)
-    child.tell_to_end()
+    child.request_end()
     assert child.wait(time.monotonic() + 20.0)
     child.end()
     assert not child.failed

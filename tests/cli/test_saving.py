@@ -13,7 +13,7 @@ from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3_bc import TD3BCWorkflow
 from evorl.cli.composition import config_folder
 from evorl.cli.saving import save_replay_of_run
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts

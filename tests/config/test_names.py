@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.config.names import did_you_mean, load_class, load_named, missing_in_words, no_such
+from evorl.config.names import did_you_mean, explain_missing_package, load_class, load_named, no_such
 
 
 def test_the_nearest_name_is_suggested() -> None:
@@ -23,7 +23,7 @@ def test_what_there_is_is_listed() -> None:
 
 
 def _import_what_is_missing(*told: str) -> None:
-    with missing_in_words("robots", *told):
+    with explain_missing_package("robots", *told):
         importlib.import_module("not_there.inside")
 
 

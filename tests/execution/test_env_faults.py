@@ -22,7 +22,7 @@ from evorl.execution.env_faults import (
     without_env_faults,
 )
 from evorl.execution.session import TrainingDiverged
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 from evorl.workflows.side_by_side import SideBySideWorkflow

@@ -98,7 +98,7 @@ def test_blocks_fit_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "core_cache_bytes", lambda size=cache_bytes: size)
         assert plan_execution(_env(8))[1] == int(plan.CACHE_SHARE * cache_bytes) // bytes_per_env
     monkeypatch.setattr(plan, "core_cache_bytes", lambda: 1 << 10)
-    assert plan_execution(_env(8))[1] == plan.LEAST_BLOCK
+    assert plan_execution(_env(8))[1] == plan.MIN_BLOCK
 
 
 def _cache(folder: Path, index: int, level: int, kind: str, size: str, cores: str) -> None:
@@ -121,11 +121,11 @@ def test_the_second_level_cache_of_a_core_is_read(tmp_path: Path, size: str, cor
 
 
 def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
-    assert plan.core_cache_bytes(tmp_path / "absent") == plan.USUAL_CACHE
+    assert plan.core_cache_bytes(tmp_path / "absent") == plan.DEFAULT_CACHE
     _cache(tmp_path, 0, 1, "Data", "32K", "0")
-    assert plan.core_cache_bytes(tmp_path) == plan.USUAL_CACHE
+    assert plan.core_cache_bytes(tmp_path) == plan.DEFAULT_CACHE
     _cache(tmp_path, 1, 2, "Unified", "much", "0")
-    assert plan.core_cache_bytes(tmp_path) == plan.USUAL_CACHE
+    assert plan.core_cache_bytes(tmp_path) == plan.DEFAULT_CACHE
 
 
 @pytest.mark.parametrize(

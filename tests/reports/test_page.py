@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.reports.page import MOST_BYTES, Report
+from evorl.reports.page import MAX_BYTES, Report
 from evorl.reports.recorded_run import find_runs
 from tests.support.html_check import PageCheck
 from tests.support.run_folders import PNG, START, make_run, make_sweep
@@ -42,7 +42,7 @@ def test_the_page_is_whole_and_loads_nothing(page: str) -> None:
     check = PageCheck(page)
     assert check.faults == []
     assert [name for name in check.ids if name in SECTIONS] == SECTIONS
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     assert "http" not in page
     assert check.tags["img"] == 1
     # Two environments' curves, profile, improvement, two sweeps, two charts of losses for each algorithm, speeds.
@@ -101,7 +101,7 @@ def test_pictures_that_would_make_it_large_are_named(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (folder.path / f"{name}.png").write_bytes(PNG + bytes(900_000))
     page = Report.of(find_runs(tmp_path)).to_html()
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     check = PageCheck(page)
     assert check.tags["img"] == 2
     assert "Omitted to keep the page small: run: a.png." in check.text

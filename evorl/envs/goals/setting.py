@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import Env, EnvAround, EnvState
+from evorl.envs.env import Env, EnvState, EnvWrapper
 from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
@@ -165,7 +165,7 @@ def required_goal_task(env: Env, asked_by: str) -> GoalTask:
         ValueError: the environment has no goals, or a wrapper makes rewards under other goals unavailable.
     """
     layer = env
-    while isinstance(layer, EnvAround):
+    while isinstance(layer, EnvWrapper):
         if layer.hides_goals is not None:
             raise ValueError(f"{asked_by} needs the reward of a step under another goal, but {layer.hides_goals}.")
         layer = layer.env

@@ -128,7 +128,7 @@ class GoalWrapper(Wrapper):
             )
 
 
-def around_goals(env: Env, task: GoalTask) -> GoalWrapper:
+def wrap_goals(env: Env, task: GoalTask) -> GoalWrapper:
     """Wrap ``env``, which observes goals, with the reward and success functions of ``task``."""
     return GoalWrapper(env, task.goal_space, None, task.reward_fn, task.success_fn, task.terminate_on_success)
 

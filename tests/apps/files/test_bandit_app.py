@@ -9,7 +9,7 @@ import pytest
 
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.apps.files.bandit_app import BanditTraining
-from evorl.apps.kinds import usual_training
+from evorl.apps.kinds import default_training
 from evorl.envs.env import Env, EnvState
 from evorl.envs.goals.sparse import observed
 from evorl.envs.space import Box, Discrete
@@ -76,7 +76,7 @@ class Arms(Env):
 
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
-    training = usual_training("reinforce", "bandit", is_off_policy=False)
+    training = default_training("reinforce", "bandit", is_off_policy=False)
     del training["serve"]  # here nobody acts while others learn
     bandit = BanditTraining(options_for(1))
     arms = {"factory": f"{__name__}:Arms", "thresholds": bandit.thresholds, "max_episode_steps": bandit.pulls}

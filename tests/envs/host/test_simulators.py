@@ -59,20 +59,20 @@ def told(answer: dict, actions: tuple = (0, 1), steps: int = 0, **changes: Any) 
 def test_ended_rows_start_by_their_seeds_and_the_successor_is_true() -> None:
     simulators = Simulators(Counter, 2, None)
     answer = simulators.reset(SEEDS)
-    assert simulators.usual.asked == [("reset", [1 ^ 2, 7])]  # two words folded to 31 bits
+    assert simulators.main.asked == [("reset", [1 ^ 2, 7])]  # two words folded to 31 bits
     for step in range(3):
         answer = simulators.step(told(answer, steps=step))
     np.testing.assert_array_equal(answer["obs"][:, 0], [3, 3])
     np.testing.assert_array_equal(answer["start"], [[0, 100], [0, 200]])
     assert answer["termination"].all()
-    assert [name for name, _ in simulators.usual.asked] == ["reset", "step", "step", "step", "partial_reset"]
+    assert [name for name, _ in simulators.main.asked] == ["reset", "step", "step", "step", "partial_reset"]
 
 
 def test_a_time_limit_of_ours_cuts_and_the_end_of_the_task_comes_first() -> None:
     simulators = Simulators(Counter, 2, 2)
     answer = simulators.step(told(simulators.reset(SEEDS), steps=1))
     assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([True, True], [False, False])
-    simulators.usual.answer = {"termination": np.array([True, False])}
+    simulators.main.answer = {"termination": np.array([True, False])}
     answer = simulators.step(told(answer, steps=1))
     assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([False, True], [True, False])
 
@@ -96,7 +96,7 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
     again = simulators.restart(told(answer, mask=np.array([True, False])))
     np.testing.assert_array_equal(again["start"][0], [0, 100])
     assert simulators.is_live(again["token"])
-    np.testing.assert_array_equal(simulators.usual.steps, [0, 1])
+    np.testing.assert_array_equal(simulators.main.steps, [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
 def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, says: str) -> None:
     simulators = Simulators(Counter, 2, None)
     start = simulators.reset(SEEDS)
-    simulators.usual.answer = answer
+    simulators.main.answer = answer
     with pytest.raises(HostEnvError, match=says):
         simulators.step(told(start))
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from evorl.apps.app_config import package_version, read_app
+from evorl.apps.app_files import make_app, write_algorithm, write_containers
 from evorl.apps.kinds import KINDS
-from evorl.apps.making import make_app, write_algorithm, write_containers
 from tests.support.apps import ROOT
 from tests.support.fake_agent_server import FakeAgentServer
 

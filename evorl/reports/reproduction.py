@@ -12,7 +12,7 @@ _FACTS = {"commit": "commit", "device": "devices", "processor": "processor", "sy
 _NOT_KNOWN = "its command was not recorded; only its config.yaml is known"
 
 
-def how_to_repeat(runs: Sequence[RecordedRun]) -> list[Content]:
+def reproduction(runs: Sequence[RecordedRun]) -> list[Content]:
     """Return the commands of all runs, and each machine with its versions."""
     rows = [[name, _commands(run)] for name, run in {run.origin: run for run in runs}.items()]
     content: list[Content] = [table(["run", "command"], rows, left=2)]

@@ -9,8 +9,8 @@ from typing import Any
 
 from evorl.apps.app_config import APP_FILE, package_version
 from evorl.apps.app_text import as_entry, with_values
-from evorl.apps.kinds import KINDS, OF_PICTURES, Kind
-from evorl.apps.own_wheel import write_wheel
+from evorl.apps.kinds import IMAGE_KINDS, KINDS, Kind
+from evorl.apps.wheel import write_wheel
 from evorl.serving.client_copy import client_text
 
 _FILES = Path(__file__).resolve().parent / "files"
@@ -19,7 +19,7 @@ _IMPORTS = {
     re.compile(r"^(\s*)from evorl\.apps\.files\.(\w+) import", re.MULTILINE): r"\1from \2 import",
     re.compile(r"^(\s*)from evorl\.serving\.client import", re.MULTILINE): r"\1from evorl_client import",
 }
-OWN_ALGORITHMS = "algorithm"
+APP_ALGORITHMS = "algorithm"
 _OWN_AGENTS = "own"
 
 _HEAD = """\
@@ -107,7 +107,7 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
         ValueError: the simulator sends images, and the agent supports only Box actions.
     """
     text = (_FILES / f"{kind.script}.yaml").read_text(encoding="utf-8")
-    if in_boxes and any(kind is KINDS[name] for name in OF_PICTURES):
+    if in_boxes and any(kind is KINDS[name] for name in IMAGE_KINDS):
         raise ValueError(
             f"agents that support only Box actions need flat observations, but {kind.does} sends images: choose "
             f"another agent, such as {kind.agent} or sac."
@@ -141,14 +141,14 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
     Raises:
         ValueError: the workflow in ``agent_file`` is not in ``source``.
     """
-    package = folder / OWN_ALGORITHMS
+    package = folder / APP_ALGORITHMS
     agents = package / "agent" / _OWN_AGENTS
     agents.mkdir(parents=True)
     (package / "__init__.py").write_text('"""Algorithms of this app."""\n', encoding="utf-8")
     _copy(source, package / source.name)
     text = agent_file.read_text(encoding="utf-8")
     workflow = rf"^workflow: *evorl\.algorithms\.{re.escape(source.stem)}\."
-    text, replaced = re.subn(workflow, f"workflow: {OWN_ALGORITHMS}.{source.stem}.", text, flags=re.MULTILINE)
+    text, replaced = re.subn(workflow, f"workflow: {APP_ALGORITHMS}.{source.stem}.", text, flags=re.MULTILINE)
     if not replaced:
         raise ValueError(f"{agent_file.name} has no workflow of evorl.algorithms.{source.stem}.")
     (agents / agent_file.name).write_text(text, encoding="utf-8")

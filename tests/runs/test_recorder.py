@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evorl.runs.recording import Chart, Panel
+from evorl.runs.recorder import Chart, Panel
 
 COLUMNS = {"steps": np.arange(3), "score": np.ones(3), "best": np.array([0, 1, 0])}
 

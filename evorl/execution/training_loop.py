@@ -28,7 +28,7 @@ from evorl.ops import processes
 from evorl.ops.random import seed_or_key
 from evorl.ops.trees import num_rows
 from evorl.replay_buffers.ring import ReplayState
-from evorl.runs.recording import RunPlan, algorithm_name, run_title
+from evorl.runs.recorder import RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
@@ -174,7 +174,7 @@ class LearningRun:
         return self.session.iterations >= self.last_iteration
 
     def _refuse_endless_iterations(self) -> None:
-        steps, total = self.steps or self.workflow.most_timesteps_per_iteration, self.workflow.total_timesteps
+        steps, total = self.steps or self.workflow.max_timesteps_per_iteration, self.workflow.total_timesteps
         if steps > max(MANY_STEPS, 100 * total):
             raise ValueError(
                 f"One iteration may take {steps:,} environment steps, {steps / total:,.0f} times "
@@ -248,7 +248,7 @@ class LearningRun:
     def _until_due(self) -> int:
         """Return the number of iterations until the next evaluation, checkpoint or the end."""
         session = self.session
-        most = self.workflow.most_timesteps_per_iteration * self.num_seeds
+        most = self.workflow.max_timesteps_per_iteration * self.num_seeds
         intervals = filter(None, (self.intervals.evaluations, self.intervals.checkpoints))
         left = [interval.until_due(session.iterations, session.counted, most) for interval in intervals]
         left.append(self.last_iteration - session.iterations)
