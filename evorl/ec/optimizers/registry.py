@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.config.custom_parts import custom_class, is_custom_name, custom_name
+from evorl.config.custom_parts import custom_class, custom_name, is_custom_name
 from evorl.config.names import no_such
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.evosax import EvosaxStrategy
