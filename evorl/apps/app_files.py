@@ -20,7 +20,7 @@ _IMPORTS = {
     re.compile(r"^(\s*)from evorl\.serving\.client import", re.MULTILINE): r"\1from evorl_client import",
 }
 APP_ALGORITHMS = "algorithm"
-_OWN_AGENTS = "own"
+_AGENT_GROUP = "own"
 
 _HEAD = """\
 # An app of evorl: a simulator that requests actions from a training server. Commands in this folder:
@@ -117,12 +117,12 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
 
 def write_environment(folder: Path, kind: Kind) -> list[Path]:
     """Write an app's folder ``environment``: the script, the modules that it imports, and the client."""
-    beside = folder / "environment"
-    beside.mkdir()
+    environment = folder / "environment"
+    environment.mkdir()
     written = []
     for name in (kind.script, "app_options", *kind.also):
-        written.append(_copy(_FILES / f"{name}.py", beside / f"{name}.py"))
-    client = beside / "evorl_client.py"
+        written.append(_copy(_FILES / f"{name}.py", environment / f"{name}.py"))
+    client = environment / "evorl_client.py"
     client.write_text(client_text(), encoding="utf-8")
     return [*written, client]
 
@@ -142,7 +142,7 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
         ValueError: the workflow in ``agent_file`` is not in ``source``.
     """
     package = folder / APP_ALGORITHMS
-    agents = package / "agent" / _OWN_AGENTS
+    agents = package / "agent" / _AGENT_GROUP
     agents.mkdir(parents=True)
     (package / "__init__.py").write_text('"""Algorithms of this app."""\n', encoding="utf-8")
     _copy(source, package / source.name)
@@ -152,7 +152,7 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
     if not replaced:
         raise ValueError(f"{agent_file.name} has no workflow of evorl.algorithms.{source.stem}.")
     (agents / agent_file.name).write_text(text, encoding="utf-8")
-    return f"{_OWN_AGENTS}/{agent_file.stem}"
+    return f"{_AGENT_GROUP}/{agent_file.stem}"
 
 
 def write_containers(

@@ -49,11 +49,11 @@ def write_wheel(folder: Path, configs: Path) -> Path:
     content[record] = "\n".join([*lines, f"{record},,", ""]).encode()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}-py3-none-any.whl"
-    beside = path.with_name(f"{path.name}.new")
-    with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+    unfinished = path.with_name(f"{path.name}.new")
+    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in content.items():
             archive.writestr(zipfile.ZipInfo(name, _BEGINNING_OF_ZIP), data, zipfile.ZIP_DEFLATED)
-    beside.replace(path)
+    unfinished.replace(path)
     return path
 
 

@@ -75,7 +75,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
     root = roots[-1] if roots else StoredRun().runs_folder
     candidates = [path for name in names[-1:] for path in (user_path(name), user_path(root) / name)]
-    folder = next((path for path in candidates if SweepFolder.is_there(path)), None)
+    folder = next((path for path in candidates if SweepFolder.exists(path)), None)
     if folder is None:
         return None, False
     others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]
@@ -131,7 +131,7 @@ def changed_spec(
     trust: bool,
     arguments: Sequence[str],
     allowed: Collection[str] | None = None,
-    can_be_given: bool = True,
+    can_be_overridden: bool = True,
 ) -> tuple[RunSpec, Collection[str]]:
     """Read the settings of a stored run and apply the changes of a command line, see ``stored_spec``.
 
@@ -140,7 +140,7 @@ def changed_spec(
         trust: allow the config to name code outside evorl.
         arguments: command-line arguments.
         allowed: settings that can be changed; ``None`` for all settings of the run.
-        can_be_given: True if the command accepts settings of the run; used in the error message.
+        can_be_overridden: True if the command accepts settings of the run; used in the error message.
 
     Returns:
         The settings, and the keys that the command line changed.
@@ -152,4 +152,4 @@ def changed_spec(
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(config)))
     changes = read_changes(config, arguments, allowed)
-    return stored_spec(folder, trust, changes, can_be_given, config), changes.keys()
+    return stored_spec(folder, trust, changes, can_be_overridden, config), changes.keys()

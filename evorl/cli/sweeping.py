@@ -68,8 +68,8 @@ def sweep_settings(
     try:
         with stop_on_signals(resume_command(folder)) as should_stop:
             recorders = functools.partial(_recorders, folder.log, title) if screen else lambda _: []
-            finished = run.train(recorders, lambda: should_stop() or watched.is_gone)
-            watched.refuse_gone()
+            finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
+            watched.refuse_missing()
             returns = run.returns()
             write_sweep(table, settings, returns, spec.num_seeds)
             write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)

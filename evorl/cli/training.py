@@ -83,7 +83,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
                     served.serve(recorder, checkpointer, stops)
                 else:
                     workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
-            watched.refuse_gone()
+            watched.refuse_missing()
             stopped = session.should_stop()
             end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
             if stopped and not place:
@@ -148,7 +148,7 @@ def _notices(
 
 
 def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None, watched: WatchedFolder) -> bool:
-    return should_stop() or bool(place and place.should_stop()) or watched.is_gone
+    return should_stop() or bool(place and place.should_stop()) or watched.is_missing
 
 
 def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder | None]:
@@ -200,13 +200,13 @@ def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str])
 
 @contextmanager
 def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
-    """Replace an ``OSError`` raised within the context by ``FolderGone`` if the run folder was removed."""
-    from evorl.runs.rescue import FolderGone
+    """Replace an ``OSError`` raised within the context by ``FolderMissing`` if the run folder was removed."""
+    from evorl.runs.rescue import FolderMissing
 
     try:
         yield
     except OSError as error:
-        if watched.is_gone and not isinstance(error, FolderGone):
+        if watched.is_missing and not isinstance(error, FolderMissing):
             raise watched.error() from error
         raise
 
@@ -215,7 +215,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
     try:
         recorder.close()
     except OSError:
-        if not watched.is_gone:  # if the folder is gone, another error is already raised
+        if not watched.is_missing:  # if the folder is gone, another error is already raised
             raise
 
 

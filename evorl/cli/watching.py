@@ -120,7 +120,9 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 
         require_encoder()
     folder = find_run(request.run, request.runs_folder)
-    spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
+    spec = stored_spec(
+        folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
+    )
     env = spec.workflow["env"]
     if _library_of(env) != "pettingzoo":  # each agent is a row of its batch, and drawing creates its own copies
         spec = spec.changed({"eval_episodes": request.episodes})

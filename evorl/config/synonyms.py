@@ -10,7 +10,7 @@ from typing import Any
 
 # evorl's names, each with its synonyms. If a synonym belongs to several names, the first one that exists is suggested.
 # A name is the end of a dotted key; with a leading "/" it is a key of the top level.
-_WORDS = {
+_SETTINGS = {
     "agent": "algo algorithm alg model agent_name",
     "env": "environment env_id env_name game task",
     "discount": "gamma discount_factor discounting rewards_gamma reward_discount",
@@ -178,7 +178,7 @@ _REMARKS |= dict.fromkeys(("enable_pmap", "use_pmap", "multi_devices"), _REMARKS
 
 def _by_synonym() -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
-    for name, synonyms in (*_WORDS.items(), *_NAMES.items()):
+    for name, synonyms in (*_SETTINGS.items(), *_NAMES.items()):
         for synonym in synonyms.split():
             names[synonym] = (*names.get(synonym, ()), name)
     return names
@@ -189,7 +189,7 @@ _NAMES_BY_SYNONYM = _by_synonym()
 
 def known_settings() -> Iterator[str]:
     """Return every name of a setting that ``names_for_synonym`` may return, in the form of config keys."""
-    return (name.removeprefix("/") for name in _WORDS)
+    return (name.removeprefix("/") for name in _SETTINGS)
 
 
 def known_choices() -> Iterator[str]:

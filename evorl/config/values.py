@@ -51,12 +51,12 @@ def set_at(config: dict[str, Any], path: str, value: Any) -> None:
     config[last] = value
 
 
-def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
+def check_names(names: Iterable[str], valid: Iterable[str], kind: str) -> None:
     """Raise ``ValueError`` for a name that is not valid; the message suggests the closest valid name."""
     valid = sorted(valid)
     for name in names:
         if name not in valid:
-            raise ValueError(no_such(what, name, valid))
+            raise ValueError(no_such(kind, name, valid))
 
 
 LARGEST_FLOAT = float(np.finfo(np.float32).max)  # networks compute in float32
@@ -195,10 +195,10 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if value is None and len(kinds) < len(members):
         return None
     if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "CustomName" for kind in kinds):
-        own = load("evorl.ops.custom_name:CustomName")
+        custom_name = load("evorl.ops.custom_name:CustomName")
         if is_custom_name(value):
-            return own(value, load_named(value, name))
-        kinds = [kind for kind in kinds if kind is not own]
+            return custom_name(value, load_named(value, name))
+        kinds = [kind for kind in kinds if kind is not custom_name]
     if annotation is Mapping:
         return checked_mapping(value, name)
     if float in kinds:

@@ -56,10 +56,10 @@ class BoxIntervals:
         self._only_low = np.where(self._from_low, low, 0.0).astype(np.float32)
         self._only_high = np.where(self._from_high, high, 0.0).astype(np.float32)
         self._is_whole, self._count = is_whole, count.astype(np.float32)
-        most = np.finfo(np.float32).max
+        largest = np.finfo(np.float32).max
         with np.errstate(over="ignore"):
             self._low, self._high = (
-                np.clip(np.where(np.isfinite(x), x, 0.0), -most, most).astype(np.float32) for x in (low, high)
+                np.clip(np.where(np.isfinite(x), x, 0.0), -largest, largest).astype(np.float32) for x in (low, high)
             )
             self._range = self._high - self._low
             # low + share * range is exact at both ends up to rounding, but overflows for huge ranges.
@@ -185,6 +185,6 @@ def _softplus(xp: Any, x: Any) -> Any:
 
 def _inverse_softplus(xp: Any, distance: Any, end: np.ndarray) -> Any:
     """Return x of ``softplus(x) = distance``; ``distance`` is at least the float32 resolution around ``end``."""
-    least = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
-    distance = xp.maximum(distance, least)
+    resolution = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
+    distance = xp.maximum(distance, resolution)
     return distance + xp.log(-xp.expm1(-distance))

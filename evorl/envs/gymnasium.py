@@ -309,10 +309,10 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
                 return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
         except Exception as error:
             reason = (str(error).strip() or "no answer").splitlines()[0]
-            gone = [i for i, process in enumerate(self._env.processes) if not process.is_alive()]
-            which = f"the process of environment {gone[0]}" if gone else "a worker of Gymnasium"
-            ended = f" (it ended with status {self._env.processes[gone[0]].exitcode})" if gone else ""
-            raise HostEnvError(f"{which} failed in {method}: {type(error).__name__}: {reason}{ended}") from error
+            ended = [i for i, process in enumerate(self._env.processes) if not process.is_alive()]
+            subject = f"the process of environment {ended[0]}" if ended else "a worker of Gymnasium"
+            status = f" (it ended with status {self._env.processes[ended[0]].exitcode})" if ended else ""
+            raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 
     def render(self) -> np.ndarray | None:
         """Return an image of the first environment, created with ``render_mode: rgb_array``."""

@@ -53,9 +53,9 @@ def register_robotics() -> None:
     """Register Gymnasium-Robotics with Gymnasium. Raises ``ImportError`` if it is not installed."""
     import gymnasium
 
-    what = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
+    requirement = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
     with (
-        explain_missing_package(*what),
+        explain_missing_package(*requirement),
         contextlib.redirect_stderr(io.StringIO()),
     ):  # suppresses notices of other packages
         import gymnasium_robotics

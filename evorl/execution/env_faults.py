@@ -33,9 +33,9 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
     The entry is missing for workflows that override ``pure_step`` without a ``watched_step``, and for simulators on the
     host, whose responses are checked there.
     """
-    step_of_its_own = getattr(workflow, "watched_step", None)
-    if step_of_its_own is not None:
-        return step_of_its_own(state)
+    custom_step = getattr(workflow, "watched_step", None)
+    if custom_step is not None:
+        return custom_step(state)
     if type(workflow).pure_step.__qualname__ != "Workflow.pure_step" or workflow.env.steps_on_host:
         return workflow.pure_step(state)
     experience, state = workflow.collect(state)

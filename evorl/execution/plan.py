@@ -62,7 +62,7 @@ def plan_execution(
         raise ValueError(f"env_chunk must be auto, null or a positive whole number, got {env_chunk!r}.")
     env_chunk = env_chunk if env_chunk in ("auto", None) else positive(env_chunk, "env_chunk")
     if env.steps_on_host:
-        return _beside_simulators(devices, seeds), None
+        return _plan_for_simulators(devices, seeds), None
     # Agents that act in the same copy of an environment are rows that must stay together.
     copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
     bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
@@ -87,7 +87,7 @@ def plan_execution(
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
 
 
-def _beside_simulators(devices: str | int, seeds: int | None) -> Execution:
+def _plan_for_simulators(devices: str | int, seeds: int | None) -> Execution:
     """Return the plan for simulators on the host: one device, and no chunks."""
     if devices not in ("auto", 1):
         raise ValueError(

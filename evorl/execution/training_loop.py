@@ -248,10 +248,10 @@ class LearningRun:
     def _until_due(self) -> int:
         """Return the number of iterations until the next evaluation, checkpoint or the end."""
         session = self.session
-        most = self.workflow.max_timesteps_per_iteration * self.num_seeds
+        max_steps = self.workflow.max_timesteps_per_iteration * self.num_seeds
         intervals = filter(None, (self.intervals.evaluations, self.intervals.checkpoints))
-        left = [interval.until_due(session.iterations, session.counted, most) for interval in intervals]
+        left = [interval.until_due(session.iterations, session.counted, max_steps) for interval in intervals]
         left.append(self.last_iteration - session.iterations)
         if not self.steps:
-            left.append(math.ceil((self.total - session.counted) / most))
+            left.append(math.ceil((self.total - session.counted) / max_steps))
         return min(left)

@@ -94,7 +94,7 @@ def stored_policy(
         ValueError: an argument is invalid.
     """
     folder = find_run(run, runs_folder)
-    spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
+    spec = stored_spec(folder, trust, {"devices": 1}, can_be_overridden=False)
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     try:

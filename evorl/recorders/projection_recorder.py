@@ -10,7 +10,7 @@ import numpy as np
 
 from evorl.envs.env import Env
 from evorl.metrics import EvaluationMetrics
-from evorl.recorders.episode_recorder import forget_later_files, kept_episodes_of
+from evorl.recorders.episode_recorder import forget_later_files, recorded_episodes
 from evorl.recorders.learning_curve import BLUE, GREEN, GREY
 from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.recorder import Recorder, RunPlan
@@ -48,7 +48,7 @@ class ProjectionRecorder(Recorder):
         forget_later_files(self.folder, plan.first_timesteps)
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        recorded = [episode for _, _, episode in kept_episodes_of(episodes, self._num_episodes)]
+        recorded = [episode for _, _, episode in recorded_episodes(episodes, self._num_episodes)]
         if recorded:
             path = self.folder / f"{timesteps:012d}{self._suffix}.png"
             draw_episodes(path, recorded, self._of, self._dimensions, self._env, f"after {timesteps:,} steps")

@@ -21,7 +21,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import episode_keys, most_steps
 from evorl.evaluators.evaluator import Evaluator
 from evorl.ops.processes import on_host
-from evorl.recorders.episode_recorder import kept_episodes_of
+from evorl.recorders.episode_recorder import recorded_episodes
 from evorl.rendering.animation import physics_in
 from evorl.rendering.line_drawings import drawing_of
 from evorl.rendering.players import Player
@@ -101,7 +101,7 @@ def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: 
             env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
         )  # static and equal: compiled once for all players with this number of episodes
         results = on_host(evaluator.evaluate(agent_state, key, number))
-        for _, i, episode in kept_episodes_of(results, number):
+        for _, i, episode in recorded_episodes(results, number):
             episodes.append((_title(title, i, number), episode))
     return episodes
 

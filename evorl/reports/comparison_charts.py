@@ -62,8 +62,10 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
         return {label: dict(of_label) for label, of_label in scores.items()}
     everything = {env: np.concatenate([s[env] for s in scores.values() if env in s]) for env in envs}
     return {
-        label: dict(zip(own, statistics.normalized(list(own.values()), [everything[e] for e in own]), strict=True))
-        for label, own in scores.items()
+        label: dict(
+            zip(by_env, statistics.normalized(list(by_env.values()), [everything[e] for e in by_env]), strict=True)
+        )
+        for label, by_env in scores.items()
     }
 
 
@@ -76,7 +78,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
         name: name of the chart, unique on the page.
     """
     scores = on_one_scale(scores_by_label(groups))
-    everything = np.concatenate([s for own in scores.values() for s in own.values()])
+    everything = np.concatenate([s for by_env in scores.values() for s in by_env.values()])
     margin = 0.03 * (np.ptp(everything) or 1.0)
     thresholds = np.linspace(everything.min() - margin, everything.max() + margin, 101)
     with figure_of(7.2, 3.2) as figure:
@@ -121,15 +123,15 @@ def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.nda
     shared = [env for env in scores[better] if env in scores[than]]
     if not shared:
         return None
-    ours, theirs = ([scores[label][env] for env in shared] for label in (better, than))
-    probability = float(statistics.probability_of_improvement(ours, theirs))
-    if min(map(len, [*ours, *theirs])) < SEEDS_FOR_INTERVAL:
+    better_scores, other_scores = ([scores[label][env] for env in shared] for label in (better, than))
+    probability = float(statistics.probability_of_improvement(better_scores, other_scores))
+    if min(map(len, [*better_scores, *other_scores])) < SEEDS_FOR_INTERVAL:
         return Improvement(better, than, probability, None)
-    most = max(len(x) * len(y) for x, y in zip(ours, theirs, strict=True))
+    max_pairs = max(len(x) * len(y) for x, y in zip(better_scores, other_scores, strict=True))
     low, high = statistics.stratified_interval(
-        [*ours, *theirs],
-        lambda drawn: statistics.probability_of_improvement(drawn[: len(ours)], drawn[len(ours) :]),
-        resamples=max(200, min(RESAMPLES, _PAIR_NUMBERS // most)),
+        [*better_scores, *other_scores],
+        lambda drawn: statistics.probability_of_improvement(drawn[: len(better_scores)], drawn[len(better_scores) :]),
+        resamples=max(200, min(RESAMPLES, _PAIR_NUMBERS // max_pairs)),
     )
     return Improvement(better, than, probability, (float(low), float(high)))
 
@@ -181,7 +183,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         halo = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
         for i in scores.argsort():
             colour = RAMP_COLOURS[ranks[i] * len(RAMP_COLOURS) // len(runs)]
-            axes.plot([column.places[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
+            axes.plot([column.heights[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
         titles = [*shortened(short_names(shown).values(), 22).values(), describe_metric(metric).partition(",")[0]]
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
             axes.axvline(x, color=GREY, linewidth=0.8)
@@ -194,9 +196,9 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
                 annotation_clip=False,
             )
             ticks = shortened([text for _, text in column.ticks], 14)
-            for place, text in column.ticks:
+            for height, text in column.ticks:
                 axes.annotate(
-                    ticks[text], (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
+                    ticks[text], (x, height), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
                     color=GREY, annotation_clip=False, bbox=halo,
                 )  # fmt: skip
         axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
@@ -208,7 +210,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
 
 
 class _Axis(NamedTuple):
-    places: np.ndarray  # [runs], from 0 to 1
+    heights: np.ndarray  # [runs], from 0 to 1
     ticks: list[tuple[float, str]]
 
 
@@ -225,11 +227,11 @@ def _axis(values: Sequence[str]) -> _Axis:
     span = float(np.ptp(numbers)) if len(known) > 1 else 1.0
     foot = 0.12 if ABSENT in values and known else 0.0
     heights = foot + (1 - foot) * (numbers - min(numbers, default=0.0)) / span
-    place_of = {ABSENT: 0.0, **dict(zip(known, heights.tolist(), strict=True))}
-    ranked = sorted(known, key=place_of.__getitem__)
+    height_of = {ABSENT: 0.0, **dict(zip(known, heights.tolist(), strict=True))}
+    ranked = sorted(known, key=height_of.__getitem__)
     chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MAX_TICKS)).round().astype(int)
-    ticks = [(place_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
-    return _Axis(np.array([place_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
+    ticks = [(height_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
+    return _Axis(np.array([height_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
 
 
 def _label(axes: Axes, title: str, x: str, y: str) -> None:

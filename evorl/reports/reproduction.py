@@ -1,4 +1,4 @@
-"""The page section on repeating runs: their commands, and the machines and versions, listed once if equal."""
+"""Page section on reproducing runs: their commands, and the machines and versions, listed once if equal."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
     """
     if str(which) != "latest":
         for path in (user_path(which), user_path(root) / which):
-            if SweepFolder.is_there(path):
+            if SweepFolder.exists(path):
                 return _best_job(SweepFolder.open(path, trust=True))  # safe: its command lines are not composed here
     folder = RunFolder.find(which, root)
     if folder.sweep_table.is_file():

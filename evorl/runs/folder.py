@@ -292,9 +292,9 @@ def _neighbours(path: Path, root: Path | None = None) -> str:
     """
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
     nearby: dict[Path, float] = {}
-    for place in (path, parent, *([user_path(root).resolve()] if root else [])):
+    for folder in (path, parent, *([user_path(root).resolve()] if root else [])):
         for pattern in ("*/config.yaml", "*/*/config.yaml"):
-            nearby |= {config.parent: _likeness(path, config.parent, place) for config in place.glob(pattern)}
+            nearby |= {config.parent: _likeness(path, config.parent, folder) for config in folder.glob(pattern)}
     if not nearby:
         return f"{parent} contains no runs either: name a run folder, or resume=latest."
     newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)
@@ -303,13 +303,13 @@ def _neighbours(path: Path, root: Path | None = None) -> str:
     return f"{kind}: {', '.join(str(run) for run in (alike or newest)[:3])}."
 
 
-def _likeness(path: Path, run: Path, place: Path) -> float:
+def _likeness(path: Path, run: Path, folder: Path) -> float:
     """Return the similarity of a path and a run, from 0 to 1.
 
     It is the largest of three: between their names, between the path's name and the run's group, and between the two
-    paths relative to ``place``.
+    paths relative to ``folder``.
     """
-    pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != place else "")]
-    if path.is_relative_to(place):
-        pairs.append((str(path.relative_to(place)), str(run.relative_to(place))))
+    pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != folder else "")]
+    if path.is_relative_to(folder):
+        pairs.append((str(path.relative_to(folder)), str(run.relative_to(folder))))
     return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)

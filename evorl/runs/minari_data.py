@@ -29,9 +29,9 @@ def open_minari_dataset(name: str) -> Any:
     try:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
-        here = ", ".join(sorted(minari.list_local_datasets())) or "none"
+        available = ", ".join(sorted(minari.list_local_datasets())) or "none"
         raise ReplayFileError(
-            f"Minari has no data set {name!r} on this machine (available: {here}): run minari download {name}."
+            f"Minari has no data set {name!r} on this machine (available: {available}): run minari download {name}."
         ) from error
 
 

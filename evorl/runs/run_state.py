@@ -62,7 +62,7 @@ class HeldState:
             file = open_to_write(self.path, "a")
             if not any(_locked(file, fcntl.LOCK_EX) or time.sleep(0.01) for _ in range(_TRIES)):
                 file.close()
-                raise _in_training(self.path)
+                raise _error_in_training(self.path)
             self._file = file
 
     def write(self, state: RunState) -> None:
@@ -115,10 +115,10 @@ def refuse_running(path: Path | str) -> None:
     path = Path(path)
     refuse_link(path)
     if path.exists() and is_held(path, instead=False):
-        raise _in_training(path)
+        raise _error_in_training(path)
 
 
-def _in_training(path: Path) -> RunFolderError:
+def _error_in_training(path: Path) -> RunFolderError:
     return RunFolderError(f"{path.parent} is already in training: stop that training, or wait until it ends.")
 
 

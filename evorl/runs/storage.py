@@ -44,7 +44,7 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
     if is_first():
         path.mkdir(parents=True)
     wait_for_all()
-    _refuse_disks_of_their_own(path)
+    _check_shared_disk(path)
     with _quiet(), _plain_path(path) as plain:
         _array_store(ocp).save(
             plain / "state",
@@ -62,7 +62,7 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
     write_manifest(path, about["iterations"])
 
 
-def _refuse_disks_of_their_own(path: Path) -> None:
+def _check_shared_disk(path: Path) -> None:
     if any_says(not path.is_dir()):
         raise RunFolderError(
             f"{path} was created by the first process of this run, but another process cannot see it: put runs_folder "

@@ -53,9 +53,9 @@ class SweepJob:
         """True if an error ended the job: a divergence, which the same settings repeat, or another error."""
         return self.state in ("failed", "diverged")
 
-    def words(self, but: tuple[str, ...] = ()) -> str:
-        """Return the setting as on a command line, without the names ``but``."""
-        return describe_setting({name: value for name, value in self.setting.items() if name not in but})
+    def describe(self, without: tuple[str, ...] = ()) -> str:
+        """Return the setting as on a command line, except the names in ``without``."""
+        return describe_setting({name: value for name, value in self.setting.items() if name not in without})
 
 
 @dataclasses.dataclass
@@ -95,7 +95,7 @@ class SweepFolder:
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
             path = (root / name if name else new_folder(root, "sweep_")).resolve()
-            if cls.is_there(path) or RunFolder(path).config.exists():
+            if cls.exists(path) or RunFolder(path).config.exists():
                 held = f"{path} already contains a sweep or a run"
                 raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
             make_folder(path, PRIVATE)
@@ -135,12 +135,12 @@ class SweepFolder:
                 raise RunFolderError(f"{file} does not describe a sweep: {count} jobs have the folder {name!r}.")
             refuse_link(path / name)
         if not trust:
-            for words in (flags, *(job.overrides for job in jobs)):
-                refuse_composed_code(words, str(file))
+            for arguments in (flags, *(job.overrides for job in jobs)):
+                refuse_composed_code(arguments, str(file))
         return cls(path, flags, jobs)
 
     @staticmethod
-    def is_there(path: Path | str) -> bool:
+    def exists(path: Path | str) -> bool:
         """Return True if ``path`` is the folder of a sweep."""
         return (user_path(path) / _FILE).is_file()
 

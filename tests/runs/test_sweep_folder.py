@@ -17,9 +17,9 @@ def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
     sweep = SweepFolder.create(tmp_path / "runs", ["--config-dir", "mine"], JOBS)
     sweep.jobs[3].state, sweep.jobs[3].best_return = "finished", 2.5
     sweep.save()
-    assert SweepFolder.is_there(sweep.path)
+    assert SweepFolder.exists(sweep.path)
     assert SweepFolder.open(sweep.path, trust=True) == sweep  # with a flag
-    assert not SweepFolder.is_there(tmp_path)
+    assert not SweepFolder.exists(tmp_path)
     rows = sweep.summary.read_text().splitlines()
     assert rows[0] == "agent,seed,folder,state,timesteps,best_return,last_return,failure"
     assert rows[4] == "ppo,3,03-agent_ppo-seed_3,finished,0,2.5,,"

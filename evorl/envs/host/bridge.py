@@ -169,9 +169,9 @@ class HostBackedEnv(VectorEnv):
         self._check_action(env_state, action)
         internal = env_state._internal
         answer = jax.vmap(lambda _: self._row.blank_answer())(internal.env_id)
-        asked = jax.vmap(self.env.step)(env_state.replace(env_state=answer, _internal=internal.inner), action)
+        stepped = jax.vmap(self.env.step)(env_state.replace(env_state=answer, _internal=internal.inner), action)
         return PyTreeDict(
-            actions=asked.env_state,
+            actions=stepped.env_state,
             seeds=self._seeds(internal.key, internal.episode + 1),
             episode_steps=internal.inner.episode_steps,
             token=internal.token,
