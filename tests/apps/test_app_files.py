@@ -65,7 +65,7 @@ def test_an_algorithm_comes_with_its_settings(tmp_path: Path) -> None:
     own = yaml.safe_load((tmp_path / "algorithm/agent/own/ddpg.yaml").read_text())
     assert own["workflow"] == "algorithm.td3.TD3Workflow"
     assert (tmp_path / "algorithm/td3.py").read_text() == source.read_text()
-    with pytest.raises(ValueError, match=r"ddpg.yaml does not say that its workflow is of evorl.algorithms.ppo"):
+    with pytest.raises(ValueError, match=r"ddpg.yaml has no workflow of evorl.algorithms.ppo"):
         write_algorithm(tmp_path / "other", ROOT / "evorl/algorithms/ppo.py", file)
 
 

@@ -47,7 +47,7 @@ def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
 @pytest.mark.parametrize("kind", IMAGE_KINDS)
 @pytest.mark.parametrize("agent", ["ddpg", "td3", "crossq"])
 def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="sends pictures: choose another agent, such as impala"):
+    with pytest.raises(ValueError, match="sends images: choose another agent, such as impala"):
         app_of(tmp_path, agent, kind)
     assert not (tmp_path / "app").exists()
 

@@ -52,7 +52,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: R
     said = [
         "checkpoints/2 is corrupted: structure.json does not match its digest.",
         "The checkpoint of iteration 1 is used instead.",
-        "metrics.csv has 0 bytes, and had ",
+        "metrics.csv has 0 bytes, but had ",
         f"Resuming {folder.path} at 64 steps.",
     ]
     log = folder.log.read_text()

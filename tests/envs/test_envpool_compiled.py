@@ -174,7 +174,7 @@ def test_older_state_is_refused_in_words_and_a_reset_helps() -> None:
     [
         ("Cartpole-v1", {}, "no environment of EnvPool 'Cartpole-v1'. Did you mean 'CartPole-v1'"),
         ("CartPole-v1", {"sed": 1}, "no option of envpool/CartPole-v1 'sed'"),
-        ("CartPole-v1", {"autoreset_mode": "envpool"}, "autoreset_mode=envpool is for JAX environments"),
+        ("CartPole-v1", {"autoreset_mode": "envpool"}, "autoreset_mode=envpool is only for JAX environments"),
     ],
 )
 def test_errors_in_words(name: str, options: dict, message: str) -> None:

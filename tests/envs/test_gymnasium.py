@@ -95,7 +95,9 @@ def test_metrics_come_from_info() -> None:
     simulators = InProcessGymnasiumEnv(functools.partial(faulty, "info", 2), 2, metrics=["height"])
     simulators.reset(SEEDS[:2])
     np.testing.assert_array_equal(simulators.step(np.zeros(2))[4]["height"], [0.5, 0.5])
-    with pytest.raises(HostEnvError, match=r"environment 0 gave .* info has no 'height', which env.metrics names"):
+    with pytest.raises(
+        HostEnvError, match=r"environment 0 returned .* info has no 'height', which env.metrics requests"
+    ):
         simulators.step(np.zeros(2))
 
 

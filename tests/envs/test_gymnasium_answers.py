@@ -58,7 +58,7 @@ def test_processes_refuse_them_too() -> None:
 
 @pytest.mark.parametrize(
     ("info", "says"),
-    [({}, r"info has no 'm', which env.metrics names, and has \[\]"), ({"m": None}, "'m' of info .* NoneType")],
+    [({}, r"info has no 'm', which env.metrics requests; it has \[\]"), ({"m": None}, "'m' of info .* NoneType")],
 )
 def test_metrics_are_numbers_of_every_step(info: dict[str, Any], says: str) -> None:
     """Gymnasium takes 0 for the metric of an environment that gives none."""

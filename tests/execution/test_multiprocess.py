@@ -38,7 +38,7 @@ def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     said = multiprocess.describe_lost_process(LOSS, " To go on: x")
-    assert said == "Another process of this run has ended, and without it this one cannot go on. To go on: x"
+    assert said == "Another process of this run has ended, and this process cannot continue without it. To go on: x"
     assert multiprocess.describe_lost_process(ProcessLost(said)) == said
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 

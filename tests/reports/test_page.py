@@ -114,9 +114,7 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     report = Report.of(runs, title="Mine")
     assert report.notes == ("Omitted, because they have not recorded eval/episode_return: b.",)
     assert "<title>Mine</title>" in report.to_html()
-    with pytest.raises(
-        ValueError, match=r"none of 2 runs has recorded a row with eval/success yet\. They have: eval/epi"
-    ):
+    with pytest.raises(ValueError, match=r"none of 2 runs has recorded eval/success yet\. Recorded metrics: eval/epi"):
         Report.of(runs, metric="eval/success")
-    with pytest.raises(ValueError, match=r"none of 1 runs has recorded a row with return yet\.$"):
+    with pytest.raises(ValueError, match=r"none of 1 runs has recorded return yet\.$"):
         Report.of(runs[1:])

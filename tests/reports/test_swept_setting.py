@@ -73,7 +73,7 @@ def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(swe
 
 def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:
     write_sweep(sweep.folder.sweep_table, [{"seed": 1}], {0: {}}, 2)
-    with pytest.raises(RunFolderError, match=r"sweep.csv is no table of the settings of ppo-sweep\."):
+    with pytest.raises(RunFolderError, match=r"sweep.csv is not a table of the settings of ppo-sweep\."):
         settings_or_itself(sweep)
 
 

@@ -332,7 +332,7 @@ def test_files_along_with_the_run_are_as_long_as_they_were(tmp_path: Path) -> No
     assert checkpointer.differing_records(1) == []
     csv.write_text("a\n")
     assert checkpointer.differing_records(1) == [
-        "metrics.csv has 2 bytes, and had 4 when the checkpoint was saved: some of its rows are lost or were changed."
+        "metrics.csv has 2 bytes, but had 4 when the checkpoint was saved: some rows are lost or were changed."
     ]
     csv.unlink()
-    assert "metrics.csv has 0 bytes, and had 4" in checkpointer.differing_records(1)[0]
+    assert "metrics.csv has 0 bytes, but had 4" in checkpointer.differing_records(1)[0]

@@ -68,7 +68,7 @@ def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], sai
 
 def test_a_copy_under_another_name_is_not_believed(checkpoint: Path) -> None:
     copy = checkpoint.rename(checkpoint.with_name("99999999"))
-    with pytest.raises(Damage, match=r"by its manifest\.json it is the checkpoint of iteration 7"):
+    with pytest.raises(Damage, match=r"its manifest\.json belongs to the checkpoint of iteration 7"):
         verify(copy)
 
 

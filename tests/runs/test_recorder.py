@@ -22,5 +22,5 @@ def test_a_panel_of_a_column_that_is_not_there(panel: Panel) -> None:
 
 
 def test_columns_of_different_lengths() -> None:
-    with pytest.raises(ValueError, match=r"of one length, got {'steps': 3, 'score': 2}"):
+    with pytest.raises(ValueError, match=r"equal lengths, got {'steps': 3, 'score': 2}"):
         Chart({"steps": np.arange(3), "score": np.ones(2)}, ())

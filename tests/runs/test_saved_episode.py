@@ -42,7 +42,9 @@ def test_it_is_read_by_either_name_and_written_again(path: Path, suffix: str) ->
 
 
 def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"There is no file .*none\.json: an episode is a \.npz and a \.json"):
+    with pytest.raises(
+        RunFolderError, match=r"There is no file .*none\.json: an episode consists of an \.npz and a \.json"
+    ):
         SavedEpisode.load(tmp_path / "none.npz")
     whole = path.with_suffix(".npz").read_bytes()
     path.with_suffix(".npz").write_bytes(whole[:100])

@@ -85,7 +85,7 @@ def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, An
 
 @pytest.mark.parametrize("answer", [None, np.zeros(2), ({"a": np.zeros(2), "b": 0},), (None, {})])
 def test_a_wrong_start_is_refused(answer: Any) -> None:
-    with pytest.raises(HostEnvError, match=r"environment 0 returned a wrong answer in reset.*step 0"):
+    with pytest.raises(HostEnvError, match=r"environment 0 returned an invalid value from reset.*step 0"):
         simulated({5: answer}).simulators.reset(np.zeros((2, 2), np.uint32))
 
 

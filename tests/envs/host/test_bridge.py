@@ -204,7 +204,7 @@ def test_a_faulty_simulator_is_named_in_a_sentence(
     ("options", "says"),
     [
         ({"action_repeat": 2}, "action_repeat is only for JAX environments"),
-        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is for JAX environments"),
+        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is only for JAX environments"),
         ({"host": "lop"}, "'lop'.* Did you mean 'loop'"),
     ],
 )

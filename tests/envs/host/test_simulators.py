@@ -133,5 +133,5 @@ def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed()
     simulators.step(told(answer))
     simulators.close()
     assert all(env.closed for env in made)
-    with pytest.raises(HostEnvError, match="3 simulators were asked for, and 2 made"):
+    with pytest.raises(HostEnvError, match="expected 3 simulators, but 2"):
         Simulators(lambda _: Counter(2), 3, None)
