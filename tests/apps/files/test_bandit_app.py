@@ -36,7 +36,7 @@ def test_regret_falls_and_is_told(server: FakeAgentServer) -> None:
     assert len(regrets) == len(server.metrics("episode_reward")) == 20
     assert regrets[0] > 0.4
     assert regrets[-1] == pytest.approx(0.0)
-    assert training.regret_in_words() == "regret of a pull: 0.447 in the first 2 episodes, 0.000 in the last 2"
+    assert training.describe_regret() == "regret per pull: 0.447 in the first 2 episodes, 0.000 in the last 2"
     updates = [message for message in server.messages if message["command"] == "update"]
     assert updates[0] == {"command": "update", "reward": None, "state": [], "terminal": False}
     assert [update["terminal"] for update in updates[:66]] == [*64 * [False], True, False]
