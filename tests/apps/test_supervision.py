@@ -124,7 +124,7 @@ def test_a_server_that_nobody_starts_is_told(tmp_path: Path) -> None:
     settings = RunSettings(start_seconds=0.2)
     status = supervise([Program("server", (), {}, address)], [], tmp_path, settings, PrefixedLog(stream))
     assert status == 1
-    assert f"server is not at {address} after 0.2 s (run.start_seconds)" in stream.getvalue()
+    assert f"server is not ready at {address} after 0.2 s (run.start_seconds)" in stream.getvalue()
 
 
 def test_a_page_that_cannot_be_shown_ends_nothing(tmp_path: Path) -> None:

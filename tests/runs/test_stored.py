@@ -97,7 +97,7 @@ def test_what_the_user_trusts_is_executed(run, tmp_path: Path, command, which: s
 def test_one_name_does_not_bring_in_another(run, tmp_path: Path) -> None:
     folder = store(tmp_path, workflow="helper.W", env={"factory": "helper:make"})
     said = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
-    assert "not of evorl: env.factory=helper:make." in said
+    assert "from outside evorl: env.factory=helper:make." in said
     assert "helper" not in sys.modules
 
 

@@ -29,7 +29,7 @@ def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_p
     setting = {"optimizer.learning_rate": "1e-3", "agent.network.torso": "[64,64]", "env": "brax/hopper"}
     sweep = SweepFolder.create(tmp_path, [], [([], setting)])
     assert sweep.jobs[0].folder == "0-learning_rate_1e_3-torso__64_64-env_brax_hopper"
-    assert sweep.jobs[0].words(but=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
+    assert sweep.jobs[0].describe(without=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_names_of_code_are_found_at_any_depth() -> None:
 
 def test_what_the_user_gave_is_trusted() -> None:
     config = {"env": {"factory": "mine:make"}, "workflow": "mine.W"}
-    with pytest.raises(RunFolderError, match=r"give env.factory=mine:make workflow=mine.W with the command, or trust"):
+    with pytest.raises(RunFolderError, match=r"add env.factory=mine:make workflow=mine.W to the command, or trust"):
         refuse_foreign_code(config, Path("run"))
     with pytest.raises(RunFolderError, match=r"evorl: workflow=mine\.W\. If"):
         refuse_foreign_code(config, Path("run"), {"env.factory"})
