@@ -34,7 +34,7 @@ TRAINING_OPTIONS = frozenset(
     | {"terminal_on_life_loss", "goal_setter"}
 )
 _IS_REMOTE = "evorl.envs.remote:is_remote"
-_MAKE_KEEPING = "evorl.episodes.recording_options:make_keeping"  # loaded only if evaluations record something
+_MAKE_KEEPING = "evorl.episodes.recording_options:make_recording_options"  # loaded only if evaluations record something
 _MAKE_INTRINSIC = "evorl.agents.intrinsic:make_intrinsic"  # loaded only if there is an intrinsic reward
 OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {

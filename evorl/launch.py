@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from evorl.execution.multiprocess import LOST_STATUS, Place
+from evorl.execution.multiprocess import LOST_STATUS, ProcessInfo
 from evorl.execution.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 
@@ -34,12 +34,12 @@ class Process:
     """One process of the training run.
 
     Args:
-        place: index of this process, and how it reaches the others.
+        info: index of this process, and how it reaches the others.
         arguments: settings of the run; or a Python file followed by its arguments.
     """
 
-    def __init__(self, place: Place, arguments: Sequence[str]) -> None:
-        self.place = place
+    def __init__(self, info: ProcessInfo, arguments: Sequence[str]) -> None:
+        self.info = info
         self.last_lines: collections.deque[str] = collections.deque(maxlen=50)
         self.stopped_by = 0  # signal with which this launcher stopped the process; 0 if it did not
         self._lost_another = False
@@ -50,10 +50,10 @@ class Process:
         # while the launcher lives.
         self._child = subprocess.Popen(
             [sys.executable, *program, *arguments],
-            env={**os.environ, **place.as_variable()},
+            env={**os.environ, **info.as_variable()},
             stdin=subprocess.PIPE,
-            stdout=None if place.index == 0 else subprocess.PIPE,
-            stderr=subprocess.PIPE if place.index == 0 else subprocess.STDOUT,
+            stdout=None if info.index == 0 else subprocess.PIPE,
+            stderr=subprocess.PIPE if info.index == 0 else subprocess.STDOUT,
             process_group=0,
         )
         self._reading = threading.Thread(target=self._read, daemon=True)
@@ -68,7 +68,7 @@ class Process:
             if self._lost_another:
                 continue
             self.last_lines.append(text)
-            if self.place.index == 0:
+            if self.info.index == 0:
                 print(text, file=sys.stderr, flush=True)
 
     @property
@@ -97,7 +97,7 @@ class Process:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start the processes that the command line describes, wait for them, and return the exit status."""
     options, settings = _parser().parse_known_args(arguments)
-    processes = [Process(place, settings) for place in places(options, os.environ)]
+    processes = [Process(info, settings) for info in process_infos(options, os.environ)]
     received: list[int] = []
 
     def forward(number: int, frame: object) -> None:
@@ -136,8 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def places(options: argparse.Namespace, environment: Mapping[str, str]) -> list[Place]:
-    """Return the places of the processes to start on this machine.
+def process_infos(options: argparse.Namespace, environment: Mapping[str, str]) -> list[ProcessInfo]:
+    """Return the position of each process to start on this machine.
 
     Raises:
         SystemExit: the number of processes is missing, or the options are inconsistent.
@@ -148,7 +148,7 @@ def places(options: argparse.Namespace, environment: Mapping[str, str]) -> list[
         if not all(name in environment for name in _SLURM):
             _parser().error("the number of processes is missing: pass -n 2, or start with SLURM's srun, which sets it")
         index, count = int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"])
-        return [Place(index, count, None, 0, 1, devices, f"srun {command}")]
+        return [ProcessInfo(index, count, None, 0, 1, devices, f"srun {command}")]
     if options.n < 1 or options.hosts < 1 or not 0 <= options.host < options.hosts or (devices or 1) < 1:
         _parser().error("-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
@@ -163,7 +163,7 @@ def places(options: argparse.Namespace, environment: Mapping[str, str]) -> list[
     coordinator = options.coordinator or f"127.0.0.1:{_free_port()}"
     first = options.host * options.n
     count = options.hosts * options.n
-    return [Place(first + i, count, coordinator, i, options.n, devices, command) for i in range(options.n)]
+    return [ProcessInfo(first + i, count, coordinator, i, options.n, devices, command) for i in range(options.n)]
 
 
 def _free_port() -> int:
@@ -207,20 +207,20 @@ def _first_to_fail(processes: Sequence[Process]) -> Process:
 def _report(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
     """Print which process ended, with its last lines unless they are already on the screen."""
     ended_itself = (first.status or 0) > 0
-    if first.place.index == 0 and ended_itself:
+    if first.info.index == 0 and ended_itself:
         return
-    shown = [line for process in processes if process.place.index == 0 for line in process.last_lines]
-    name = f"Process {first.place.index} of {first.place.count}"
+    shown = [line for process in processes if process.info.index == 0 for line in process.last_lines]
+    name = f"Process {first.info.index} of {first.info.count}"
     for line in first.last_lines if ended_itself else ():
         if line not in shown:
-            print(f"[{first.place.index}] {line}", file=sys.stderr)
+            print(f"[{first.info.index}] {line}", file=sys.stderr)
     message = f"{name} {first.describe_end()}, and the others were stopped."
     if first.lost_another:
         message = f"{name} ended because another one has ended, or cannot be reached."
     if not ended_itself:
         arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]
         resume = shlex.join(["resume=latest", *arguments])
-        message += f" Checkpoints are kept; to go on: {first.place.command} {resume}"
+        message += f" Checkpoints are kept; to go on: {first.info.command} {resume}"
     if first.status != LOST_STATUS:  # such a process has printed its own message
         print(message, file=sys.stderr)
 

@@ -13,8 +13,8 @@ from evorl.assembly import workflow_from_config
 from evorl.cli.composition import compose_config
 from evorl.cli.train import train_from_spec
 from evorl.execution.collector import iterate
-from evorl.execution.learning import NEW_EPISODES
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
+from evorl.execution.training_loop import NEW_EPISODES
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec

@@ -59,7 +59,7 @@ def test_nothing_installs_another_project() -> None:
         ("pip install -U evorl-jax", True),
         ("pip install jax evorl_jax", True),
         ("uv pip install evorl==2.0.0", True),
-        ('missing_in_words("pages", "aiohttp", "evorl[serve]")', True),
+        ('explain_missing_package("pages", "aiohttp", "evorl[serve]")', True),
         ('test = ["evorl[atari,serve]"]', True),
         ("evorl-jax>=0.1", True),
         ('pip install -c constraints.txt -e ".[serve]"', False),

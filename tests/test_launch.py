@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evorl import launch
-from evorl.execution.multiprocess import Place
+from evorl.execution.multiprocess import ProcessInfo
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from tests.support import trained_together
@@ -136,7 +136,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
 
 def _same_ends(by_two: RunFolder, by_one: RunFolder) -> None:
     from evorl.assembly import workflow_from_config
-    from evorl.execution.restoring import restore
+    from evorl.execution.restoration import restore
 
     workflow = workflow_from_config(by_one.load_config())
     ends = [restore(workflow, RunCheckpointer(run.checkpoints), 0, "200")[0] for run in (by_two, by_one)]
@@ -182,13 +182,13 @@ def test_a_stop_that_was_asked_for_is_handed_on(tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def _places(arguments: str, environment: dict[str, str] | None = None) -> list[Place]:
+def _process_infos(arguments: str, environment: dict[str, str] | None = None) -> list[ProcessInfo]:
     options, _ = launch._parser().parse_known_args(arguments.split())
-    return launch.places(options, environment or {})
+    return launch.process_infos(options, environment or {})
 
 
 def test_processes_of_one_machine() -> None:
-    first, second = _places("-n 2 --devices-per-process 3 agent=ppo")
+    first, second = _process_infos("-n 2 --devices-per-process 3 agent=ppo")
     assert (first.index, second.index, first.count) == (0, 1, 2)
     assert first.coordinator == second.coordinator
     assert str(first.coordinator).startswith("127.0.0.1:")
@@ -197,16 +197,16 @@ def test_processes_of_one_machine() -> None:
 
 
 def test_processes_of_several_machines() -> None:
-    places = _places("-n 2 --hosts 3 --host 1 --coordinator node0:8476")
-    assert [place.index for place in places] == [2, 3]
-    assert {(place.count, place.coordinator, place.local_count) for place in places} == {(6, "node0:8476", 2)}
+    process_infos = _process_infos("-n 2 --hosts 3 --host 1 --coordinator node0:8476")
+    assert [info.index for info in process_infos] == [2, 3]
+    assert {(info.count, info.coordinator, info.local_count) for info in process_infos} == {(6, "node0:8476", 2)}
 
 
 def test_tasks_of_slurm() -> None:
     slurm = {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_NODELIST": "node[1-4]"}
-    (place,) = _places("agent=ppo", slurm)
-    assert (place.index, place.count, place.coordinator) == (3, 8, None)
-    assert place.command == "srun python -m evorl.launch"
+    (info,) = _process_infos("agent=ppo", slurm)
+    assert (info.index, info.count, info.coordinator) == (3, 8, None)
+    assert info.command == "srun python -m evorl.launch"
 
 
 @pytest.mark.parametrize(
@@ -221,5 +221,5 @@ def test_tasks_of_slurm() -> None:
 )
 def test_what_does_not_fit_together_is_refused(arguments: str, said: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
-        _places(arguments)
+        _process_infos(arguments)
     assert said in capsys.readouterr().err

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from evorl.assembly import workflow_from_config
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.runs.about import read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder

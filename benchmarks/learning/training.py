@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.machine import versions
 from evorl.cli.composition import compose_config
-from evorl.runs.recording import Recorder, Row
+from evorl.runs.recorder import Recorder, Row
 from evorl.runs.spec import RunSpec
 
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")

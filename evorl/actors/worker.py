@@ -15,7 +15,7 @@ import numpy as np
 from evorl.actors.host_loop import roll_on_host
 from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.execution.env_faults import refuse_faulty_rollout
-from evorl.execution.host_errors import host_errors_in_words
+from evorl.execution.host_errors import translate_host_errors
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 
@@ -97,7 +97,7 @@ class Worker:
             The leaves of the trajectory, and of the environment state if it was passed, else an empty list.
         """
         acting_inputs = tree_of(acting, self._acting)
-        with host_errors_in_words():
+        with translate_host_errors():
             if env_state is not None:
                 state = self._live(tree_of(env_state, self._env_state))
             elif self._local_state is not None:

@@ -27,7 +27,7 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     if not isinstance(obs, Mapping):
         raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
     if key not in obs:
-        available = f"There are: {', '.join(sorted(map(str, obs)))}."
+        available = f"Available: {', '.join(sorted(map(str, obs)))}."
         raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {available}")
     entries: Mapping[Any, Observation] = obs
     return entries[key]

@@ -18,7 +18,7 @@ from evorl.ec.operators.pareto import hypervolume_2d, non_dominated_ranks
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers import NSGA2, MultiObjectiveOptimizer
 from evorl.evaluators.episodes import EpisodeOutcomes
-from evorl.runs.recording import Chart, Panel, for_each_seed
+from evorl.runs.recorder import Chart, Panel, for_each_seed
 from evorl.types import PyTreeDict
 from evorl.workflows.evolution import EvolutionState, EvolutionWorkflow
 

@@ -27,7 +27,7 @@ from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
 from evorl.ops.trees import with_leaves
-from evorl.runs.recording import Chart, for_each_seed
+from evorl.runs.recorder import Chart, for_each_seed
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.population import (
@@ -123,7 +123,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         return self.pop_size * self.iterations_per_generation * self.inner.timesteps_per_iteration
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Upper bound of the environment steps of a generation, summed over members."""
         return self.pop_size * self.iterations_per_generation * most_timesteps(self.inner)
 

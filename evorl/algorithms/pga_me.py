@@ -51,7 +51,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
                 "the learner's own policy is one: raise either."
             )
-        require_room_for(self.most_timesteps_per_iteration, self.learner)
+        require_room_for(self.max_timesteps_per_iteration, self.learner)
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:

@@ -105,8 +105,8 @@ class AppConfig:
 
     def environment_command(self, python: str) -> list[str]:
         """Return the command that starts a simulator; a leading ``python`` or ``python3`` is replaced by ``python``."""
-        words = _words(self.environment.get("run"))
-        return [python, *words[1:]] if words[0] in ("python", "python3") else words
+        command = _argument_list(self.environment.get("run"))
+        return [python, *command[1:]] if command[0] in ("python", "python3") else command
 
 
 def package_version() -> str:
@@ -127,12 +127,12 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
     """
     path = Path(file)
     if not path.exists():
-        raise ValueError(f"there is no {path}: go into the folder of an app, or make one by evorl new my-app.")
+        raise ValueError(f"there is no {path}: change to an app folder, or create an app with evorl new my-app.")
     config = read_mapping(read_text_file(path, "the settings of an app"), path.name)
     check_version(config, path.name)
     check_names(config, _ENTRIES, f"entry of {path.name}")
     environment = checked_mapping(config.get("environment"), "environment")
-    _words(environment.get("run"))
+    _argument_list(environment.get("run"))
     algorithm = checked_mapping(config.get("algorithm"), "algorithm")
     check_names(algorithm, ["path"], "entry of algorithm")
     run = checked_mapping(config.get("run"), "run")
@@ -155,31 +155,33 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
 
 def check_version(config: Mapping[str, Any], name: str) -> None:
     """Raise ``ValueError``, naming both versions, unless ``version`` is the installed version of evorl."""
-    here = package_version()
+    installed = package_version()
     if "version" not in config:
-        raise ValueError(f"{name} does not say which version of evorl it is for: add the line version: {here}")
-    if str(config["version"]) != here:
         raise ValueError(
-            f"{name} is for evorl {config['version']}, and this is evorl {here}: install that version, or look at what "
-            f"has changed (CHANGELOG.md) and write version: {here}"
+            f"{name} has no entry version, the version of evorl that it is for: add the line version: {installed}"
+        )
+    if str(config["version"]) != installed:
+        raise ValueError(
+            f"{name} is for evorl {config['version']}, but evorl {installed} is installed: install that version, or "
+            f"read CHANGELOG.md, adapt the app and set version: {installed}"
         )
 
 
-def _words(command: Any) -> list[str]:
+def _argument_list(command: Any) -> list[str]:
     """Return a command as an argument list; a string is split as a shell would, but never passed to a shell."""
     example = "as in run: [python, environment/bandit_app.py]"
     if isinstance(command, str):
         command = shlex.split(command, posix=os.name != "nt")
     if not isinstance(command, list) or not command:
-        raise ValueError(f"environment.run must say how the simulator is started, {example}; got {command!r}.")
-    return [str(word) for word in command]
+        raise ValueError(f"environment.run must be the command that starts the simulator, {example}; got {command!r}.")
+    return [str(argument) for argument in command]
 
 
 def _shared_parameters(section: Any, variables: Mapping[str, str]) -> SharedParameters | None:
     if section is None:
         return None
-    usual = {"bind_by_env_var": "EVORL_PARAMETERS_BIND", "token_by_env_var": "EVORL_PARAMETERS_TOKEN"}
-    settings = {**usual, **checked_mapping(section, "parameters")}
+    defaults = {"bind_by_env_var": "EVORL_PARAMETERS_BIND", "token_by_env_var": "EVORL_PARAMETERS_TOKEN"}
+    settings = {**defaults, **checked_mapping(section, "parameters")}
     address = {name: settings.pop(name) for name in _OF_ADDRESSES if name in settings}
     servers = positive(settings.pop("servers", 1), "parameters.servers")
     return SharedParameters(_address(address, "parameters", variables), servers, settings)

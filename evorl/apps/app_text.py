@@ -22,7 +22,7 @@ def with_entry(text: str, name: str, entry: str) -> str:
         ValueError: the text is not valid YAML, or not a mapping.
     """
     lines, entry_lines = text.splitlines(), entry.rstrip("\n").splitlines()
-    first_last = _place_of(text, name)
+    first_last = _line_range(text, name)
     if first_last is None:
         gap = [""] if lines and lines[-1].strip() else []
         return "\n".join([*lines, *gap, *entry_lines]) + "\n"
@@ -74,7 +74,7 @@ def read_mapping(text: str, name: str) -> dict[str, Any]:
     return read
 
 
-def _place_of(text: str, name: str) -> tuple[int, int] | None:
+def _line_range(text: str, name: str) -> tuple[int, int] | None:
     """Return the first and last line of a top-level entry, counted from 0; ``None`` if it is missing."""
     read_mapping(text, "app.yaml")
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -13,9 +13,9 @@ def set_aside(path: Path) -> Path | None:
     """Rename a file, folder or link to its next backup name and return that; ``None`` if nothing exists there."""
     if not (path.exists() or path.is_symlink()):
         return None
-    kept = next_backup(path)
-    path.rename(kept)
-    return kept
+    backup = next_backup(path)
+    path.rename(backup)
+    return backup
 
 
 def replace_text(path: Path, text: str) -> Path | None:
@@ -28,18 +28,18 @@ def replace_text(path: Path, text: str) -> Path | None:
             source.
     """
     refuse_link(path)
-    kept = None
+    backup = None
     if path.exists():
         if path.read_text(encoding="utf-8") == text:
             return None
-        kept = next_backup(path)
-        shutil.copy2(path, kept)
+        backup = next_backup(path)
+        shutil.copy2(path, backup)
     write_atomically(path, text)
-    return kept
+    return backup
 
 
 def next_backup(path: Path) -> Path:
     """Return the next backup name, one above the highest number in use; gaps are not filled, so order is by age."""
     pattern = re.compile(re.escape(path.name) + r"\.~(\d+)~")
-    numbers = [int(found[1]) for other in path.parent.iterdir() if (found := pattern.fullmatch(other.name))]
+    numbers = [int(match[1]) for other in path.parent.iterdir() if (match := pattern.fullmatch(other.name))]
     return path.with_name(f"{path.name}.~{max(numbers, default=0) + 1}~")

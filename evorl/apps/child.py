@@ -50,10 +50,12 @@ class Child:
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         except OSError as error:
-            raise ValueError(f"{name} cannot be started by {' '.join(command)}: {error.strerror or error}.") from error
-        assert self.process.stdout is not None, "it was asked for"
+            raise ValueError(
+                f"{name} cannot be started with {' '.join(command)}: {error.strerror or error}."
+            ) from error
+        assert self.process.stdout is not None, "stdout is a pipe"
         self._log = log.follow(name, self.process.stdout)
-        self._told_to_end = False
+        self._end_requested = False
 
     @property
     def status(self) -> int | None:
@@ -63,13 +65,13 @@ class Child:
     @property
     def failed(self) -> bool:
         """Return True if the process ended with an error before it was asked to end."""
-        return not self._told_to_end and self.status not in (None, 0)
+        return not self._end_requested and self.status not in (None, 0)
 
-    def tell_to_end(self) -> None:
+    def request_end(self) -> None:
         """Ask the process to save and exit, if it still runs."""
         if self.status is not None:
             return
-        self._told_to_end = True
+        self._end_requested = True
         if _WINDOWS:
             with contextlib.suppress(OSError):
                 self.process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
@@ -84,7 +86,7 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and all its descendants that still run."""
-        self._told_to_end = self._told_to_end or self.status is None
+        self._end_requested = self._end_requested or self.status is None
         if _WINDOWS:
             if self.status is None:
                 subprocess.run(

@@ -29,9 +29,9 @@ class Kind(NamedTuple):
 
 
 KINDS: dict[str, Kind] = {
-    "bandit": Kind("four arms, one of which pays best", "bandit_app", "reinforce", 100),
+    "bandit": Kind("a four-armed bandit", "bandit_app", "reinforce", 100),
     "gymnasium": Kind(
-        "any environment of Gymnasium",
+        "any Gymnasium environment",
         "gymnasium_app",
         "ppo",
         1000,
@@ -43,11 +43,11 @@ KINDS: dict[str, Kind] = {
         },
     ),
     # IMPALA corrects for policy lag by importance sampling, so slow inference on images does no harm.
-    "vizdoom": Kind("a scenario of ViZDoom", "vizdoom_app", "impala", 2000, ("app_frames",), packages=("vizdoom",)),
-    "deepmind-lab": Kind("a level of DeepMind Lab", "lab_app", "impala", 2000, ("app_frames",)),
-    "empty": Kind("a simulator of yours", "empty_app", "ppo", 1000),
+    "vizdoom": Kind("a ViZDoom scenario", "vizdoom_app", "impala", 2000, ("app_frames",), packages=("vizdoom",)),
+    "deepmind-lab": Kind("a DeepMind Lab level", "lab_app", "impala", 2000, ("app_frames",)),
+    "empty": Kind("your own simulator", "empty_app", "ppo", 1000),
 }
-OF_PICTURES = ("vizdoom", "deepmind-lab")
+IMAGE_KINDS = ("vizdoom", "deepmind-lab")
 
 # Batches small enough for a bandit's hundred episodes of 64 pulls.
 _SMALL_BATCHES: dict[str, dict[str, Any]] = {
@@ -61,7 +61,7 @@ _SMALL_BATCHES: dict[str, dict[str, Any]] = {
 _FAST = {"reinforce": 0.005, "ppo": 0.01, "a2c": 0.005, "impala": 0.003, "dqn": 0.005, "pqn": 0.01}
 
 
-def usual_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]:
+def default_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]:
     """Return the training settings in ``app.yaml`` that override the agent's defaults for a kind of simulator.
 
     Args:
@@ -79,7 +79,7 @@ def usual_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]
         if name in _FAST:
             training["optimizer"] = {"learning_rate": _FAST[name]}
         return training
-    if kind in OF_PICTURES:
+    if kind in IMAGE_KINDS:
         training = {"total_timesteps": 1_000_000, "env": {"history": 4}}
         if is_off_policy:
             training |= {"replay_capacity": 20_000}  # 1.1 GB of images

@@ -17,7 +17,7 @@ from evorl.apps.prefixed_log import PrefixedLog
 
 _LOOK_SECONDS = 0.05
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
-_OWN = "run"  # log name of this process
+_LOG_NAME = "run"  # log name of this process
 
 
 class Program(NamedTuple):
@@ -67,7 +67,9 @@ def supervise(
                     players.append(Child(program.name, program.command, folder, program.variables, log))
                 _wait(players, running, log, received)
             if players and not received and all(player.status is not None for player in players):
-                log.say(_OWN, f"{len(players)} {'environment has' if len(players) == 1 else 'environments have'} ended")
+                log.say(
+                    _LOG_NAME, f"{len(players)} {'environment has' if len(players) == 1 else 'environments have'} ended"
+                )
         finally:
             _end(players, settings.stop_seconds, log, received)  # the servers save after the simulators have ended
             for server in reversed(serving):  # dependent processes end first
@@ -77,7 +79,7 @@ def supervise(
     counted = {program.name for program in (*servers, *environments) if program.needed}
     failed = [child for child in (*serving, *players) if child.failed and child.name in counted]
     for child in failed:
-        log.say(_OWN, f"{child.name} failed with status {child.status}")
+        log.say(_LOG_NAME, f"{child.name} failed with status {child.status}")
     return 1 if failed or running is None else 0
 
 
@@ -95,7 +97,7 @@ def _start(
         child = None
         if program.command:
             if program.listens is not None and _listens(program.listens):
-                log.say(_OWN, f"{program.name} cannot be at {program.listens}: something listens there already")
+                log.say(_LOG_NAME, f"{program.name} cannot listen at {program.listens}: the address is in use")
                 if program.needed:
                     return None
                 continue
@@ -103,23 +105,25 @@ def _start(
             serving.append(child)
         if program.needed:
             needed += [] if child is None else [child]
-            if not _is_there(program, child, settings.start_seconds, log, received):
+            if not _wait_until_ready(program, child, settings.start_seconds, log, received):
                 return None
     return needed
 
 
-def _is_there(program: Program, child: Child | None, seconds: float, log: PrefixedLog, received: Sequence[int]) -> bool:
+def _wait_until_ready(
+    program: Program, child: Child | None, seconds: float, log: PrefixedLog, received: Sequence[int]
+) -> bool:
     """Wait for a server to listen; return False if it ends, times out, or a signal arrives."""
     name, address, started = program.name, program.listens, time.monotonic()
     while address is not None and not received:
         if child is not None and child.status is not None:
-            log.say(_OWN, f"{name} has ended before it was there")
+            log.say(_LOG_NAME, f"{name} ended before it was ready")
             return False
         if _listens(address):
-            log.say(_OWN, f"{name} is at {address}, after {time.monotonic() - started:.1f} s")
+            log.say(_LOG_NAME, f"{name} is ready at {address} after {time.monotonic() - started:.1f} s")
             return True
         if time.monotonic() > started + seconds:
-            log.say(_OWN, f"{name} is not at {address} after {seconds:g} s (run.start_seconds)")
+            log.say(_LOG_NAME, f"{name} is not ready at {address} after {seconds:g} s (run.start_seconds)")
             return False
         time.sleep(_LOOK_SECONDS)
     return not received
@@ -141,7 +145,7 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
             return
         ended = [server for server in servers if server.status is not None]
         if ended:
-            log.say(_OWN, f"{ended[0].name} has ended, and with it the run")
+            log.say(_LOG_NAME, f"{ended[0].name} has ended, which ends the run")
             return
         if not players and not servers:
             return
@@ -151,12 +155,12 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
 def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: Sequence[int]) -> None:
     """Ask processes to end, wait, and kill the remaining ones. A second signal ends the wait."""
     for child in children:
-        child.tell_to_end()
+        child.request_end()
     until = time.monotonic() + seconds
     for child in children:
         while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)) and len(received) < 2:
             if time.monotonic() > until:
-                log.say(_OWN, f"{child.name} has not ended in {seconds:g} s, and is ended")
+                log.say(_LOG_NAME, f"{child.name} has not ended after {seconds:g} s and is killed")
                 break
         child.end()
 

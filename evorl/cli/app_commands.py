@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorl.apps.app_config import APP_FILE, AppConfig, read_app
-from evorl.apps.app_text import in_one_line, with_entry, with_values
-from evorl.apps.backups import replace_text, set_aside
-from evorl.apps.kinds import KINDS, usual_training
-from evorl.apps.making import (
-    OWN_ALGORITHMS,
+from evorl.apps.app_files import (
+    APP_ALGORITHMS,
     environment_entry,
     make_app,
     training_entry,
@@ -22,6 +19,9 @@ from evorl.apps.making import (
     write_containers,
     write_environment,
 )
+from evorl.apps.app_text import in_one_line, with_entry, with_values
+from evorl.apps.backups import replace_text, set_aside
+from evorl.apps.kinds import KINDS, default_training
 from evorl.cli.app_agents import (
     AgentFacts,
     agent_facts,
@@ -66,7 +66,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         raise ValueError(f"env={settings['env']}: of {kind_name} there is one. Did you mean 'gymnasium/{environment}'?")
     agent = settings["algorithm"] or KINDS[kind_name].agent
     facts = agent_facts(agent)
-    training = usual_training(agent, kind_name, facts.is_off_policy)
+    training = default_training(agent, kind_name, facts.is_off_policy)
     written = make_app(folder, kind_name, agent, training, facts.in_boxes)
     try:
         if environment:
@@ -107,14 +107,14 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         write_environment(app.folder, kind)
     if settings["algorithm"]:
         facts = agent_facts(settings["algorithm"])
-        kept.append(set_aside(app.folder / OWN_ALGORITHMS))
+        kept.append(set_aside(app.folder / APP_ALGORITHMS))
         own = write_algorithm(app.folder, facts.source, facts.file)
-        text = with_entry(text, "agent", f"agent: {own} # a file of {OWN_ALGORITHMS}/agent, which names its class")
-        text = with_entry(text, "algorithm", f"algorithm:\n  path: {OWN_ALGORITHMS} # where algorithms of this app are")
+        text = with_entry(text, "agent", f"agent: {own} # a file of {APP_ALGORITHMS}/agent, which names its class")
+        text = with_entry(text, "algorithm", f"algorithm:\n  path: {APP_ALGORITHMS} # where algorithms of this app are")
         if settings["algorithm"] != app.agent:
-            usual = usual_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
+            usual = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
             text = with_entry(text, "training", training_entry(usual))
-        print(f"{own} is {facts.source.name} and its settings in {app.folder / OWN_ALGORITHMS}.")
+        print(f"{own} is {facts.source.name} and its settings in {app.folder / APP_ALGORITHMS}.")
     if settings["docker"]:
         for name in ("Dockerfile", "compose.yaml", ".dockerignore"):
             kept.append(set_aside(app.folder / name))
@@ -150,7 +150,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         if agent not in served_agents():
             agent, tuned = settings_of_experiment(agent)
         facts = agent_facts(agent)
-        usual = usual_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
+        usual = default_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
         text = with_entry(text, "agent", f"agent: {agent} # the algorithm: evorl config lists them")
         text = with_entry(text, "training", training_entry(usual))
     if settings["env"]:

@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 
 from evorl.cli.config_tree import AGENT_PARTS, as_filed
-from evorl.runs.recording import algorithm_name, run_title
+from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
 
 

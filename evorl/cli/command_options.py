@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from evorl.config.values import MOST_SEED, check_names, checked_mapping, checked_value, whole_number
+from evorl.config.values import MAX_SEED, check_names, checked_mapping, checked_value, whole_number
 from evorl.config.yaml_text import dump_yaml, read_yaml
 
 Check = Callable[[Any, str], Any]
@@ -53,7 +53,7 @@ def checkpoint(value: Any, name: str) -> str:
     return text
 
 
-SEED = whole(0, MOST_SEED)
+SEED = whole(0, MAX_SEED)
 PIXELS = whole(16, 4096)  # height or width of an image
 FPS = number("(0, 100]")
 NUM_EPISODES = whole(1, 10_000)

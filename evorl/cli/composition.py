@@ -25,10 +25,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl.assembly import OF_SCHEDULES, complete_config, workflow_class
 from evorl.cli.config_tree import AGENT_PARTS, as_filed, config_folder
+from evorl.config.custom_parts import is_custom_name
 from evorl.config.defaults import completed_node
 from evorl.config.names import load_named
 from evorl.config.nodes import default_of, described_node
-from evorl.config.own_parts import is_own_name
 from evorl.config.values import plain
 from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.ec.archives import Archive
@@ -228,7 +228,7 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     """
     if base is not EvoOptimizer:
         return True
-    if is_own_name(name):
+    if is_custom_name(name):
         cls = load_named(name, "optimizer")
         return isinstance(cls, type) and issubclass(cls, base)
     return name in OPTIMIZERS or name.startswith("evosax/")

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evorl.cli.config_tree import AGENT_PARTS, config_folder, config_names, long_names
+from evorl.config.custom_parts import describe_user_error
 from evorl.config.names import no_such
-from evorl.config.own_parts import describe_own_error
-from evorl.execution.multiprocess import LOST_STATUS, loss_in_words
+from evorl.execution.multiprocess import LOST_STATUS, describe_lost_process
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream, sentence
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
@@ -36,14 +36,14 @@ def errors_in_words(folder: Path) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
-        if text := loss_in_words(error):
+        if text := describe_lost_process(error):
             _exit(error, text, LOST_STATUS)
         # Checked first, since some of these are ValueErrors or OSErrors as well.
         if is_of_config(error):
             _exit(error, config_error_in_words(error, folder))
         if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
             _exit(error, text)
-        if text := describe_own_error(error):
+        if text := describe_user_error(error):
             _exit(error, f"{text} {TRACEBACK_VARIABLE}=1 shows the traceback.")
         if not isinstance(error, (ValueError, ArithmeticError, OSError, ImportError)):
             raise
@@ -124,7 +124,7 @@ def failure_text(error: Exception) -> str:
     """Return the reason of a failed run in one line; print the traceback of an unexpected error."""
     if is_of_config(error):
         return config_error_in_words(error, config_folder())
-    if text := describe_own_error(error):
+    if text := describe_user_error(error):
         return text
     if not isinstance(error, ValueError | ArithmeticError | OSError | ImportError):
         traceback.print_exception(error)

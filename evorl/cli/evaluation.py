@@ -15,7 +15,7 @@ from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
 from evorl.evaluators.goal_regions import as_lines, by_goal
 from evorl.execution import programs
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.metrics import EvaluationMetrics
 from evorl.ops.processes import on_host

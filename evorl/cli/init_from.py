@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from evorl.runs.best_run import find_run
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.types import State
 from evorl.warm_start import WarmStart, warm_start

@@ -12,12 +12,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from evorl.cli.config_tree import AGENT_PARTS
 from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
+from evorl.config.custom_parts import custom_class, custom_part
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.names import no_such
-from evorl.config.own_parts import own_class, own_part
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.stored import read_stored, stored_spec
@@ -34,10 +34,10 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     Raises:
         ValueError: a recorder does not exist, or has an unknown setting.
     """
-    parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
+    parts = [custom_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
     for part in parts:
         if isinstance(part.function, type):
-            own_class(part.name, Recorder, "recorders.own")
+            custom_class(part.name, Recorder, "recorders.own")
     return parts
 
 
@@ -81,7 +81,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
     root = roots[-1] if roots else StoredRun().runs_folder
     candidates = [path for name in names[-1:] for path in (user_path(name), user_path(root) / name)]
-    folder = next((path for path in candidates if SweepFolder.is_there(path)), None)
+    folder = next((path for path in candidates if SweepFolder.exists(path)), None)
     if folder is None:
         return None, False
     others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]
@@ -135,7 +135,7 @@ def changed_spec(
     trust: bool,
     arguments: Sequence[str],
     allowed: Collection[str] | None = None,
-    can_be_given: bool = True,
+    can_be_overridden: bool = True,
 ) -> tuple[RunSpec, Collection[str]]:
     """Read the settings of a stored run and apply the changes of a command line, see ``stored_spec``.
 
@@ -144,7 +144,7 @@ def changed_spec(
         trust: allow the config to name code outside evorl.
         arguments: command-line arguments.
         allowed: settings that can be changed; ``None`` for all settings of the run.
-        can_be_given: True if the command accepts settings of the run; used in the error message.
+        can_be_overridden: True if the command accepts settings of the run; used in the error message.
 
     Returns:
         The settings, and the keys that the command line changed.
@@ -153,4 +153,4 @@ def changed_spec(
     if allowed is not None:
         allowed = (*allowed, *map(settable, foreign_names(config)))
     changes = read_changes(config, arguments, allowed)
-    return stored_spec(folder, trust, changes, can_be_given, config), changes.keys()
+    return stored_spec(folder, trust, changes, can_be_overridden, config), changes.keys()

@@ -22,7 +22,7 @@ from evorl.config.values import BEST, check_names
 from evorl.envs.gymnasium import is_drawn_by_mujoco
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.mujoco_frames import draw_without_screen
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.rendering.animation import animation_bytes, write_animation
@@ -83,7 +83,9 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     if request.format == "mp4":
         require_encoder()
     folder = find_run(request.run, request.runs_folder)
-    spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
+    spec = stored_spec(
+        folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_overridden=False
+    )
     env = spec.workflow["env"]
     if _library_of(env) != "pettingzoo":  # each agent is a row of its batch, and drawing creates its own copies
         spec = spec.changed({"eval_episodes": request.episodes})

@@ -9,7 +9,7 @@ from evorl.cli.overrides import changed_spec, evaluation_settings
 from evorl.cli.run_command import run_command
 from evorl.config.gate import scope
 from evorl.execution.recorded_steps import save_recorded_steps
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer

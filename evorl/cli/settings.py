@@ -10,7 +10,7 @@ from typing import Any
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.composition import completed_optimizer
 from evorl.cli.config_tree import AGENT_PARTS
-from evorl.config.explained import Setting, explained, explanations
+from evorl.config.descriptions import Setting, described_settings, field_descriptions
 from evorl.config.yaml_text import dump_yaml
 from evorl.runs.spec import RunSpec
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
@@ -27,7 +27,7 @@ def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Se
     cls = workflow_class(config["workflow"])
     complete = complete_config(cls, config)
     parts = {name: complete.pop(name) for name in AGENT_PARTS if "workflow" in (complete.get(name) or {})}
-    yield from explained(cls, complete, above)
+    yield from described_settings(cls, complete, above)
     for name, part in parts.items():
         yield f"{above}{name}", part, "an algorithm of its own, with its settings"
         yield from workflow_settings(part, f"{above}{name}.")
@@ -55,14 +55,14 @@ def commented_settings(text: str) -> Iterator[Setting]:
 
 def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
     """Return path, value and description of an evolutionary optimizer's settings, from ``configs/evolution``."""
-    return explained(EvolutionGuidedWorkflow, completed_optimizer(config))
+    return described_settings(EvolutionGuidedWorkflow, completed_optimizer(config))
 
 
 def run_comments() -> dict[str, str]:
     """Return the description of every run setting and every group of settings, by path."""
     comments: dict[str, str] = {}
     for above, part in RunSpec.parts():
-        comments |= {f"{above}{name}": text for name, text in explanations(part).items()}
+        comments |= {f"{above}{name}": text for name, text in field_descriptions(part).items()}
     return comments
 
 

@@ -47,7 +47,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     episode = SavedEpisode.load(path)
     if not settings["trust"]:
         distrust_config({"env": episode.about["env"]}, path.parent)
-        refuse_foreign_code({"env": episode.about["env"]}, path.parent, can_be_given=False)
+        refuse_foreign_code({"env": episode.about["env"]}, path.parent, can_be_overridden=False)
     env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
     try:
         if physics_of(episode) is None:

@@ -15,7 +15,7 @@ from evorl.cli.hydra_folders import SWEEP
 from evorl.cli.override_text import SWEEP_FLAGS
 from evorl.config.command_lines import describe_setting
 from evorl.envs.factory import HOST_LIBRARIES
-from evorl.execution.multiprocess import own_place, train_command
+from evorl.execution.multiprocess import process_info, train_command
 from evorl.sweeps.sweep_settings import is_shared
 
 _FOLDER_FLAGS = ("--config-dir", "-cd")
@@ -26,7 +26,9 @@ def is_sweep(arguments: Sequence[str]) -> bool:
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
     of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
     others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
-    return bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not own_place()
+    return (
+        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not process_info()
+    )
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -96,7 +96,7 @@ def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
 
         def task(spec: RunSpec) -> None:
             if folder is not None and not trust:
-                refuse_foreign_code(spec.as_config(), folder, can_be_given=False)
+                refuse_foreign_code(spec.as_config(), folder, can_be_overridden=False)
             trained.append(train_run(spec, place=place))
 
         compose_quietly(job, task)

@@ -23,9 +23,9 @@ from evorl.cli.preparation import check_build, prepare_training
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
 from evorl.execution.first_update import weak_spots
-from evorl.execution.multiprocess import ProcessLost, loss_in_words, train_command
+from evorl.execution.multiprocess import ProcessLost, describe_lost_process, train_command
 from evorl.execution.plan import describe_devices
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.session import RunSession, TrainingDiverged
 from evorl.execution.signals import stop_on_signals
 from evorl.ops.processes import is_first
@@ -35,8 +35,8 @@ from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.about import add_start, describe_start
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder
-from evorl.runs.rescue import FolderGone, RescuingCheckpointer, WatchedFolder
+from evorl.runs.recorder import Recorder
+from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.runs.trust import foreign_names
@@ -89,7 +89,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
                     served.serve(recorder, checkpointer, stops)
                 else:
                     workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
-            watched.refuse_gone()
+            watched.refuse_missing()
             stopped = session.should_stop()
             end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
             if stopped and not place:
@@ -147,7 +147,7 @@ def _notices(
 
 
 def _any_stops(should_stop: Callable[[], bool], place: RunPlace | None, watched: WatchedFolder) -> bool:
-    return should_stop() or bool(place and place.should_stop()) or watched.is_gone
+    return should_stop() or bool(place and place.should_stop()) or watched.is_missing
 
 
 def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder | None]:
@@ -195,11 +195,11 @@ def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str])
 
 @contextmanager
 def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
-    """Replace an ``OSError`` raised within the context by ``FolderGone`` if the run folder was removed."""
+    """Replace an ``OSError`` raised within the context by ``FolderMissing`` if the run folder was removed."""
     try:
         yield
     except OSError as error:
-        if watched.is_gone and not isinstance(error, FolderGone):
+        if watched.is_missing and not isinstance(error, FolderMissing):
             raise watched.error() from error
         raise
 
@@ -208,7 +208,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
     try:
         recorder.close()
     except OSError:
-        if not watched.is_gone:  # if the folder is gone, another error is already raised
+        if not watched.is_missing:  # if the folder is gone, another error is already raised
             raise
 
 
@@ -227,7 +227,7 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSp
         raise TrainingDiverged(f"{error} {on}") from error
     except Exception as error:
         kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
-        text = loss_in_words(error, f"{kept} {resume_command(folder, spec)}")
+        text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
         if text is None:
             raise
         raise ProcessLost(text) from error

@@ -18,7 +18,7 @@ from evorl.cli.config_tree import config_names
 from evorl.cli.settings import commented_settings, run_comments
 from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
-from evorl.config.other_words import called_here
+from evorl.config.synonyms import names_for_synonym
 from evorl.config.values import dotted_keys, plain
 
 _AGENTS_TOLD = 8
@@ -38,7 +38,7 @@ def unknown_key_in_words(key: str, error: BaseException | None, folder: Path) ->
     if (off := _setting_that_is_off(key, config)) is not None:
         return f"there is no {key} to set, since {off} is null. {_example(off, key, folder)}"
     keys = dotted_keys(config)
-    is_near = called_here(key, keys) or any(known.endswith(f".{key}") for known in keys)
+    is_near = names_for_synonym(key, keys) or any(known.endswith(f".{key}") for known in keys)
     agents = () if is_near else tuple(_agents_with(key, folder))
     if not agents:
         return no_such("config key", key, keys)

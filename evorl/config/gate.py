@@ -194,8 +194,8 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
         refusing = next((opened for opened in _scopes if opened.refuses(text)), None)
     if refusing is not None:
         raise ForeignCodeError(
-            f"{setting}={text} would have code executed that is not of evorl, and comes from {refusing.sources[-1]}. "
-            f"If you trust it, give {setting}={text} with the command, or trust=true for all that it names."
+            f"{setting}={text} would execute code from outside evorl, and comes from {refusing.sources[-1]}. "
+            f"If you trust it, add {setting}={text} to the command, or trust=true to allow all of it."
         )
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from evorl.config.gate import ForeignCodeError, admit
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
-OWN_MODULES: set[str] = set()  # modules outside evorl that settings named
+USER_MODULES: set[str] = set()  # modules outside evorl that settings named
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
-_MEANT = 3  # maximum number of suggested synonyms
+_MAX_SYNONYMS = 3  # maximum number of suggested synonyms
 
 
 def did_you_mean(name: object, valid: Iterable[object]) -> str:
@@ -28,10 +28,10 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     instead.
     """
     options = [str(option) for option in valid]
-    if remark := load("evorl.config.other_words:remark_on")(str(name)):
+    if remark := load("evorl.config.synonyms:remark_on")(str(name)):
         return f" {remark}"
-    if synonyms := load("evorl.config.other_words:called_here")(str(name), options):
-        return f" Did you mean {' or '.join(map(repr, synonyms[:_MEANT]))}?"
+    if synonyms := load("evorl.config.synonyms:names_for_synonym")(str(name), options):
+        return f" Did you mean {' or '.join(map(repr, synonyms[:_MAX_SYNONYMS]))}?"
     lowercase = {option.lower(): option for option in options if option != str(name)}
     unknown = str(name).lower()
     same_end = [option for option in lowercase if option.rpartition(".")[2] == unknown.rpartition(".")[2]]
@@ -39,8 +39,8 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     return f" Did you mean {lowercase[closest[0]]!r}?" if closest else ""
 
 
-def no_such(what: str, name: object, valid: Iterable[object]) -> str:
-    """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? There are: ...``
+def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
+    """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
 
     It lists the valid names, of dotted names only those at the same level. If there are many names and one is close,
     the message has only the suggestion.
@@ -50,8 +50,8 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
     above = str(name).rpartition(".")[0]
     siblings = [option for option in options if option.rpartition(".")[0] == above]
     siblings = siblings or [option for option in options if "." not in option] or options
-    there_are = "" if not siblings or (hint and len(siblings) > _LISTED) else f" There are: {', '.join(siblings)}."
-    return f"there is no {what} {name!r}.{hint}{there_are}"
+    available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {', '.join(siblings)}."
+    return f"there is no {kind} {name!r}.{hint}{available}"
 
 
 def load(path: str) -> Any:
@@ -106,15 +106,14 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             raise ValueError(
-                f"{setting}: Python finds no module {missing!r}. Put the folder that holds it on PYTHONPATH, or "
-                "install it."
+                f"{setting}: Python finds no module {missing!r}: add its folder to PYTHONPATH, or install it."
             ) from error
         # A module of evorl reports a missing package itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise ValueError(f"{setting}: the module {module_name} cannot be imported: {describe_error(error)}") from error
     if module_name.partition(".")[0] != __name__.partition(".")[0]:
-        OWN_MODULES.add(module_name)
+        USER_MODULES.add(module_name)
     return module
 
 
@@ -132,8 +131,8 @@ def describe_error(error: BaseException, file: str | None = None, line: int | No
         file, line = frames[-1].filename, frames[-1].lineno
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     text = " ".join(text.split())
-    place = f" ({file}, line {line})" if file else ""
-    return f"{type(error).__name__}{f': {text}' if text else ''}{place}."
+    location = f" ({file}, line {line})" if file else ""
+    return f"{type(error).__name__}{f': {text}' if text else ''}{location}."
 
 
 def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
@@ -159,11 +158,11 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def missing_in_words(what: str, module: str, install: str | None = None) -> Iterator[None]:
+def explain_missing_package(feature: str, module: str, install: str | None = None) -> Iterator[None]:
     """Replace the error for a missing optional package by a message with the command that installs it.
 
     Args:
-        what: feature that needs the package, in the plural.
+        feature: feature that needs the package, in the plural.
         module: name of the module that is imported.
         install: requirement to install, by default a package with the module's name.
 
@@ -178,7 +177,7 @@ def missing_in_words(what: str, module: str, install: str | None = None) -> Iter
         install = install or module
         package = re.split(r"[\[<>=]", install)[0]
         quoted = install if install == package else f"'{install}'"
-        raise ImportError(f"{what} need the package {package}: pip install {quoted}") from error
+        raise ImportError(f"{feature} need the package {package}: pip install {quoted}") from error
 
 
 def load_all(package: str) -> list[str]:

@@ -7,8 +7,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from evorl.config.custom_parts import custom_class, is_custom_name
 from evorl.config.names import load_named, no_such
-from evorl.config.own_parts import is_own_name, own_class
 from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types, plain
 from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeDict, PyTreeNode
@@ -64,7 +64,7 @@ def fields_from_config(
         nested = node_type(annotation)
         path = f"{where}.{name}" if where else name
         if names is not None and isinstance(value, str):
-            if value not in names and not is_own_name(value):
+            if value not in names and not is_custom_name(value):
                 raise ValueError(no_such(path, value, names))
             values[name] = names[value] if value in names else load_named(value, path)
         elif nested is None or _is_plain(value, annotation):
@@ -106,10 +106,10 @@ def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type
         ValueError: ``config`` is neither a mapping nor a name, or the variant is unknown.
     """
     variant = getattr(cls, "variant", None)
-    is_name = isinstance(config, str) and (has_name(cls) or is_own_name(config))
+    is_name = isinstance(config, str) and (has_name(cls) or is_custom_name(config))
     settings = checked_mapping({"name": config} if is_name else config, where)
-    if is_own_name(settings.get("name")) and (variant is not None or not has_name(cls)):
-        return own_class(settings["name"], cls, f"{where}.name"), {k: v for k, v in settings.items() if k != "name"}
+    if is_custom_name(settings.get("name")) and (variant is not None or not has_name(cls)):
+        return custom_class(settings["name"], cls, f"{where}.name"), {k: v for k, v in settings.items() if k != "name"}
     return (cls, settings) if variant is None else variant(settings, where)
 
 

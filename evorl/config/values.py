@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evorl.config.custom_parts import is_custom_name
 from evorl.config.names import did_you_mean, load, load_named, no_such
-from evorl.config.own_parts import is_own_name
 from evorl.fields import Within
 
 if TYPE_CHECKING:
@@ -62,17 +62,17 @@ def dotted_keys(config: Any, prefix: str = "") -> list[str]:
     return keys
 
 
-def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
+def check_names(names: Iterable[str], valid: Iterable[str], kind: str) -> None:
     """Raise ``ValueError`` for a name that is not valid; the message suggests the closest valid name."""
     valid = sorted(valid)
     for name in names:
         if name not in valid:
-            raise ValueError(no_such(what, name, valid))
+            raise ValueError(no_such(kind, name, valid))
 
 
 LARGEST_FLOAT = float(np.finfo(np.float32).max)  # networks compute in float32
 LONGEST_AXIS = 2**31 - 1  # maximum length of an array's axis or of a loop
-MOST_SEED = 2**32 - 1  # largest seed
+MAX_SEED = 2**32 - 1  # largest seed
 BEST = "best"  # the seed with the best evaluation
 _DIGITS_OF_SEED = 10
 _SHOWN = 80  # maximum number of characters of a value in a message
@@ -85,7 +85,7 @@ def positive(value: Any, name: str) -> int:
 
 def seed_number(value: Any, name: str = "seed") -> int:
     """Return ``value`` as a seed, an integer from 0 to 2^32 - 1; integral floats are accepted."""
-    return whole_number(value, name, 0, MOST_SEED)
+    return whole_number(value, name, 0, MAX_SEED)
 
 
 def seed_choice(value: Any, name: str = "seed_number") -> int | str:
@@ -205,11 +205,11 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     value = _plain(value)
     if value is None and len(kinds) < len(members):
         return None
-    if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "OwnName" for kind in kinds):
-        own = load("evorl.ops.own_name:OwnName")
-        if is_own_name(value):
-            return own(value, load_named(value, name))
-        kinds = [kind for kind in kinds if kind is not own]
+    if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "CustomName" for kind in kinds):
+        custom_name = load("evorl.ops.custom_name:CustomName")
+        if is_custom_name(value):
+            return custom_name(value, load_named(value, name))
+        kinds = [kind for kind in kinds if kind is not custom_name]
     if annotation is Mapping:
         return checked_mapping(value, name)
     if float in kinds:

@@ -135,20 +135,20 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source} cannot be read as YAML: {error}.") from error
 
 
-def read_yaml_file(path: Path | str, what: str = "a file of settings") -> Any:
+def read_yaml_file(path: Path | str, expected: str = "a file of settings") -> Any:
     """Return the value that a YAML file describes.
 
     Args:
         path: path of the file, in UTF-8.
-        what: expected content, with an article, for messages.
+        expected: expected content, with an article, for messages.
 
     Raises:
         ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; or see ``read_yaml``.
     """
-    return read_yaml(read_text_file(path, what), str(path))
+    return read_yaml(read_text_file(path, expected), str(path))
 
 
-def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
+def read_text_file(path: Path | str, expected: str = "a file of settings") -> str:
     """Return the text of a user's file.
 
     Raises:
@@ -158,9 +158,9 @@ def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError as error:
-        raise ValueError(f"there is no file {path}: {what} is expected, check the path.") from error
+        raise ValueError(f"there is no file {path}: {expected} is expected, check the path.") from error
     except IsADirectoryError as error:
-        raise ValueError(f"{path} is a folder, but {what} is expected: use the path of a file.") from error
+        raise ValueError(f"{path} is a folder, but {expected} is expected: use the path of a file.") from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ValueError(
@@ -169,7 +169,7 @@ def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{path} cannot be read ({reason}): {what} is expected, check its permissions.") from error
+        raise ValueError(f"{path} cannot be read ({reason}): {expected} is expected, check its permissions.") from error
 
 
 def dump_yaml(value: Any, **options: Any) -> str:

@@ -21,7 +21,7 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.types import Action, ByValue
 
-MOST_JOINT_ACTIONS = 2**14
+MAX_JOINT_ACTIONS = 2**14
 
 
 class ActionConversion(ByValue):
@@ -46,8 +46,8 @@ class ActionConversion(ByValue):
         agent_space: the space in which agents act.
 
     Raises:
-        NoActionConversion: a mix of discrete spaces and boxes, more than ``MOST_JOINT_ACTIONS`` combinations of
-            choices, a dimension with more than ``MOST_WHOLE_NUMBERS`` integer values, or no dimension at all.
+        NoActionConversion: a mix of discrete spaces and boxes, more than ``MAX_JOINT_ACTIONS`` combinations of
+            choices, a dimension with more than ``MAX_INTEGERS`` integer values, or no dimension at all.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -152,14 +152,14 @@ class _SeenByAgents:
 
 def _num_combinations(space: Space, choices: Sequence[Any]) -> int:
     if not _sizes(choices).size:
-        raise NoActionConversion(f"an action needs at least one choice, and the action space is {space!r}.")
+        raise NoActionConversion(f"an action needs at least one choice, but the action space is {space!r}.")
     count = math.prod(_sizes(choices).tolist())
     if len(choices) == 1 and isinstance(choices[0], Discrete):
         return count
-    if count > MOST_JOINT_ACTIONS:
+    if count > MAX_JOINT_ACTIONS:
         raise NoActionConversion(
-            f"{space!r} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,}, of which agents choose one. Let "
-            "the environment take fewer choices at a time."
+            f"{space!r} has {count:,} combinations, but an agent chooses among at most {MAX_JOINT_ACTIONS:,}: reduce "
+            "the number of choices per action."
         )
     return count
 

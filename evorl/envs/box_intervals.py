@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.envs.space import Box, Space
 
-MOST_WHOLE_NUMBERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
+MAX_INTEGERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
 
 
 class NoActionConversion(ValueError):
@@ -26,13 +26,13 @@ class BoxIntervals:
         self._boxes = boxes
         is_whole = np.concatenate([np.full(math.prod(box.shape), not _is_float(box)) for box in boxes])
         if not is_whole.size:
-            raise NoActionConversion(f"an action needs at least one number, and the action space is {env_space!r}.")
+            raise NoActionConversion(f"an action needs at least one number, but the action space is {env_space!r}.")
         bounds = [[np.ravel(end).astype(np.float64) for end in (box.low, box.high)] for box in boxes]
         low, high = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
         count = np.where(is_whole, np.where(is_whole, high, 0.0) - np.where(is_whole, low, 0.0) + 1.0, 1.0)
-        if count.max() > MOST_WHOLE_NUMBERS:
+        if count.max() > MAX_INTEGERS:
             raise NoActionConversion(
-                f"a dimension of an action may have at most {MOST_WHOLE_NUMBERS:,} integer values, but one has "
+                f"a dimension of an action may have at most {MAX_INTEGERS:,} integer values, but one has "
                 f"{int(count.max()):,} in {env_space!r}. Use tighter bounds, as in Box(0, 100, dtype=int32), or a "
                 "float dtype."
             )
@@ -56,10 +56,10 @@ class BoxIntervals:
         self._only_low = np.where(self._from_low, low, 0.0).astype(np.float32)
         self._only_high = np.where(self._from_high, high, 0.0).astype(np.float32)
         self._is_whole, self._count = is_whole, count.astype(np.float32)
-        most = np.finfo(np.float32).max
+        largest = np.finfo(np.float32).max
         with np.errstate(over="ignore"):
             self._low, self._high = (
-                np.clip(np.where(np.isfinite(x), x, 0.0), -most, most).astype(np.float32) for x in (low, high)
+                np.clip(np.where(np.isfinite(x), x, 0.0), -largest, largest).astype(np.float32) for x in (low, high)
             )
             self._range = self._high - self._low
             # low + share * range is exact at both ends up to rounding, but overflows for huge ranges.
@@ -185,6 +185,6 @@ def _softplus(xp: Any, x: Any) -> Any:
 
 def _inverse_softplus(xp: Any, distance: Any, end: np.ndarray) -> Any:
     """Return x of ``softplus(x) = distance``; ``distance`` is at least the float32 resolution around ``end``."""
-    least = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
-    distance = xp.maximum(distance, least)
+    resolution = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
+    distance = xp.maximum(distance, resolution)
     return distance + xp.log(-xp.expm1(-distance))

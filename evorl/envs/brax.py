@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.envs.env import EnvState, PhysicsEnv, strongly_typed
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Space
@@ -150,7 +150,7 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
 @functools.cache
 def _brax_envs() -> Any:
     """Import and return ``brax.envs``, without the message about a missing optional renderer."""
-    with missing_in_words("brax environments", "brax"), contextlib.redirect_stdout(io.StringIO()):
+    with explain_missing_package("brax environments", "brax"), contextlib.redirect_stdout(io.StringIO()):
         import brax.envs
     return brax.envs
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from evorl.config.other_words import called_here
+from evorl.config.synonyms import names_for_synonym
 from evorl.envs.factory import available_envs
 
 # Gymnasium's environments in their newest versions, by the requirement to install.
@@ -128,7 +128,7 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
     if not texts:
         return ""
     game = suggestions[0].path.removeprefix("gymnasium/")
-    preprocessed = f" With the usual preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
+    preprocessed = f" With standard preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
     return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{preprocessed}"
 
 
@@ -141,7 +141,7 @@ def describe_library(name: str) -> str:
     prefix = name.partition("/")[0]
     key = re.sub(r"[^a-z0-9]", "", prefix.lower())
     for app, start in _APPS.items():
-        if key.startswith(start) or app in called_here(prefix, _APPS):
+        if key.startswith(start) or app in names_for_synonym(prefix, _APPS):
             return (
                 f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one; "
                 "train in it with evorl run."

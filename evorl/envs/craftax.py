@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.space import Box, Discrete
@@ -142,7 +142,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
 @functools.cache
 def _craftax_env_module() -> Any:
     """Import and return the library's module that creates environments."""
-    with missing_in_words("environments of Craftax", "craftax"), warnings.catch_warnings():
+    with explain_missing_package("environments of Craftax", "craftax"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         from craftax import craftax_env
     return craftax_env

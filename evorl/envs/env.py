@@ -175,7 +175,7 @@ def _outside_of_traces(method: Callable) -> Callable:
     return compute
 
 
-class EnvAround(Env):
+class EnvWrapper(Env):
     """Base class of wrappers: forwards everything to the wrapped ``env`` unless overridden."""
 
     env: Env

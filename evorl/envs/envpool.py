@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evorl.config.gate import admit_arguments
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import check_names, positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -189,7 +189,7 @@ def make_envpool_simulators(
 
 @functools.cache
 def _envpool() -> Any:
-    with missing_in_words("environments of EnvPool", "envpool"):
+    with explain_missing_package("environments of EnvPool", "envpool"):
         import envpool
     return envpool
 

@@ -99,7 +99,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
         raise ImportError(f"{name} needs a package that is not installed (the extra gymnasium): {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
-            f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Gymnasium says: {error}"
+            f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Error of Gymnasium: {error}"
         ) from error
     except (TypeError, gymnasium.error.Error) as error:
         raise ValueError(f"Gymnasium cannot make {name} with {dict(kwargs)}: {error}") from error
@@ -129,7 +129,7 @@ class _GymnasiumEnv(HostVectorEnv):
         if obs_key is not None:
             entries = getattr(space, "spaces", None)
             if not isinstance(entries, Mapping):
-                raise ValueError(f"obs_key={obs_key} chooses an entry of a dict, and observations are {space}.")
+                raise ValueError(f"obs_key={obs_key} selects an entry of a dict, but observations are {space}.")
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
@@ -242,7 +242,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
             return self._envs[0].render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise ImportError(
-                f"pictures need a further package: pip install 'gymnasium[classic-control,mujoco]'. {error}"
+                f"images require an additional package: pip install 'gymnasium[classic-control,mujoco]'. {error}"
             ) from error
 
     def close(self) -> None:
@@ -309,10 +309,10 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
                 return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
         except Exception as error:
             reason = (str(error).strip() or "no answer").splitlines()[0]
-            gone = [i for i, process in enumerate(self._env.processes) if not process.is_alive()]
-            which = f"the process of environment {gone[0]}" if gone else "a worker of Gymnasium"
-            ended = f" (it ended with status {self._env.processes[gone[0]].exitcode})" if gone else ""
-            raise HostEnvError(f"{which} failed in {method}: {type(error).__name__}: {reason}{ended}") from error
+            ended = [i for i, process in enumerate(self._env.processes) if not process.is_alive()]
+            subject = f"the process of environment {ended[0]}" if ended else "a worker of Gymnasium"
+            status = f" (it ended with status {self._env.processes[ended[0]].exitcode})" if ended else ""
+            raise HostEnvError(f"{subject} failed in {method}: {type(error).__name__}: {reason}{status}") from error
 
     def render(self) -> np.ndarray | None:
         """Return an image of the first environment, created with ``render_mode: rgb_array``."""

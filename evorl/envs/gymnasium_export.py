@@ -29,7 +29,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         TypeError: ``env`` is a vector environment.
     """
     if hasattr(env, "num_envs"):
-        raise TypeError(f"as_gymnasium takes a single environment, got {type(env).__name__}: give its env.")
+        raise TypeError(f"as_gymnasium requires a single environment, got {type(env).__name__}: pass its env.")
     import gymnasium
 
     class GymnasiumFromEnv(gymnasium.Env):
@@ -46,10 +46,10 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
             """Start an episode; ``options`` is ignored."""
             super().reset(seed=seed)
-            words = (
+            key_data = (
                 self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
             )
-            self._state = self._reset(jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32)))
+            self._state = self._reset(jax.random.wrap_key_data(jnp.asarray(key_data, jnp.uint32)))
             return jax.tree.map(np.asarray, self._state.obs), {}
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:

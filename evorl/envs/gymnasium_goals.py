@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import load_named, missing_in_words
+from evorl.config.names import explain_missing_package, load_named
 from evorl.envs.goals.sparse import Within
 from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
 from evorl.envs.space import Box, DictSpace, Space
@@ -53,19 +53,22 @@ def register_robotics() -> None:
     """Register Gymnasium-Robotics with Gymnasium. Raises ``ImportError`` if it is not installed."""
     import gymnasium
 
-    what = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
-    with missing_in_words(*what), contextlib.redirect_stderr(io.StringIO()):  # suppresses notices of other packages
+    requirement = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
+    with (
+        explain_missing_package(*requirement),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):  # suppresses notices of other packages
         import gymnasium_robotics
     gymnasium.register_envs(gymnasium_robotics)
 
 
-def goal_task_of(env: Any, obs_space: Space, told_by: str | None = None) -> GoalTask | None:
+def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> GoalTask | None:
     """Return the goal task of a Gymnasium environment; ``None`` if it has no goals, or its task is unknown.
 
     Args:
         env: one of Gymnasium's environments.
         obs_space: its observation space, as an evorl space.
-        told_by: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. A
+        function: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. A
             user's environment may have the attribute ``goal_task`` instead.
 
     Raises:
@@ -73,32 +76,34 @@ def goal_task_of(env: Any, obs_space: Space, told_by: str | None = None) -> Goal
             rewards.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
-        if told_by is not None:
+        if function is not None:
             raise ValueError(
-                f"env.goal_task={told_by} tells what goals are worth, and observations have none: {obs_space}."
+                f"env.goal_task={function} defines rewards of goals, but observations contain no goal: {obs_space}."
             )
         return None
     goal_space = obs_space.spaces["desired_goal"]
     if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
-        raise ValueError(f"goals must be vectors, and the environment's desired_goal is {goal_space}.")
+        raise ValueError(f"goals must be vectors, but the environment's desired_goal is {goal_space}.")
     single = env.unwrapped
-    task = load_named(told_by, "env.goal_task")(env) if told_by is not None else getattr(single, "goal_task", None)
+    task = load_named(function, "env.goal_task")(env) if function is not None else getattr(single, "goal_task", None)
     task = _known_task(single, goal_space) if task is None else task
     if task is None:
         return None
     if not isinstance(task, GoalTask):
         raise ValueError(f"goal_task must be a GoalTask, or a function that returns one; got {type(task).__name__}.")
     if task.goal_space.shape != goal_space.shape:
-        raise ValueError(f"goals have the shape {goal_space.shape}, and the GoalTask is of {task.goal_space.shape}.")
+        raise ValueError(
+            f"goals have the shape {goal_space.shape}, but those of the GoalTask have {task.goal_space.shape}."
+        )
     if task.terminate_on_success or getattr(single, "continuing_task", True) is False:
         raise ValueError(
-            "a simulator ends its episode by the goal that it chose itself, and cannot be told of others: let episodes "
-            "go on to their time limit (continuing_task=true, or a GoalTask without terminate_on_success)."
+            "a simulator ends its episodes by its own goal and cannot be given another one: let episodes continue "
+            "until the time limit (continuing_task=true, or a GoalTask without terminate_on_success)."
         )
     if getattr(single, "reset_target", False) is True:
         raise ValueError(
-            "reset_target=true lets the simulator move its goal within an episode: leave it out, so that an episode "
-            "has one goal."
+            "reset_target=true lets the simulator move its goal during an episode, but an episode must have one goal: "
+            "remove it."
         )
     _compare(task, env)
     return task
@@ -129,12 +134,12 @@ def _compare(task: GoalTask, env: Any) -> None:
     achieved = desired + away
     theirs = np.asarray([float(compute_reward(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
     # Actions and observations are unknown here; these tasks do not use them.
-    told = jax.vmap(lambda a, d: task.reward_fn(a, d, None, None))
-    ours = np.asarray(told(jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)))
-    if not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5):
-        worst = int(np.abs(ours - theirs).argmax())
+    rewards_of = jax.vmap(lambda a, d: task.reward_fn(a, d, None, None))
+    task_rewards = np.asarray(rewards_of(jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)))
+    if not np.allclose(task_rewards, theirs, rtol=1e-4, atol=1e-5):
+        worst = int(np.abs(task_rewards - theirs).argmax())
         raise ValueError(
-            f"{env.spec.id if env.spec else type(env.unwrapped).__name__} pays {theirs[worst]:.4g} for a goal missed "
-            f"by {np.linalg.norm(away[worst]):.3g}, and what is told of it here says {ours[worst]:.4g}: tell it by "
-            "env.goal_task, the name of a function that returns a GoalTask."
+            f"{env.spec.id if env.spec else type(env.unwrapped).__name__} gives the reward {theirs[worst]:.4g} at a "
+            f"distance of {np.linalg.norm(away[worst]):.3g} from the goal, but its GoalTask gives "
+            f"{task_rewards[worst]:.4g}: set env.goal_task to the name of a function that returns the right GoalTask."
         )

@@ -55,17 +55,17 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
     if isinstance(space, spaces.Dict):
         members = {name: action_space_of(member) for name, member in space.spaces.items()}
         converts = {name: convert for name, (_, convert) in members.items()}
-        ours: Space = DictSpace({name: member for name, (member, _) in members.items()})
-        return ours, lambda actions: {name: convert(actions[name]) for name, convert in converts.items()}
+        converted: Space = DictSpace({name: member for name, (member, _) in members.items()})
+        return converted, lambda actions: {name: convert(actions[name]) for name, convert in converts.items()}
     if isinstance(space, spaces.Tuple):
         parts = [action_space_of(member) for member in space.spaces]
-        ours = TupleSpace([member for member, _ in parts])
-        return ours, lambda actions: tuple(convert(x) for (_, convert), x in zip(parts, actions, strict=True))
+        converted = TupleSpace([member for member, _ in parts])
+        return converted, lambda actions: tuple(convert(x) for (_, convert), x in zip(parts, actions, strict=True))
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n), int(space.start)), functools.partial(np.asarray, dtype=space.dtype)
     if isinstance(space, spaces.MultiDiscrete):
-        ours = MultiDiscrete(space.nvec, space.start, JAX_DTYPES.get(space.dtype.name, space.dtype))
-        return ours, functools.partial(np.asarray, dtype=space.dtype)
+        converted = MultiDiscrete(space.nvec, space.start, JAX_DTYPES.get(space.dtype.name, space.dtype))
+        return converted, functools.partial(np.asarray, dtype=space.dtype)
     if isinstance(space, spaces.MultiBinary):
         return MultiDiscrete(np.full(space.shape, 2), dtype=np.int8), functools.partial(np.asarray, dtype=space.dtype)
     if isinstance(space, spaces.Box):
@@ -93,8 +93,8 @@ def _action_box(space: Any) -> tuple[Space, Callable[[Any], Any]]:
     if dtype == space.dtype:
         return Box(space.low, space.high, space.shape, dtype), functools.partial(np.asarray, dtype=dtype)
     if np.issubdtype(dtype, np.floating):
-        most = np.finfo(dtype).max
-        low, high = (np.where(np.isinf(x), x, np.clip(x, -most, most)) for x in (space.low, space.high))
+        largest = np.finfo(dtype).max
+        low, high = (np.where(np.isinf(x), x, np.clip(x, -largest, largest)) for x in (space.low, space.high))
         low, high = low.astype(dtype), high.astype(dtype)
         inner_low = np.where(low < space.low, np.nextafter(low, np.inf, dtype=dtype), low)
         inner_high = np.where(high > space.high, np.nextafter(high, -np.inf, dtype=dtype), high)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
@@ -211,7 +211,7 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
 @functools.cache
 def _jumanji() -> Any:
     """Import and return the package."""
-    with missing_in_words("environments of Jumanji", "jumanji"), warnings.catch_warnings():
+    with explain_missing_package("environments of Jumanji", "jumanji"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import jumanji
     return jumanji

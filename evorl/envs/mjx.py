@@ -22,10 +22,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import missing_in_words
+from evorl.config.names import explain_missing_package
 from evorl.config.values import positive
 from evorl.envs.env import EnvState, PhysicsEnv
-from evorl.envs.mjx_tracing import forward_traced_once
+from evorl.envs.mjx_trace_cache import forward_traced_once
 from evorl.envs.mujoco_catalog import load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_task import Physics, Task
 from evorl.envs.options import OPTION_NAMES, as_hashable, from_hashable, split_options
@@ -225,6 +225,6 @@ def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapt
 @functools.cache
 def _load_mjx() -> Any:
     """Import and return ``mujoco.mjx``, without the message about a missing optional engine."""
-    with missing_in_words("tasks on MJX", "mujoco", "mujoco-mjx"), contextlib.redirect_stdout(io.StringIO()):
+    with explain_missing_package("tasks on MJX", "mujoco", "mujoco-mjx"), contextlib.redirect_stdout(io.StringIO()):
         import mujoco.mjx
     return mujoco.mjx

@@ -13,7 +13,7 @@ from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
 
-MOST_FRAMES = 4096  # limit of ``history``: each frame is an operand of a compiled operation
+MAX_FRAMES = 4096  # limit of ``history``: each frame is an operand of a compiled operation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +69,8 @@ class EnvOptions:
     def __post_init__(self) -> None:
         for name, annotation in field_types(EnvOptions).items():
             object.__setattr__(self, name, checked_value(getattr(self, name), annotation, name))
-        if self.history > MOST_FRAMES:
-            raise ValueError(f"history must be at most {MOST_FRAMES:,} observations, got {self.history:,}.")
+        if self.history > MAX_FRAMES:
+            raise ValueError(f"history must be at most {MAX_FRAMES:,} observations, got {self.history:,}.")
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))

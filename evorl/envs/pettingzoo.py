@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evorl.config.gate import admit_arguments
-from evorl.config.names import load_named, missing_in_words, no_such
+from evorl.config.names import explain_missing_package, load_named, no_such
 from evorl.config.values import positive
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.answers import (
@@ -260,7 +260,7 @@ def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _pettingzoo() -> Any:
-    with missing_in_words("environments of PettingZoo", "pettingzoo"):
+    with explain_missing_package("environments of PettingZoo", "pettingzoo"):
         import pettingzoo
     return pettingzoo
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.envs.brax import BraxAdapter
 from evorl.envs.env import EnvState
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
@@ -161,6 +161,6 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 def _playground() -> Any:
     """Import and return the package, without its messages about missing optional parts."""
     requirement = ("environments of MuJoCo Playground", "mujoco_playground", "playground")
-    with missing_in_words(*requirement), contextlib.redirect_stdout(io.StringIO()):
+    with explain_missing_package(*requirement), contextlib.redirect_stdout(io.StringIO()):
         import mujoco_playground
     return mujoco_playground

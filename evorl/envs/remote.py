@@ -59,7 +59,7 @@ class RemoteSimulators(HostVectorEnv):
 def is_remote(env: Any) -> bool:
     """Return True if the simulators of a vector environment connect over the network."""
     simulators = getattr(env, "simulators", None)
-    return simulators is not None and isinstance(simulators.usual, RemoteSimulators)
+    return simulators is not None and isinstance(simulators.main, RemoteSimulators)
 
 
 def make_remote_simulators(

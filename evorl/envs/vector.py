@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import load
 from evorl.config.values import positive
-from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
+from evorl.envs.env import AutoresetMode, Env, EnvState, EnvWrapper, compiled, freeze_ended
 from evorl.ops.collectives import joined_under_vmap, local_indices, over_agents
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
@@ -31,7 +31,7 @@ from evorl.types import Action, Key, PyTreeDict
 _fold_rows = jax.vmap(jax.random.fold_in)
 
 
-class VectorEnv(EnvAround):
+class VectorEnv(EnvWrapper):
     """B copies of one environment, with the spaces of a single copy; one subclass per ``AutoresetMode``.
 
     Args:

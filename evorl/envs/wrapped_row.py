@@ -77,7 +77,7 @@ class WrappedRow:
         self._wrapped: Env = self._row
         for layer in reversed(layers):
             if isinstance(layer, _MAPPING):
-                self._wrapped = _around(layer, self._wrapped)
+                self._wrapped = _wrap(layer, self._wrapped)
         self._has_frames = any(isinstance(layer, FrameStackWrapper) for layer in layers)
 
     def initial_memory(self) -> FrameMemory | None:
@@ -135,7 +135,7 @@ def _seen_steps(row: WrappedRow, obs: Observation, next_obs: Observation, starts
     return jax.lax.scan(one_step, first, (obs, next_obs, starts))[1]
 
 
-def _around(layer: Any, env: Env) -> Any:
+def _wrap(layer: Any, env: Env) -> Any:
     """Return a copy of ``layer`` that wraps another environment with the same spaces."""
     moved = copy.copy(layer)
     moved.env = env

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
@@ -158,7 +158,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
 @functools.cache
 def _xminigrid() -> Any:
     """Import and return the package."""
-    with missing_in_words("environments of XLand-MiniGrid", "xminigrid"), warnings.catch_warnings():
+    with explain_missing_package("environments of XLand-MiniGrid", "xminigrid"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from its plotting imports
         import xminigrid
     return xminigrid

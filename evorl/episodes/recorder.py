@@ -13,7 +13,7 @@ import numpy as np
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.metrics import EvaluationMetrics
 from evorl.ops.trees import named_leaves
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 
 _STEPS = re.compile(r"(\d{12})[_.]")
 
@@ -38,7 +38,7 @@ class EpisodeRecorder(Recorder):
         forget_later_files(self.folder, plan.first_timesteps)
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        for seed, number, episode in kept_episodes_of(episodes, self._num_episodes):
+        for seed, number, episode in recorded_episodes(episodes, self._num_episodes):
             seed_part = "" if seed is None else f"_seed_{seed}"
             about = {
                 **self._about,
@@ -52,7 +52,7 @@ class EpisodeRecorder(Recorder):
             SavedEpisode(about, episode.arrays).save(self.folder / name)
 
 
-def kept_episodes_of(episodes: EvaluationMetrics, num_episodes: int) -> Iterator[tuple[int | None, int, SavedEpisode]]:
+def recorded_episodes(episodes: EvaluationMetrics, num_episodes: int) -> Iterator[tuple[int | None, int, SavedEpisode]]:
     """Yield seed, number and ``SavedEpisode`` of the first ``num_episodes`` recorded episodes of every seed.
 
     The seed is ``None`` without an axis of seeds.
@@ -62,7 +62,7 @@ def kept_episodes_of(episodes: EvaluationMetrics, num_episodes: int) -> Iterator
     if np.ndim(episodes.episode_returns) == 2:
         for seed in range(len(episodes.episode_returns)):
             seed_part = jax.tree.map(lambda x, seed=seed: x[seed], episodes)
-            yield from ((seed, number, episode) for _, number, episode in kept_episodes_of(seed_part, num_episodes))
+            yield from ((seed, number, episode) for _, number, episode in recorded_episodes(seed_part, num_episodes))
         return
     for number in range(min(num_episodes, len(episodes.steps.rewards))):
         length = int(episodes.episode_lengths[number])

@@ -15,10 +15,12 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
-MOST_BYTES = 8 * 10**9  # limit for observations recorded step by step
+MAX_BYTES = 8 * 10**9  # limit for observations recorded step by step
 
 
-def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> EvaluationRecords | None:
+def make_recording_options(
+    config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool
+) -> EvaluationRecords | None:
     """Build recording options from the part ``evaluation`` of a config; ``None`` if nothing is recorded.
 
     Args:
@@ -55,15 +57,15 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
 
 
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
-    """Raise ``ValueError`` if the observations of this many whole episodes exceed ``MOST_BYTES``."""
+    """Raise ``ValueError`` if the observations of this many whole episodes exceed ``MAX_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
     length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step
-    if num_bytes > MOST_BYTES:
+    if num_bytes > MAX_BYTES:
         name = "evaluation.save_episodes or evaluation.plot_episodes"
         raise ValueError(
             f"{name} of {num_episodes:,} episodes of up to {length:,} steps needs {num_bytes / 1e9:,.1f} GB, but at "
-            f"most {MOST_BYTES / 1e9:.0f} GB are recorded: choose {MOST_BYTES // (length * bytes_of_step):,} or fewer."
+            f"most {MAX_BYTES / 1e9:.0f} GB are recorded: choose {MAX_BYTES // (length * bytes_of_step):,} or fewer."
         )
 
 

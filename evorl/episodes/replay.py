@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evorl.agent import AgentState
 from evorl.envs.vector import VectorEnv
-from evorl.episodes.recorder import kept_episodes_of
+from evorl.episodes.recorder import recorded_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.evaluators.episodes import most_steps
 from evorl.evaluators.evaluator import Evaluator
@@ -48,7 +48,7 @@ def replay_episodes(
             env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
         )  # static and equal: compiled once for all players with this number of episodes
         results = on_host(evaluator.evaluate(agent_state, key, number))
-        for _, i, episode in kept_episodes_of(results, number):
+        for _, i, episode in recorded_episodes(results, number):
             episodes.append((episode_title(title, i, number), episode))
     return episodes
 

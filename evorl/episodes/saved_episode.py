@@ -60,20 +60,22 @@ class SavedEpisode:
         files = path.with_suffix(".json"), path.with_suffix(".npz")
         for file in files:
             if not file.is_file():
-                raise RunFolderError(f"There is no file {file}: an episode is a .npz and a .json of one name.")
+                raise RunFolderError(
+                    f"There is no file {file}: an episode consists of an .npz and a .json file with the same name."
+                )
         try:
             about = json.loads(files[0].read_text(encoding="utf-8"))
             with files[1].open("rb") as file, np.load(file) as stored:
                 arrays = {name: stored[name] for name in stored.files}
         except (ValueError, OSError, EOFError, KeyError, RecursionError, zipfile.BadZipFile) as error:
-            raise RunFolderError(f"The episode {path} is damaged, or none of ours: {error}") from error
+            raise RunFolderError(f"The episode {path} is corrupted, or was not written by evorl: {error}") from error
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), dict):
-            raise RunFolderError(f"{files[0]} does not describe an episode as this version writes it.")
+            raise RunFolderError(f"{files[0]} is not the description of an episode in the format of this version.")
         shapes = {name: list(x.shape) for name, x in arrays.items()}
         described = about.get("arrays")
         entries = described.items() if isinstance(described, dict) else ()
         if {name: isinstance(x, dict) and x.get("shape") for name, x in entries} != shapes:
-            raise RunFolderError(f"The episode {path} is damaged: its description tells of other arrays than it has.")
+            raise RunFolderError(f"The episode {path} is corrupted: its description does not match its arrays.")
         return cls(about, arrays)
 
 

@@ -258,7 +258,7 @@ def _entry(entries: dict[str, jax.Array], name: str) -> jax.Array:
     entry, _, component = name.rpartition(".")
     if entry not in entries or not component.isdigit():
         raise ValueError(
-            f"the environment's info has no entry {name!r}.{did_you_mean(name, entries)} There are: "
+            f"the environment's info has no entry {name!r}.{did_you_mean(name, entries)} Available: "
             f"{', '.join(sorted(entries))}."
         )
     values = entries[entry]

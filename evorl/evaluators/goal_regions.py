@@ -11,7 +11,7 @@ import numpy as np
 from evorl.envs.space import Box
 
 FEW_GOALS = 12  # up to this number, each distinct goal is a region
-MOST_DIMENSIONS = 2  # goals of more dimensions are grouped by distance
+MAX_DIMENSIONS = 2  # goals of more dimensions are grouped by distance
 NUM_DISTANCES = 4
 
 
@@ -71,7 +71,7 @@ def _regions(desired: np.ndarray, start: np.ndarray, space: Box, cells: int) -> 
     goals, goal_index = np.unique(desired, axis=0, return_inverse=True)
     if len(goals) <= FEW_GOALS and 2 * len(goals) <= len(desired):
         return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], goal_index.reshape(-1)
-    if desired.shape[1] <= MOST_DIMENSIONS:
+    if desired.shape[1] <= MAX_DIMENSIONS:
         return _cells(desired, space, cells)
     return _distances(np.linalg.norm(desired - start, axis=1))
 

@@ -33,9 +33,9 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
     The entry is missing for workflows that override ``pure_step`` without a ``watched_step``, and for simulators on the
     host, whose responses are checked there.
     """
-    step_of_its_own = getattr(workflow, "watched_step", None)
-    if step_of_its_own is not None:
-        return step_of_its_own(state)
+    custom_step = getattr(workflow, "watched_step", None)
+    if custom_step is not None:
+        return custom_step(state)
     if type(workflow).pure_step.__qualname__ != "Workflow.pure_step" or workflow.env.steps_on_host:
         return workflow.pure_step(state)
     experience, state = workflow.collect(state)
@@ -200,7 +200,7 @@ def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, i
         who += f" of {workflow.describe_row(seed)}"
     elif num_seeds > 1:
         who += f" of seed {seed}"
-    generation = "" if per_env else ", in which no episode is free of such numbers"
+    generation = "" if per_env else ", in which every episode has such values"
     return _described(workflow.env, who, kind, f"{moment}, in iteration {iteration:,}{generation}")
 
 
@@ -216,7 +216,7 @@ def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
 def _described(env: Any, number: str, kind: int, moment: str) -> str:
     """Return the message for non-finite values."""
     return (
-        f"environment {number} of {env_title(env)} gave {_KINDS[kind]} that are not finite (NaN or infinite) at "
+        f"environment {number} of {env_title(env)} returned {_KINDS[kind]} that are not finite (NaN or infinite) at "
         f"{moment}: fix the environment (evorl check-env runs random actions in it), or replace such values with a "
         "wrapper."
     )

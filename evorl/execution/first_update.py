@@ -53,7 +53,7 @@ def weak_spots(workflow: Any) -> Iterator[str]:
     total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
     if 0 < total < workflow.eval_interval:
         yield (
-            f"There is no evaluation after the start: eval_interval={workflow.eval_interval:,.0f} is more than "
+            f"The run has no evaluation after its start: eval_interval={workflow.eval_interval:,.0f} is more than "
             f"total_timesteps={total:,.0f}. Choose a smaller eval_interval."
         )
     rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
@@ -61,8 +61,8 @@ def weak_spots(workflow: Any) -> Iterator[str]:
         yield f"All learning rates are 0, so nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
     if getattr(workflow, "exploit", False) and steps and total < 2 * steps:
         yield (
-            f"There is one generation, so that no member trains after a selection: generation_interval="
-            f"{workflow.generation_interval:,} of {workflow.pop_size} members takes {steps:,} of "
+            f"The run has a single generation, so no member trains after a selection: a generation takes {steps:,} "
+            f"steps (generation_interval={workflow.generation_interval:,}, {workflow.pop_size} members) of "
             f"total_timesteps={total:,.0f}. Choose a smaller generation_interval."
         )
 
@@ -99,13 +99,13 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     elif count == 0:
         rate = workflow.updates_per_iteration
         yield (
-            f"{above}updates_per_iteration={rate:g} makes no update in {training}, of {steps:,} each iteration. Choose "
-            "a larger one, or a larger total_timesteps."
+            f"{above}updates_per_iteration={rate:g} is too small for an update in {training} ({steps:,} per "
+            "iteration). Choose a larger one, or a larger total_timesteps."
         )
     elif count < delay:
         yield (
-            f"{above}policy_delay={delay} updates of the critics come before the first of the policy, and {training} "
-            f"has {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
+            f"{above}policy_delay={delay}: the policy is first updated after {delay} critic updates, but {training} "
+            f"has only {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
         )
 
 

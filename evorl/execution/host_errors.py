@@ -14,7 +14,7 @@ from evorl.envs.host.simulators import failures
 
 
 @contextlib.contextmanager
-def host_errors_in_words() -> Iterator[None]:
+def translate_host_errors() -> Iterator[None]:
     """Context in which a compiled program that ends because simulators failed raises their error.
 
     Raises:

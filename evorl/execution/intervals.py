@@ -25,13 +25,13 @@ class Interval(Protocol):
         """
         ...
 
-    def until_due(self, iterations: int, timesteps: int, most: int) -> int:
+    def until_due(self, iterations: int, timesteps: int, max_steps: int) -> int:
         """Return a number of iterations, at least 1, such that the event cannot be due before the last of them.
 
         Args:
             iterations: number of iterations so far.
             timesteps: environment steps so far.
-            most: largest number of environment steps per iteration.
+            max_steps: largest number of environment steps per iteration.
         """
         ...
 
@@ -47,7 +47,7 @@ class EveryIterations:
         """Return after which iterations the event is due, bool ``[N]``."""
         return (iterations[1:] - self.offset) % self.number == 0
 
-    def until_due(self, iterations: int, timesteps: int, most: int) -> int:
+    def until_due(self, iterations: int, timesteps: int, max_steps: int) -> int:
         """Return the number of iterations until the event is due."""
         return self.number - (iterations - self.offset) % self.number
 
@@ -63,9 +63,9 @@ class EverySteps:
         reached = timesteps // self.number
         return reached[1:] > reached[:-1]
 
-    def until_due(self, iterations: int, timesteps: int, most: int) -> int:
+    def until_due(self, iterations: int, timesteps: int, max_steps: int) -> int:
         """Return the smallest number of iterations after which the event may be due."""
-        return math.ceil((self.number - timesteps % self.number) / most)
+        return math.ceil((self.number - timesteps % self.number) / max_steps)
 
 
 def every(

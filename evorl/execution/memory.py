@@ -62,7 +62,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
         ValueError: the state does not fit; the message states the largest value that does, of the dominant setting.
     """
     arrays = _arrays(state, specs, workflow.execution)
-    needed = least_bytes(state, specs, workflow.execution)
+    needed = required_bytes(state, specs, workflow.execution)
     available, described = _memory_for_run(available)
     if available is None or needed <= available:
         return
@@ -82,7 +82,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
     )
 
 
-def least_bytes(state: State, specs: State, execution: Execution) -> int:
+def required_bytes(state: State, specs: State, execution: Execution) -> int:
     """Return the least memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
     return sum(array.num_bytes for array in _arrays(state, specs, execution))
 

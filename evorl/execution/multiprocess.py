@@ -1,4 +1,4 @@
-"""One process of a multi-process program: its place, how it joins the others and leaves. See ``evorl.launch``."""
+"""One process of a multi-process program: its position, how it joins the others and leaves. See ``evorl.launch``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PLACE_VARIABLE = "EVORL_PROCESS"
+PROCESS_VARIABLE = "EVORL_PROCESS"
 HEARTBEAT_SECONDS = 15  # a process that is silent for longer is considered lost, which ends the program
 LOST_STATUS = 75  # exit status of a process that ended because another one did; EX_TEMPFAIL, "try again"
 
@@ -24,8 +24,8 @@ class ProcessLost(ConnectionError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Place of a process in its program.
+class ProcessInfo:
+    """Position of a process in its program.
 
     Attributes:
         index: index of the process; process 0 writes the files.
@@ -47,26 +47,26 @@ class Place:
     command: str
 
     def as_variable(self) -> dict[str, str]:
-        """Return the environment variable that gives a process its place."""
-        return {PLACE_VARIABLE: json.dumps(dataclasses.asdict(self))}
+        """Return the environment variable that passes this to the process."""
+        return {PROCESS_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 
-def own_place() -> Place | None:
-    """Return the place of this process; ``None`` if it is the only one of its program."""
-    described = os.environ.get(PLACE_VARIABLE)
-    return Place(**json.loads(described)) if described else None
+def process_info() -> ProcessInfo | None:
+    """Return the position of this process; ``None`` if it is the only one of its program."""
+    described = os.environ.get(PROCESS_VARIABLE)
+    return ProcessInfo(**json.loads(described)) if described else None
 
 
 def train_command() -> str:
     """Return the command that starts a training like this one, without its settings."""
-    place = own_place()
-    if place:
-        return place.command
+    info = process_info()
+    if info:
+        return info.command
     command = Path(sys.argv[0]).name
     return {"train.py": "python scripts/train.py", "evorl-train": command}.get(command, "evorl train")
 
 
-def join_processes(place: Place) -> None:
+def join_processes(info: ProcessInfo) -> None:
     """Connect to the other processes of the program and wait until all have joined; this starts JAX's backend.
 
     Raises:
@@ -79,18 +79,18 @@ def join_processes(place: Place) -> None:
     if jax.distributed.is_initialized():  # as in the second job of a sweep
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which asks a training to stop
-    told = {}
-    if place.coordinator is not None:
-        first = place.local_index * (place.devices or 1)
-        told = {
-            "coordinator_address": place.coordinator,
-            "num_processes": place.count,
-            "process_id": place.index,
-            "coordinator_bind_address": place.coordinator if place.coordinator.startswith("127.") else None,
-            "local_device_ids": list(range(first, first + (place.devices or 1))),
+    arguments = {}
+    if info.coordinator is not None:
+        first = info.local_index * (info.devices or 1)
+        arguments = {
+            "coordinator_address": info.coordinator,
+            "num_processes": info.count,
+            "process_id": info.index,
+            "coordinator_bind_address": info.coordinator if info.coordinator.startswith("127.") else None,
+            "local_device_ids": list(range(first, first + (info.devices or 1))),
         }
     with _libraries_silent():
-        jax.distributed.initialize(**told, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+        jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
         processes.wait_for_all()
     threading.Thread(target=_stop_with_launcher, name="launcher", daemon=True).start()
 
@@ -127,12 +127,12 @@ def refuse_different_settings(settings: str) -> None:
     number = int.from_bytes(hashlib.sha256(settings.encode()).digest()[:3])
     if processes.any_says(processes.number_of_first(number) != number):
         raise ValueError(
-            "The processes of this run differ in its settings or its folder: start all of them by the same command "
+            "The processes of this run differ in settings or run folder: start all of them with the same command "
             "line, where they see the same files."
         )
 
 
-def loss_in_words(error: BaseException, way_on: str = "") -> str | None:
+def describe_lost_process(error: BaseException, way_on: str = "") -> str | None:
     """Return the message for an error caused by the end of another process; ``None`` for any other error."""
     if not _has_joined():
         return None
@@ -142,7 +142,7 @@ def loss_in_words(error: BaseException, way_on: str = "") -> str | None:
         return str(error)
     if not processes.tells_of_loss(error):
         return None
-    return f"Another process of this run has ended, and without it this one cannot go on.{way_on}"
+    return f"Another process of this run has ended, and this process cannot continue without it.{way_on}"
 
 
 def _has_joined() -> bool:

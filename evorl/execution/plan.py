@@ -20,8 +20,8 @@ from evorl.ops.processes import number_of_first
 # Fraction of a core's second-level cache for the states of a chunk of environments; the vectorised environment keeps a
 # copy, and the rest is for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
 CACHE_SHARE = 0.3
-LEAST_BLOCK = 16  # environments: fewer do not fill the vector units of a core
-USUAL_CACHE = 1 << 20  # bytes, if the system does not report the size
+MIN_BLOCK = 16  # environments: fewer do not fill the vector units of a core
+DEFAULT_CACHE = 1 << 20  # bytes, if the system does not report the size
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 # Below this state size per device, communication costs more than a second core gains (4 CartPoles: 0.25 kB).
 MIN_BYTES_PER_DEVICE = 1 << 13
@@ -78,7 +78,7 @@ def plan_execution(
         raise ValueError(f"env_chunk must be auto, null or a positive whole number, got {env_chunk!r}.")
     env_chunk = env_chunk if env_chunk in ("auto", None) else positive(env_chunk, "env_chunk")
     if env.steps_on_host:
-        return _beside_simulators(devices, seeds), None
+        return _plan_for_simulators(devices, seeds), None
     # Agents that act in the same copy of an environment are rows that must stay together.
     copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
     bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
@@ -86,7 +86,7 @@ def plan_execution(
         env_chunk = _without_blocks(env_chunk, env.num_agents)
     elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # all processes must compile the same program
-        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
+        env_chunk = max(MIN_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
     copies = env.num_envs // env.num_agents
     axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
@@ -103,11 +103,11 @@ def plan_execution(
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
 
 
-def _beside_simulators(devices: str | int, seeds: int | None) -> Execution:
+def _plan_for_simulators(devices: str | int, seeds: int | None) -> Execution:
     """Return the plan for simulators on the host: one device, and no chunks."""
     if devices not in ("auto", 1):
         raise ValueError(
-            f"devices={devices!r} is not supported by simulators on the host, which serve one device: remove it, or "
+            f"devices={devices!r} is not supported by simulators on the host, which use one device: remove it, or "
             "use several processes with actors.count."
         )
     return Execution(num_seeds=seeds)
@@ -142,8 +142,8 @@ def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num
             noun = "environments" if num_agents == 1 else f"copies of {num_agents} agents"
             name, multiple = "num_envs", devices * num_agents
         raise ValueError(
-            f"{num_rows} {noun} cannot be shared evenly by {devices} devices: choose {name} as a multiple of "
-            f"{multiple} (or num_seeds as one of {devices}), or another number of devices."
+            f"{num_rows} {noun} cannot be divided evenly among {devices} devices: set {name} to a multiple of "
+            f"{multiple} (or num_seeds to a multiple of {devices}), or use another number of devices."
         )
 
 
@@ -156,7 +156,7 @@ def _without_blocks(env_chunk: str | int | None, num_agents: int) -> None:
 
 
 def core_cache_bytes(caches: Path = _CACHES) -> int:
-    """Return the second-level cache per core in bytes; ``USUAL_CACHE`` if the system does not report it.
+    """Return the second-level cache per core in bytes; ``DEFAULT_CACHE`` if the system does not report it.
 
     Args:
         caches: folder with a subfolder for each cache of the first core, as in Linux.
@@ -169,7 +169,7 @@ def core_cache_bytes(caches: Path = _CACHES) -> int:
             )
             if level == "2" and kind != "Instruction":
                 return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]] // _num_listed(cores)
-    return USUAL_CACHE
+    return DEFAULT_CACHE
 
 
 def _num_listed(cores: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
-from evorl.execution.multiprocess import join_processes, own_place
+from evorl.execution.multiprocess import join_processes, process_info
 from evorl.runs.spec import RunSpec
 
 MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client, and hundreds of them stall
@@ -50,18 +50,18 @@ def prepare_runtime(
     """
     import jax
 
-    place = own_place()
+    info = process_info()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else None
-    if place:
-        num_devices = place.devices or max(1, num_devices // place.count if num_devices else cores // place.local_count)
+    if info:
+        num_devices = info.devices or max(1, num_devices // info.count if num_devices else cores // info.local_count)
     num_devices = num_devices or cores
     if num_devices > max(cores, MAX_CPU_DEVICES):
         raise ValueError(
             f"devices={devices} is too many: this machine has {cores} cores, and a CPU is divided into at most "
             f"{max(cores, MAX_CPU_DEVICES)} devices."
         )
-    _set_xla_flags(long_programs, deterministic, several=place is not None)
+    _set_xla_flags(long_programs, deterministic, several=info is not None)
     # The backend may already run, as in the second job of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices)
@@ -70,8 +70,8 @@ def prepare_runtime(
         if compilation_cache is not True:  # programs in it are executed
             admit(str(compilation_cache), "compilation_cache")
         _keep_programs(None if compilation_cache is True else user_path(compilation_cache))
-    if place:
-        join_processes(place)
+    if info:
+        join_processes(info)
     if deterministic and jax.default_backend() != "cpu":
         jax.config.update("jax_default_matmul_precision", "highest")
 
@@ -98,7 +98,7 @@ def _keep_programs(folder: Path | None) -> None:
         try:
             make_private_folder(folder)
         except RunFolderError as error:
-            _warn_once(f"Warning: compiled programs are not kept, so the next start compiles again. {error}")
+            _warn_once(f"Warning: compiled programs are not cached, so the next start compiles again. {error}")
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:

@@ -21,7 +21,7 @@ from evorl.execution.compile_clock import CompileClock
 from evorl.execution.intervals import Interval
 from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.ops import processes
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
 
 

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh
 
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import DATA_AXIS
-from evorl.runs.recording import Chart
+from evorl.runs.recorder import Chart
 from evorl.types import Key, PyTreeDict, State
 
 SEED_AXIS = "seeds"
@@ -208,4 +208,4 @@ def collected_by(workflow: W, collector: Collector | None) -> W:
 
 def most_timesteps(workflow: Any) -> int:
     """Return the largest number of environment steps per iteration."""
-    return workflow.timesteps_per_iteration or workflow.most_timesteps_per_iteration
+    return workflow.timesteps_per_iteration or workflow.max_timesteps_per_iteration

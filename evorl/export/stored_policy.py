@@ -16,7 +16,7 @@ from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
@@ -94,7 +94,7 @@ def stored_policy(
         ValueError: an argument is invalid.
     """
     folder = find_run(run, runs_folder)
-    spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
+    spec = stored_spec(folder, trust, {"devices": 1}, can_be_overridden=False)
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())
     try:

@@ -56,7 +56,7 @@ class BatchWorker:
         self._simulators = Simulators(
             functools.partial(_made_env, settings), self._num_rows, settings["max_episode_steps"]
         )
-        self._info_names = tuple(self._simulators.usual.info_spec)
+        self._info_names = tuple(self._simulators.main.info_spec)
         self._agent = self._made_agent(settings)
         for info in settings["updates"]:
             self._agent.update(info)
@@ -65,7 +65,7 @@ class BatchWorker:
         self._state: Any = None
 
     def _made_agent(self, settings: Mapping[str, Any]) -> Any:
-        make, env = load_named(settings["agent"], "agent"), self._simulators.usual
+        make, env = load_named(settings["agent"], "agent"), self._simulators.main
         arguments = {"obs_space": env.obs_space, "action_space": env.action_space, "seed": self._seed}
         arguments = {name: value for name, value in arguments.items() if name in parameter_names(make)}
         agent = make(**(arguments | settings["agent_args"]))
@@ -120,7 +120,7 @@ class BatchWorker:
 
     def _start(self, seeds: Seeds, is_running: np.ndarray, agent_info: Any, env_info: Any) -> None:
         self._rng = np.random.default_rng((self._seed, *seeds))
-        self._simulators.usual.set_arguments(env_info or {})
+        self._simulators.main.set_arguments(env_info or {})
         answer = self._simulators.reset(self._draw_seeds())
         self._obs, self._token, self._saved = _copied(answer["start"]), answer["token"], answer["saved"]
         self._steps = np.zeros(self._num_rows, np.int32)

@@ -22,7 +22,7 @@ from evorl.interop.transitions import Collected
 from evorl.interop.vector_collector import VectorCollector
 from evorl.metrics import EpisodeStatistics
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
 
 WARM_UP_BY = ("agent", "random")

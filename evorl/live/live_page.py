@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.config.names import missing_in_words, no_such
+from evorl.config.names import explain_missing_package, no_such
 from evorl.live.metrics_store import MetricsRefusedError, MetricsStore
 from evorl.live.page_events import PageEvents
 from evorl.live.page_guard import PageGuard, RateLimit, Refused
@@ -74,7 +74,7 @@ class LivePage:
         interval: float = 1.0,
         rate: float = 1000.0,
     ) -> None:
-        with missing_in_words("pages", "aiohttp"):
+        with explain_missing_package("pages", "aiohttp"):
             from aiohttp import web
         self.runs, self.store, self.guard, self.interval = runs, store, guard or PageGuard(), interval
         self.events = PageEvents(self.changes)

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.config.custom_parts import CustomPart, custom_class, custom_part, is_custom_name
 from evorl.config.names import did_you_mean, load_named, no_such
-from evorl.config.own_parts import OwnPart, is_own_name, own_class, own_part
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "celu": jax.nn.celu,
@@ -54,7 +54,7 @@ def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
     hint = did_you_mean(str(name).lower(), ACTIVATIONS)
-    raise ValueError(f"there is no activation {name!r}.{hint} There are: {', '.join(activation_names())}.")
+    raise ValueError(f"there is no activation {name!r}.{hint} Available: {', '.join(activation_names())}.")
 
 
 _NAME = "kaf"
@@ -92,7 +92,7 @@ class KernelActivation:
         return self.gamma * (self.size - 1) ** 2 / (6.0 * (2.0 * self.boundary) ** 2)
 
 
-Activation: TypeAlias = str | KernelActivation | OwnPart
+Activation: TypeAlias = str | KernelActivation | CustomPart
 
 
 class KernelActivationLayer(nn.Module):
@@ -138,12 +138,12 @@ def build_activation(config: Any) -> Activation:
     Raises:
         ValueError: unknown activation or field, or invalid value; the message explains it.
     """
-    if isinstance(config, KernelActivation | OwnPart):
+    if isinstance(config, KernelActivation | CustomPart):
         return config
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     name = options.pop("name", None)
-    if is_own_name(name):
-        return own_network_part(config, "activation")
+    if is_custom_name(name):
+        return custom_network_part(config, "activation")
     if name not in (*activation_names(), _NAME):
         raise ValueError(no_such("activation", name, (*activation_names(), _NAME)))
     names = [field.name for field in dataclasses.fields(KernelActivation)] if name == _NAME else []
@@ -154,8 +154,8 @@ def build_activation(config: Any) -> Activation:
     return KernelActivation(**options) if name == _NAME else name
 
 
-def own_network_part(config: Any, setting: str) -> OwnPart:
-    """Import a function of an array, or a module of Flax; see ``evorl.config.own_parts.own_part``.
+def custom_network_part(config: Any, setting: str) -> CustomPart:
+    """Import a function of an array, or a module of Flax; see ``evorl.config.custom_parts.custom_part``.
 
     Raises:
         ValueError: it is a class of another kind, or see there.
@@ -163,11 +163,11 @@ def own_network_part(config: Any, setting: str) -> OwnPart:
     name = config["name"] if isinstance(config, Mapping) else config
     is_module = isinstance(load_named(name, setting), type)
     if is_module:
-        own_class(name, nn.Module, setting)
-    return own_part(config, setting, num_inputs=0 if is_module else 1)
+        custom_class(name, nn.Module, setting)
+    return custom_part(config, setting, num_inputs=0 if is_module else 1)
 
 
-def apply_own_part(part: OwnPart, x: jax.Array) -> jax.Array:
+def apply_custom_part(part: CustomPart, x: jax.Array) -> jax.Array:
     """Return the output of a user-defined part for ``[..., F]``; a module is created at the call."""
     return part.call()(x) if isinstance(part.function, type) else part.call(x)
 

@@ -13,12 +13,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from evorl.config.custom_parts import custom_class, custom_part, is_custom_name
 from evorl.config.names import no_such
-from evorl.config.own_parts import is_own_name, own_class, own_part
 from evorl.config.values import whole_number
 from evorl.networks.inputs import network_input
 from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
-from evorl.networks.torsos import MOST_UNITS, Layer, Torso
+from evorl.networks.torsos import MAX_UNITS, Layer, Torso
 from evorl.ops.trees import zeros_where
 from evorl.types import Observation, PyTreeDict
 
@@ -195,21 +195,21 @@ def build_cell(config: Any) -> Cell | None:
         return None
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     kind = options.pop("name", None)
-    if is_own_name(kind):
-        cls = own_class(kind, nn.Module, "recurrent.name")
+    if is_custom_name(kind):
+        cls = custom_class(kind, nn.Module, "recurrent.name")
         if missing := [name for name in ("initial_state", "inputs", "__call__") if not hasattr(cls, name)]:
             raise ValueError(
                 f"recurrent.name={kind} lacks {' and '.join(missing)}: a cell has the methods initial_state, inputs "
                 "and __call__ as evorl.networks.recurrent.GRU has them."
             )
-        return own_part(config, "recurrent").call()
+        return custom_part(config, "recurrent").call()
     if not isinstance(kind, str) or kind not in _CELLS:
         raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
     names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("parent", "name")]
     for name, value in options.items():
         if name not in names:
             raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
-        options[name] = whole_number(value, f"recurrent.{name}", 1, MOST_UNITS)
+        options[name] = whole_number(value, f"recurrent.{name}", 1, MAX_UNITS)
     cell = _CELLS[kind](**options)
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(

@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeAlias
 import flax.linen as nn
 import jax
 
+from evorl.config.custom_parts import CustomPart, is_custom_name
 from evorl.config.names import load, no_such
-from evorl.config.own_parts import OwnPart, is_own_name
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
     KernelActivation,
     KernelActivationLayer,
-    apply_own_part,
+    apply_custom_part,
     build_activation,
     check_features,
-    own_network_part,
+    custom_network_part,
 )
 from evorl.networks.layers import BatchRenorm, convolution, dense
 
@@ -87,7 +87,7 @@ class BatchRenormalization:
 
 
 # A string is "flatten" or "layer_norm".
-Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | OwnPart | str
+Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | CustomPart | str
 
 _ACTIVATED = (Dense, Convolution, ResidualStage)
 _LAYERS: dict[str, type] = {
@@ -97,9 +97,9 @@ _LAYERS: dict[str, type] = {
     "batch_renorm": BatchRenormalization,
 }
 _NAMES = ("flatten", "layer_norm")
-MOST_LAYERS = 256
-MOST_UNITS = 2**20  # outputs of a layer, units of a cell
-MOST_OF = {"size": MOST_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
+MAX_LAYERS = 256
+MAX_UNITS = 2**20  # outputs of a layer, units of a cell
+MAX_VALUES = {"size": MAX_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
 _KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name for a user-defined layer")
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
@@ -161,8 +161,8 @@ class Torso(nn.Module):
                 x = nn.LayerNorm()(x)
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
-            elif isinstance(layer, OwnPart):
-                x = apply_own_part(layer, x)
+            elif isinstance(layer, CustomPart):
+                x = apply_custom_part(layer, x)
             elif isinstance(layer, Convolution):
                 x = self._activate(layer, self._convolution(layer, self._with_room(layer, x, image)))
             elif isinstance(layer, ResidualStage):
@@ -176,11 +176,11 @@ class Torso(nn.Module):
         """Return the input of a layer; raise ``ValueError`` if its output would be empty."""
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
-        fitting = [name for name, layers in PRESETS.items() if least_side(layers) <= min(image[:2])]
+        fitting = [name for name, layers in PRESETS.items() if min_side(layers) <= min(image[:2])]
         remedy = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
         raise ValueError(
             f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
-            f"be empty: it needs sides of at least {least_side(self.layers)}. Use larger images, smaller kernels or "
+            f"be empty: it needs sides of at least {min_side(self.layers)}. Use larger images, smaller kernels or "
             f"strides, or {remedy}: agent.network.torso."
         )
 
@@ -192,8 +192,8 @@ class Torso(nn.Module):
         activation = layer.activation or self.activation
         if isinstance(activation, KernelActivation):
             return KernelActivationLayer(activation)(x)
-        if isinstance(activation, OwnPart):
-            return apply_own_part(activation, x)
+        if isinstance(activation, CustomPart):
+            return apply_custom_part(activation, x)
         return ACTIVATIONS[activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
@@ -216,7 +216,7 @@ def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
     return -(-side // stride) if border == "same" else max((side - size) // stride + 1, 0)
 
 
-def least_side(layers: tuple[Layer, ...]) -> int:
+def min_side(layers: tuple[Layer, ...]) -> int:
     """Return the smallest side of images for which the output of convolutions and residual stages is not empty."""
     side = 1
     for layer in reversed(layers):
@@ -266,7 +266,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
 def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tuple[Layer, ...]:
     """Build layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
-    if is_own_name(layers):
+    if is_custom_name(layers):
         layers = [layers]
     if isinstance(layers, str):
         if layers not in PRESETS:
@@ -276,8 +276,8 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         raise ValueError(
             f"{where} must be a list of layers, as in [64, 64], or one of {', '.join(PRESETS)}; got {layers!r}."
         )
-    if len(layers) > MOST_LAYERS:
-        raise ValueError(f"{where} has {len(layers):,} layers, but at most {MOST_LAYERS:,} are supported: use fewer.")
+    if len(layers) > MAX_LAYERS:
+        raise ValueError(f"{where} has {len(layers):,} layers, but at most {MAX_LAYERS:,} are supported: use fewer.")
     built = tuple(_layer(layer, where) for layer in layers)
     if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
         raise ValueError(
@@ -294,15 +294,15 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
 
 
 def _layer(layer: Any, where: str) -> Layer:
-    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization | OwnPart):
+    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization | CustomPart):
         return layer
-    if is_own_name(layer.get("name") if isinstance(layer, Mapping) else layer):
-        return own_network_part(layer, where)
+    if is_custom_name(layer.get("name") if isinstance(layer, Mapping) else layer):
+        return custom_network_part(layer, where)
     if layer == "batch_renorm":
         return BatchRenormalization()
     if isinstance(layer, Mapping):
         if "type" in layer:
-            name = load("evorl.config.other_words:layer_called_here")(layer)
+            name = load("evorl.config.synonyms:convert_layer")(layer)
             raise ValueError(f"{where}: {dict(layer)!r} has a key 'type'. Name the kind of a layer by its key: {name}.")
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer must have exactly one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
@@ -333,7 +333,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return value
     if name == "momentum":
         return checked_value(value, float, f"{where}: momentum", "[0, 1)")
-    return whole_number(value, f"{where}: {name}", 1, MOST_OF.get(name, MOST_UNITS))
+    return whole_number(value, f"{where}: {name}", 1, MAX_VALUES.get(name, MAX_UNITS))
 
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:

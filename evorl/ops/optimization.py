@@ -15,7 +15,7 @@ import optax
 
 from evorl.fields import Within
 from evorl.ops import collectives
-from evorl.ops.own_name import OwnName
+from evorl.ops.custom_name import CustomName
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -63,7 +63,7 @@ def _arguments(name: str) -> Mapping[str, Any]:
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
     """Return the function that makes the optimizer: one of optax, or a user-defined one."""
-    return name.function if isinstance(name, OwnName) else getattr(optax, name)
+    return name.function if isinstance(name, CustomName) else getattr(optax, name)
 
 
 def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
@@ -105,7 +105,7 @@ class Optimizer(PyTreeNode):
         ValueError: unknown optimizer or option.
     """
 
-    name: OptimizerName | OwnName = "adam"
+    name: OptimizerName | CustomName = "adam"
     learning_rate: Annotated[float | Schedule, Within("[0, inf)")] = 3e-4
     max_grad_norm: Annotated[float | None, Within("(0, inf)")] = None
     epsilon: Annotated[float | None, Within("[0, inf)")] = None
@@ -114,10 +114,10 @@ class Optimizer(PyTreeNode):
     options: Mapping = pytree_field(default_factory=PyTreeDict)
 
     def __post_init__(self) -> None:
-        if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):
+        if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, CustomName):
             valid = ", ".join(typing.get_args(OptimizerName))
             raise ValueError(f"optimizer.name must be one of {valid}; got {self.name!r}.")
-        function = self.name.function if isinstance(self.name, OwnName) else None
+        function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
                 f"optimizer.name={self.name} is no gradient optimizer: name a function that takes the learning rate "

@@ -17,7 +17,7 @@ from evorl.parameter_server.push_record import max_steps_per_push
 from evorl.parameter_server.update_rules import ParameterServerSettings, create
 from evorl.parameter_server.worker import ServedParameters, worker_key
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
+from evorl.runs.recorder import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 

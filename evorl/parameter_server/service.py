@@ -19,7 +19,7 @@ from evorl.parameter_server.update_rules import ParameterServerSettings
 from evorl.parameter_server.worker import settings_for, workflow_of
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
 from evorl.workflows.workflow import Workflow

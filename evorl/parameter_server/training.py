@@ -27,7 +27,7 @@ from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.wire import CommandServer
 from evorl.parameter_server.worker import ParameterWorker, settings_for, workflow_of
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow

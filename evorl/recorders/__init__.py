@@ -16,7 +16,7 @@ from evorl.recorders.standard import make_recorder
 from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 
 __all__ = [
     "ChartRecorder",

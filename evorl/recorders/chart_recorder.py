@@ -12,12 +12,12 @@ import numpy as np
 from evorl.recorders.learning_curve import BLUE, GREEN, GREY, tidy
 from evorl.recorders.row_file import RowFile
 from evorl.runs.files import open_to_write, writing_to
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from evorl.runs.recording import Chart, HeatMap, Panel
+    from evorl.runs.recorder import Chart, HeatMap, Panel
 
 PANEL_HEIGHT, HEAT_HEIGHT = 2.2, 5.2  # inches
 EMPTY = "#eef0f3"  # colour of empty cells in heat maps

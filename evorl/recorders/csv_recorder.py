@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evorl.recorders.row_file import RowFile, as_number
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 TIMED = "time/"
 

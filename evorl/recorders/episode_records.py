@@ -8,7 +8,7 @@ from evorl.episodes.recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.workflows.workflow import Workflow
 

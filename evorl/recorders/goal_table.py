@@ -8,7 +8,7 @@ import numpy as np
 
 from evorl.metrics import EvaluationMetrics
 from evorl.recorders.csv_recorder import CsvRecorder
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 
 GOALS = ("desired", "achieved", "start")  # columns of goals, in this order
 

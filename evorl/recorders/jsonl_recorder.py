@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from evorl.recorders.row_file import RowFile, as_number
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 
 class JsonlRecorder(Recorder):

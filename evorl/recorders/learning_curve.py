@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from evorl.recorders.run_status import EVALUATION, TRAINING, spread_column
 from evorl.runs.files import open_to_write, writing_to
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

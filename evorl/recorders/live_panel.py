@@ -20,7 +20,7 @@ from evorl.recorders.run_status import (
     sparkline,
 )
 from evorl.recorders.screen import print_line, printable
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

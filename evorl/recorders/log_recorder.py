@@ -9,7 +9,7 @@ from typing import Any
 
 from evorl.recorders.run_status import describe_metrics
 from evorl.runs.files import make_folder, open_to_write, writing_to
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 
 class _StrictFileHandler(logging.FileHandler):

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from evorl.recorders.run_status import RunStatus, describe_metrics, format_duration
 from evorl.recorders.screen import print_line
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_LINES = 2.0
 LONGEST_SILENCE = 60.0

@@ -8,7 +8,7 @@ from evorl.recorders.live_panel import LivePanel
 from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.recorder_group import RecorderGroup
 from evorl.recorders.screen import print_line
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 
 
 class ProgressRecorder(RecorderGroup):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.envs.env import Env
-from evorl.episodes.recorder import forget_later_files, kept_episodes_of
+from evorl.episodes.recorder import forget_later_files, recorded_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.metrics import EvaluationMetrics
 from evorl.recorders.learning_curve import BLUE, GREEN, GREY
 from evorl.runs.files import make_folder, open_to_write, writing_to
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ class ProjectionRecorder(Recorder):
         forget_later_files(self.folder, plan.first_timesteps)
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        recorded = [episode for _, _, episode in kept_episodes_of(episodes, self._num_episodes)]
+        recorded = [episode for _, _, episode in recorded_episodes(episodes, self._num_episodes)]
         if recorded:
             path = self.folder / f"{timesteps:012d}{self._suffix}.png"
             draw_episodes(path, recorded, self._of, self._dimensions, self._env, f"after {timesteps:,} steps")
@@ -160,7 +160,7 @@ def _headline(episodes: list[SavedEpisode], title: str) -> str:
     successes = [episode.about["success"] for episode in episodes if "success" in episode.about]
     if not successes:
         return title
-    return f"{title}: {sum(successes)} of {len(successes)} end at their goal"
+    return f"{title}: {sum(successes)} of {len(successes)} episodes end at their goal"
 
 
 def _mark(marker: str, colour: str, edge: str, size: float, label: str) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from evorl.runs.recording import Chart, Recorder, Row, RunPlan
+from evorl.runs.recorder import Chart, Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
     from evorl.metrics import EvaluationMetrics  # imports JAX

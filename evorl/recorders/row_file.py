@@ -38,7 +38,7 @@ class RowFile:
     def damaged(self, reason: str) -> RunFolderError:
         """Build the error for a corrupted file; ``reason`` describes the problem."""
         return RunFolderError(
-            f"{self.path} is damaged ({reason}): repair it, or move it away to continue without its rows, and start "
+            f"{self.path} is corrupted ({reason}): repair it, or move it away to continue without its rows; then start "
             "again."
         )
 

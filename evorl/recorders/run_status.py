@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from evorl.ops.terminal_text import counted
-from evorl.runs.recording import Row, RunPlan
+from evorl.runs.recorder import Row, RunPlan
 
 EVALUATION = "eval/episode_return"
 TRAINING = "train/episode_return"

@@ -17,7 +17,7 @@ from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 
 
 def make_recorder(

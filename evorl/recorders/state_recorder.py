@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, HeldState, RunState
 
 

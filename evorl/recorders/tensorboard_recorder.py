@@ -13,7 +13,7 @@ import numpy as np
 
 from evorl.recorders.row_file import as_number
 from evorl.runs.files import make_folder, refuse_link, writing_to
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_WRITES = 10.0
 

@@ -13,14 +13,14 @@ from evorl.ops.processes import without_working_directory
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 # Start of a rendering process: leave the distributed run, lower the priority, run the command line.
 _RENDER_SCRIPT = """
 import os
 from evorl.cli.commands import main
-from evorl.execution.multiprocess import PLACE_VARIABLE
-os.environ.pop(PLACE_VARIABLE, None)
+from evorl.execution.multiprocess import PROCESS_VARIABLE
+os.environ.pop(PROCESS_VARIABLE, None)
 if hasattr(os, "nice"):
     os.nice(10)
 main()

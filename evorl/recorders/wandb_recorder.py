@@ -10,7 +10,7 @@ from typing import Any
 
 from evorl.recorders.row_file import as_number
 from evorl.runs.files import RunFolderError, make_folder, refuse_link, write_text, writing_to
-from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.recorder import Recorder, Row, RunPlan
 
 
 class WandbRecorder(Recorder):
@@ -48,8 +48,8 @@ class WandbRecorder(Recorder):
             import wandb
         except ImportError as error:
             raise ImportError(
-                "Recording to Weights & Biases needs the package wandb: pip install wandb, or turn it off. "
-                "metrics.csv and TensorBoard have the metrics in any case."
+                "Recording to Weights & Biases needs the package wandb: pip install wandb, or disable it. "
+                "metrics.csv and TensorBoard have the same metrics."
             ) from error
         with writing_to(self.folder):
             self._run = wandb.init(

@@ -15,17 +15,17 @@ from evorl.episodes.physics import physics_in
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.files import make_folder, open_to_write, writing_to
 
-MOST_FRAMES = 50
+MAX_FRAMES = 50
 SECONDS_PER_FRAME = 0.06
 _KINDS = {".gif": "GIF", ".webp": "WEBP", ".png": "PNG"}
 
 
-def frame_numbers(num_moments: int, num_frames: int = MOST_FRAMES) -> np.ndarray:
+def frame_numbers(num_moments: int, num_frames: int = MAX_FRAMES) -> np.ndarray:
     """Return up to ``num_frames`` equally spaced indices of ``num_moments`` moments, including first and last."""
     return np.unique(np.linspace(0, num_moments - 1, min(num_moments, num_frames)).round().astype(np.int64))
 
 
-def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MOST_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
+def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, size: int = IMAGE_SIZE) -> np.ndarray:
     """Render an episode's bodies, uint8 ``[K, size, size, 3]``.
 
     Args:

@@ -18,7 +18,7 @@ Draw = Callable[[int], np.ndarray]
 _SUPERSAMPLING = 3
 _PAPER, _INK, _GREY = (250, 250, 247), (40, 44, 52), (168, 172, 178)
 _BODY, _ARM, _GOAL = (52, 101, 164), (214, 122, 44), (60, 150, 90)
-_MOST_BARS = 64
+_MAX_BARS = 64
 
 
 class Sheet:
@@ -86,7 +86,7 @@ def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
     grids = [x for x in observed.values() if x.ndim == 4 or (x.ndim == 3 and min(x.shape[1:]) > 1)]
     if grids:
         return lambda moment: grid_picture(grids[0][moment], size)
-    numbers = np.concatenate([np.float64(x).reshape(len(x), -1) for x in observed.values()], axis=1)[:, :_MOST_BARS]
+    numbers = np.concatenate([np.float64(x).reshape(len(x), -1) for x in observed.values()], axis=1)[:, :_MAX_BARS]
     reach = np.maximum(np.abs(numbers).max(axis=0), 1e-6)
     return lambda moment: _bars(size, numbers[moment] / reach)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config.names import missing_in_words
+from evorl.config.names import explain_missing_package
 
 _QUALITY = "23"  # H.264's constant rate factor, libx264's default
 
@@ -43,6 +43,6 @@ def encoded(frames: np.ndarray, seconds_per_frame: float) -> bytes:
 
 
 def _av() -> Any:
-    with missing_in_words("films (format=mp4)", "av"):
+    with explain_missing_package("films (format=mp4)", "av"):
         import av
     return av

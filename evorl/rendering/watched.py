@@ -79,8 +79,8 @@ def shown_episodes(
         yield [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
 
 
-def _not_drawn(moment: int) -> np.ndarray:
-    raise RuntimeError(f"There is no image of moment {moment}: the replay page draws these episodes from their arrays.")
+def _not_drawn(step: int) -> np.ndarray:
+    raise RuntimeError(f"There is no image of step {step}: the replay page draws these episodes from their arrays.")
 
 
 def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
@@ -217,7 +217,7 @@ def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
         except HostEnvError:
             raise
         except Exception as error:  # graphics libraries raise various types
-            raise HostEnvError(f"{env.title} cannot draw: {type(error).__name__}: {error}") from error
+            raise HostEnvError(f"{env.title} cannot be rendered: {type(error).__name__}: {error}") from error
         if picture is None:
             raise HostEnvError(_NO_IMAGE.format(env.title))
         return _fitted(np.array(picture), size, env.title)  # a copy: the simulator may reuse the array
@@ -234,7 +234,7 @@ def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
         if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
             settings["render_mode"] = "rgb_array"
     simulators: Any = getattr(env, "simulators", None)
-    rows = getattr(simulators.usual, "num_agents", 1) if simulators is not None else env.num_agents
+    rows = getattr(simulators.main, "num_agents", 1) if simulators is not None else env.num_agents
     return create_env(settings, parallel=rows, autoreset_mode="disabled")
 
 

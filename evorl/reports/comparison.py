@@ -19,9 +19,9 @@ from evorl.reports.statistics import bootstrap_interval, interquartile_mean, str
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
 MAX_POINTS = 200  # most points of a drawn curve
-MOST_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
+MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
 # Settings that do not affect learning; ``_IDENTITY``: settings that identify a run.
-_BESIDE = {
+_IGNORED = {
     *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
     *"best_checkpoints_kept best_over checkpoint_seconds".split(),
     *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
@@ -89,9 +89,9 @@ def band_of(curves: Sequence[Curve]) -> Band:
     steps = thinned(np.unique(np.concatenate([curve.steps for curve in curves])))
     values = np.stack([np.interp(steps, c.steps, c.values, left=np.nan, right=np.nan) for c in curves], axis=1)
     center, low, high = np.full((3, len(steps)), np.nan)
-    there = np.isfinite(values)
-    for seeds in np.unique(there, axis=0):
-        rows = (there == seeds).all(axis=1)
+    is_finite = np.isfinite(values)
+    for seeds in np.unique(is_finite, axis=0):
+        rows = (is_finite == seeds).all(axis=1)
         chosen = values[np.ix_(rows, seeds)]
         center[rows] = interquartile_mean(chosen)
         if seeds.sum() >= SEEDS_FOR_INTERVAL:
@@ -113,7 +113,7 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
     Args:
         runs: runs that recorded the metric.
         by: ``agent``, ``env``, ``run`` or settings to group by. The default is the algorithm and the varied settings,
-            or the algorithm alone if that makes more than ``MOST_GROUPS`` groups.
+            or the algorithm alone if that makes more than ``MAX_GROUPS`` groups.
         metric: column of ``metrics.csv``; by default the return.
 
     Raises:
@@ -123,13 +123,13 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
     groups: dict[tuple[str, str], list[RecordedRun]] = {}
     for run, label in zip(runs, labels, strict=True):
         groups.setdefault((run.env, label), []).append(run)
-    metric = metric or usual_metric(runs)
+    metric = metric or default_metric(runs)
     made = [Group(label, env, tuple(members), metric) for (env, label), members in groups.items()]
     order = {label: i for i, label in enumerate(sorted(dict.fromkeys(labels), key=_natural))}
     return sorted(made, key=lambda group: (group.env, order[group.label]))
 
 
-def usual_metric(runs: Sequence[RecordedRun]) -> str:
+def default_metric(runs: Sequence[RecordedRun]) -> str:
     """Return the evaluation return if any run has it, else the training return; the two are not comparable."""
     return EVALUATION if any(EVALUATION in run.curves for run in runs) else TRAINING
 
@@ -139,29 +139,29 @@ def _labels(runs: Sequence[RecordedRun]) -> list[str]:
     plain = [run.algorithm for run in runs]
     agents = ["agent"] if len(set(plain)) > 1 or not varied else []
     full = [_label(run, [*agents, *varied]) for run in runs]
-    return full if len(set(full)) <= MOST_GROUPS else plain
+    return full if len(set(full)) <= MAX_GROUPS else plain
 
 
 def _labels_by(runs: Sequence[RecordedRun], by: Sequence[str]) -> list[str]:
     known = {name for run in runs for name in settings_of(run)}
-    above = {name.rpartition(".")[0] for name in known} - {"", *_WORDS}
+    above = {name.rpartition(".")[0] for name in known} - {"", *_RUN_FIELDS}
     for name in by:
-        if name not in (*_WORDS, *known, *above):
-            raise ValueError(f"by={name}: {no_such('setting', name, [*_WORDS, *sorted(known)])}")
+        if name not in (*_RUN_FIELDS, *known, *above):
+            raise ValueError(f"by={name}: {no_such('setting', name, [*_RUN_FIELDS, *sorted(known)])}")
     return [_label(run, by) for run in runs]
 
 
-_WORDS = ("agent", "env", "run")
+_RUN_FIELDS = ("agent", "env", "run")
 
 
 def _label(run: RecordedRun, by: Sequence[str]) -> str:
     short = short_names(by)
-    words = {"agent": run.algorithm, "env": run.env, "run": run.name}
+    fields = {"agent": run.algorithm, "env": run.env, "run": run.name}
     settings = settings_of(run)
     parts = []
     for name in by:
-        if name in words:
-            parts.append(words[name])
+        if name in fields:
+            parts.append(fields[name])
         elif name in settings:
             parts.append(f"{short[name]}={settings[name]}")
         else:  # the setting is a mapping, such as a schedule
@@ -202,20 +202,20 @@ def short_names(settings: Sequence[str]) -> dict[str, str]:
             lengths[name] += 1
 
 
-def shortened(texts: Iterable[str], most: int) -> dict[str, str]:
-    """Return a mapping from texts to distinct versions of at most ``most`` characters.
+def shortened(texts: Iterable[str], max_length: int) -> dict[str, str]:
+    """Return a mapping from texts to distinct versions of at most ``max_length`` characters.
 
     Long texts lose their end, their beginning or their middle: the first method that keeps all texts distinct. If none
     does, no text is shortened.
     """
     whole = list(dict.fromkeys(texts))
-    tail = most // 2
+    tail = max_length // 2
     for cut in (
-        lambda text: f"{text[: most - 1]}…",
-        lambda text: f"…{text[len(text) - most + 1 :]}",
-        lambda text: f"{text[: most - tail - 1]}…{text[len(text) - tail :]}",
+        lambda text: f"{text[: max_length - 1]}…",
+        lambda text: f"…{text[len(text) - max_length + 1 :]}",
+        lambda text: f"{text[: max_length - tail - 1]}…{text[len(text) - tail :]}",
     ):
-        short = {text: text if len(text) <= most else cut(text) for text in whole}
+        short = {text: text if len(text) <= max_length else cut(text) for text in whole}
         if len(set(short.values())) == len(whole):
             return short
     return {text: text for text in whole}
@@ -223,8 +223,8 @@ def shortened(texts: Iterable[str], most: int) -> dict[str, str]:
 
 def settings_of(run: RecordedRun) -> dict[str, str]:
     """Return the settings of a run that can affect learning, by dotted name, as text; a list is one setting."""
-    kept = {key: value for key, value in run.config.items() if key not in _BESIDE}
-    return {name: _text(value) for name, value in _flat(kept) if name not in _BESIDE}
+    settings = {key: value for key, value in run.config.items() if key not in _IGNORED}
+    return {name: _text(value) for name, value in _flat(settings) if name not in _IGNORED}
 
 
 def _flat(node: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 from evorl.recorders.learning_curve import BLUE, GREY, tidy
 from evorl.reports import statistics
 from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short_names, shortened
-from evorl.reports.curve_charts import in_words
+from evorl.reports.curve_charts import describe_metric
 from evorl.reports.recorded_run import RecordedRun
 from evorl.reports.svg import PAPER, RAMP_COLOURS, as_svg, figure_of
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RESAMPLES = 2_000
 _PAIR_NUMBERS = 20_000_000  # most comparisons of seeds in memory at once
 ALL_PAIRS = 5  # with more groups, each is compared only with the best one
-MOST_AXES = 8
-MOST_TICKS = 6  # most ticks of an axis of parallel coordinates
+MAX_AXES = 8
+MAX_TICKS = 6  # most ticks of an axis of parallel coordinates
 
 
 class Improvement(NamedTuple):
@@ -62,8 +62,10 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
         return {label: dict(of_label) for label, of_label in scores.items()}
     everything = {env: np.concatenate([s[env] for s in scores.values() if env in s]) for env in envs}
     return {
-        label: dict(zip(own, statistics.normalized(list(own.values()), [everything[e] for e in own]), strict=True))
-        for label, own in scores.items()
+        label: dict(
+            zip(by_env, statistics.normalized(list(by_env.values()), [everything[e] for e in by_env]), strict=True)
+        )
+        for label, by_env in scores.items()
     }
 
 
@@ -76,7 +78,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
         name: name of the chart, unique on the page.
     """
     scores = on_one_scale(scores_by_label(groups))
-    everything = np.concatenate([s for own in scores.values() for s in own.values()])
+    everything = np.concatenate([s for by_env in scores.values() for s in by_env.values()])
     margin = 0.03 * (np.ptp(everything) or 1.0)
     thresholds = np.linspace(everything.min() - margin, everything.max() + margin, 101)
     with figure_of(7.2, 3.2) as figure:
@@ -92,7 +94,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
             shares = statistics.performance_profile(tasks, thresholds)
             axes.step(thresholds, shares, where="post", color=colour, linestyle=dash, linewidth=1.8)
         several = len({group.env for group in groups}) > 1
-        x = "normalized score tau" if several else f"tau: {in_words(groups[0].metric)}"
+        x = "normalized score tau" if several else f"tau: {describe_metric(groups[0].metric)}"
         _label(axes, "Performance profile", x, "share of seeds with more than tau")
         axes.set_ylim(-0.02, 1.02)
         return as_svg(figure, name, "Performance profile: the share of seeds that score more than tau")
@@ -121,15 +123,15 @@ def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.nda
     shared = [env for env in scores[better] if env in scores[than]]
     if not shared:
         return None
-    ours, theirs = ([scores[label][env] for env in shared] for label in (better, than))
-    probability = float(statistics.probability_of_improvement(ours, theirs))
-    if min(map(len, [*ours, *theirs])) < SEEDS_FOR_INTERVAL:
+    better_scores, other_scores = ([scores[label][env] for env in shared] for label in (better, than))
+    probability = float(statistics.probability_of_improvement(better_scores, other_scores))
+    if min(map(len, [*better_scores, *other_scores])) < SEEDS_FOR_INTERVAL:
         return Improvement(better, than, probability, None)
-    most = max(len(x) * len(y) for x, y in zip(ours, theirs, strict=True))
+    max_pairs = max(len(x) * len(y) for x, y in zip(better_scores, other_scores, strict=True))
     low, high = statistics.stratified_interval(
-        [*ours, *theirs],
-        lambda drawn: statistics.probability_of_improvement(drawn[: len(ours)], drawn[len(ours) :]),
-        resamples=max(200, min(RESAMPLES, _PAIR_NUMBERS // most)),
+        [*better_scores, *other_scores],
+        lambda drawn: statistics.probability_of_improvement(drawn[: len(better_scores)], drawn[len(better_scores) :]),
+        resamples=max(200, min(RESAMPLES, _PAIR_NUMBERS // max_pairs)),
     )
     return Improvement(better, than, probability, (float(low), float(high)))
 
@@ -170,7 +172,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         metric: column of ``metrics.csv``.
         name: name of the chart, unique on the page.
     """
-    shown = list(settings)[:MOST_AXES]
+    shown = list(settings)[:MAX_AXES]
     scores = np.array([run.mean(metric) for run in runs])
     columns = [_axis([settings_of(run).get(setting, ABSENT) for run in runs]) for setting in shown]
     low, span = scores.min(), float(np.ptp(scores)) or 1.0
@@ -181,8 +183,8 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         halo = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
         for i in scores.argsort():
             colour = RAMP_COLOURS[ranks[i] * len(RAMP_COLOURS) // len(runs)]
-            axes.plot([column.places[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
-        titles = [*shortened(short_names(shown).values(), 22).values(), in_words(metric).partition(",")[0]]
+            axes.plot([column.heights[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
+        titles = [*shortened(short_names(shown).values(), 22).values(), describe_metric(metric).partition(",")[0]]
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
             axes.axvline(x, color=GREY, linewidth=0.8)
             axes.annotate(
@@ -194,19 +196,21 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
                 annotation_clip=False,
             )
             ticks = shortened([text for _, text in column.ticks], 14)
-            for place, text in column.ticks:
+            for height, text in column.ticks:
                 axes.annotate(
-                    ticks[text], (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
+                    ticks[text], (x, height), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
                     color=GREY, annotation_clip=False, bbox=halo,
                 )  # fmt: skip
         axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
         axes.set_ylim(-0.04, 1.04)
         axes.set_axis_off()
-        return as_svg(figure, name, f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {in_words(metric)}")
+        return as_svg(
+            figure, name, f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {describe_metric(metric)}"
+        )
 
 
 class _Axis(NamedTuple):
-    places: np.ndarray  # [runs], from 0 to 1
+    heights: np.ndarray  # [runs], from 0 to 1
     ticks: list[tuple[float, str]]
 
 
@@ -223,11 +227,11 @@ def _axis(values: Sequence[str]) -> _Axis:
     span = float(np.ptp(numbers)) if len(known) > 1 else 1.0
     foot = 0.12 if ABSENT in values and known else 0.0
     heights = foot + (1 - foot) * (numbers - min(numbers, default=0.0)) / span
-    place_of = {ABSENT: 0.0, **dict(zip(known, heights.tolist(), strict=True))}
-    ranked = sorted(known, key=place_of.__getitem__)
-    chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MOST_TICKS)).round().astype(int)
-    ticks = [(place_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
-    return _Axis(np.array([place_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
+    height_of = {ABSENT: 0.0, **dict(zip(known, heights.tolist(), strict=True))}
+    ranked = sorted(known, key=height_of.__getitem__)
+    chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MAX_TICKS)).round().astype(int)
+    ticks = [(height_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
+    return _Axis(np.array([height_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
 
 
 def _label(axes: Axes, title: str, x: str, y: str) -> None:

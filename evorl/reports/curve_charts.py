@@ -17,7 +17,7 @@ from evorl.reports.svg import COLOURS, as_svg, figure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_LINES = 40  # most lines of seeds or runs drawn per group
+MAX_LINES = 40  # most lines of seeds or runs drawn per group
 _DASHES = ("-", "--", ":", "-.")
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _STEPS = "environment steps of each seed"
@@ -41,14 +41,16 @@ def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
         axes = figure.add_axes((0.095, 0.135, 0.875, 0.775))
         for group in groups:
             colour, dash = styles[group.label]
-            for curve in group.curves[:MOST_LINES] if len(group.curves) > 1 else ():
+            for curve in group.curves[:MAX_LINES] if len(group.curves) > 1 else ():
                 axes.plot(*_drawn(curve), color=colour, linewidth=0.7, alpha=0.35)
             band = band_of(group.curves)
             axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
             marker = "o" if len(band.steps) <= 2 else None
             axes.plot(band.steps, band.center, color=colour, linestyle=dash, linewidth=2.0, marker=marker)
-        _label(axes, groups[0].env, _STEPS, in_words(metric))
-        about = f"{in_words(metric)} over {_STEPS} in {groups[0].env}: {', '.join(group.label for group in groups)}"
+        _label(axes, groups[0].env, _STEPS, describe_metric(metric))
+        about = (
+            f"{describe_metric(metric)} over {_STEPS} in {groups[0].env}: {', '.join(group.label for group in groups)}"
+        )
         return as_svg(figure, name, about)
 
 
@@ -80,7 +82,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
             axes = figure.add_subplot(grid[i // 3, i % 3])
             for group in groups:
                 colour, dash = styles[group.label]
-                for run in group.runs[:MOST_LINES]:
+                for run in group.runs[:MAX_LINES]:
                     if column in run.curves:
                         curve = run.curves[column]
                         axes.plot(*_drawn(curve), color=colour, linestyle=dash, linewidth=0.9, alpha=0.8)
@@ -91,7 +93,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
     """Draw environment steps per second over the training, one line per run; ``None`` if no run recorded them."""
-    timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs[:MOST_LINES]
+    timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs[:MAX_LINES]
              if "time/steps_per_second" in run.timings]  # fmt: skip
     if not timed:
         return None
@@ -106,7 +108,7 @@ def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], 
         return as_svg(figure, name, "Environment steps per second over the training")
 
 
-def in_words(metric: str) -> str:
+def describe_metric(metric: str) -> str:
     """Return the axis label of a column: ``eval/episode_return`` is "episode return, evaluation"."""
     kind, _, name = metric.rpartition("/")
     where = {"eval": ", evaluation", "train": ", training"}.get(kind, f", {kind}" if kind else "")

@@ -15,8 +15,8 @@ KINDS = {
     ".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
     ".mp4": "video/mp4", ".webm": "video/webm",
 }  # fmt: skip
-MOST_OF_A_FOLDER = 4
-_NOT_THERE = ("checkpoints", "tensorboard")
+MAX_PER_FOLDER = 4
+_SKIPPED_FOLDERS = ("checkpoints", "tensorboard")
 
 
 class Medium(NamedTuple):
@@ -39,16 +39,16 @@ def media_of(run: RecordedRun) -> list[Medium]:
     The learning curve is left out, because the page draws it. Files behind symbolic links are left out: pages are
     shared, and a link in an untrusted folder may lead to any of the reader's files.
     """
-    found: dict[str, list[Medium]] = {}
+    by_folder: dict[str, list[Medium]] = {}
     root = run.folder.path
     for path in sorted(root.rglob("*"), reverse=True):
         inside = path.relative_to(root)
         way = [root.joinpath(*inside.parts[: i + 1]) for i in range(len(inside.parts))]
-        if path.suffix.lower() not in KINDS or inside.parts[0] in _NOT_THERE or path == run.folder.learning_curve:
+        if path.suffix.lower() not in KINDS or inside.parts[0] in _SKIPPED_FOLDERS or path == run.folder.learning_curve:
             continue
         if path.is_file() and not any(part.is_symlink() for part in way):
-            found.setdefault(inside.parent.as_posix(), []).append(Medium(run.name, path, inside.as_posix()))
-    return [medium for folder in sorted(found) for medium in found[folder][:MOST_OF_A_FOLDER]]
+            by_folder.setdefault(inside.parent.as_posix(), []).append(Medium(run.name, path, inside.as_posix()))
+    return [medium for folder in sorted(by_folder) for medium in by_folder[folder][:MAX_PER_FOLDER]]
 
 
 def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list[Medium]]:
@@ -60,7 +60,7 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
     """
     shown, left_out = [], []
     of_folders = {run.folder.path: run for run in reversed(runs)}  # in a sweep, the first setting has the images
-    for medium in _in_turn([media_of(run) for run in reversed(of_folders.values())]):
+    for medium in _interleaved([media_of(run) for run in reversed(of_folders.values())]):
         size = -(-medium.path.stat().st_size // 3) * 4 + 400  # size in base64, with markup
         if size > room:
             left_out.append(medium)
@@ -70,7 +70,7 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
     return shown, left_out
 
 
-def _in_turn(rows: Sequence[Sequence[Medium]]) -> Iterator[Medium]:
+def _interleaved(rows: Sequence[Sequence[Medium]]) -> Iterator[Medium]:
     for turn in itertools.zip_longest(*rows):
         yield from filter(None, turn)
 
@@ -78,9 +78,9 @@ def _in_turn(rows: Sequence[Sequence[Medium]]) -> Iterator[Medium]:
 def _figure(medium: Medium) -> Element:
     kind = KINDS[medium.path.suffix.lower()]
     source = f"data:{kind};base64,{base64.b64encode(medium.path.read_bytes()).decode('ascii')}"
-    words = f"{medium.run}: {medium.name}"
+    caption = f"{medium.run}: {medium.name}"
     if kind.startswith("video"):
-        shown = element("video", controls="", loop="", src=source, title=words)
+        shown = element("video", controls="", loop="", src=source, title=caption)
     else:
-        shown = element("img", src=source, alt=words)
-    return element("figure", shown, element("figcaption", words))
+        shown = element("img", src=source, alt=caption)
+    return element("figure", shown, element("figcaption", caption))

@@ -11,32 +11,32 @@ from evorl.reports import comparison_charts, curve_charts
 from evorl.reports.comparison import (
     SEEDS_FOR_INTERVAL,
     Group,
+    default_metric,
     differing_settings,
     grouped,
     settings_of,
     short_names,
-    usual_metric,
     values_in,
     varied_settings,
 )
 from evorl.reports.elements import Content, Element, as_html, element, table, without_folders
 from evorl.reports.media import figures
 from evorl.reports.recorded_run import RecordedRun
-from evorl.reports.repeating import how_to_repeat
+from evorl.reports.reproduction import reproduction
 from evorl.reports.summary_table import HEADING, as_cells, summary_rows
 from evorl.reports.svg import variable, variables
 
-MOST_BYTES = 3_000_000  # size limit of a page
-_KEPT_FREE = 50_000
-MOST_COLUMNS = 8  # most columns of groups in a table of settings
-MOST_CHARTS = 8  # most charts of losses
-MOST_LISTED = 20
+MAX_BYTES = 3_000_000  # size limit of a page
+_RESERVED_BYTES = 50_000
+MAX_COLUMNS = 8  # most columns of groups in a table of settings
+MAX_CHARTS = 8  # most charts of losses
+MAX_LISTED = 20
 _METHOD = (
-    "IQM is the interquartile mean of the last values of the seeds: a quarter of the seeds is left out at either end "
+    "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
     "(with fewer than four seeds it is their mean). Intervals hold 95 % of bootstrap resamples of the seeds, drawn "
-    "within each environment; they are given from three seeds on, and with few seeds they are too narrow. P(X > Y) is "
-    "how likely a seed of X scores more than one of Y. Source: Agarwal et al. 2021, Deep reinforcement learning at the "
-    "edge of the statistical precipice."
+    "within each environment; they require three seeds, and with few seeds they are too narrow. P(X > Y) is the "
+    "probability that a seed of X scores more than a seed of Y. Source: Agarwal et al. 2021, Deep reinforcement "
+    "learning at the edge of the statistical precipice."
 )
 
 
@@ -67,25 +67,25 @@ class Report:
         Raises:
             ValueError: no run has the metric, or no run has a setting to group by.
         """
-        asked, metric = metric, metric or usual_metric(runs)
-        kept = [run for run in runs if run.by_seed(metric)]
-        if not kept:
-            known = sorted({name for run in runs for name in run.curves})
-            what = asked or "return"
+        requested, metric = metric, metric or default_metric(runs)
+        recorded = [run for run in runs if run.by_seed(metric)]
+        if not recorded:
+            known = sorted({metric for run in runs for metric in run.curves})
+            name = requested or "return"
             raise ValueError(
-                f"none of {len(runs)} runs has recorded a row with {what} yet."
-                + (f" They have: {', '.join(known)}." if known else "")
+                f"none of {len(runs)} runs has recorded {name} yet."
+                + (f" Recorded metrics: {', '.join(known)}." if known else "")
             )
         without = [run.name for run in runs if not run.by_seed(metric)]
-        notes = [f"Left out, for they have recorded no {metric}: {_listed(without)}."] if without else []
-        return cls(tuple(kept), tuple(grouped(kept, by, metric)), title, tuple(notes), tuple(by))
+        notes = [f"Omitted, because they have not recorded {metric}: {_listed(without)}."] if without else []
+        return cls(tuple(recorded), tuple(grouped(recorded, by, metric)), title, tuple(notes), tuple(by))
 
     @property
     def labels(self) -> list[str]:
         """Labels of the groups, without duplicates."""
-        return list(dict.fromkeys(sorted((group.label for group in self.groups), key=self._place)))
+        return list(dict.fromkeys(sorted((group.label for group in self.groups), key=self._first_group)))
 
-    def _place(self, label: str) -> int:
+    def _first_group(self, label: str) -> int:
         return min(i for i, group in enumerate(self.groups) if group.label == label)
 
     @property
@@ -105,10 +105,10 @@ class Report:
             pictures: whether to include the images of the run folders, up to the size limit.
         """
         sections = [self._results(), self._curves(), self._comparison(), self._settings(), self._learner()]
-        repeat = _section("How to repeat it", how_to_repeat(self.runs))
+        repeat = _section("How to reproduce it", reproduction(self.runs))
         body = element("body", self._head(), sections, repeat)
         page = element("html", _head_of_page(self._title()), body, lang="en")
-        room = MOST_BYTES - _KEPT_FREE - len(as_html(page).encode()) if pictures else 0
+        room = MAX_BYTES - _RESERVED_BYTES - len(as_html(page).encode()) if pictures else 0
         shown = self._pictures(room) if room > 0 else None
         if shown is not None:
             body.insert(len(body) - 1, shown)
@@ -126,7 +126,7 @@ class Report:
     def _head(self) -> Content:
         seeds = sum(len(group.scores) for group in self.groups)
         parts = [counted(len(self.runs), "run"), counted(seeds, "seed"), counted(len(self.groups), "group")]
-        lead = f"{', '.join(parts)}; {curve_charts.in_words(self.groups[0].metric)}."
+        lead = f"{', '.join(parts)}; {curve_charts.describe_metric(self.groups[0].metric)}."
         if self.by:
             lead += f" Grouped by {', '.join(self.by)}."
         failures = [
@@ -147,10 +147,10 @@ class Report:
         of_env = [[group for group in self.groups if group.env == env] for env in self.envs]
         charts = [curve_charts.draw_returns(groups, self.styles, f"returns{i}") for i, groups in enumerate(of_env)]
         several = any(len(group.scores) > 1 for group in self.groups)
-        words = "Thick: the interquartile mean of the seeds; thin: each seed; shaded: the 95 % interval of the mean"
-        words += f", from {SEEDS_FOR_INTERVAL} seeds on."
+        note = "Thick: interquartile mean of the seeds; thin: each seed; shaded: 95 % interval of the mean"
+        note += f", for at least {SEEDS_FOR_INTERVAL} seeds."
         return _section(
-            "Learning curves", self._legend(), charts, element("p", words, class_="note") if several else None
+            "Learning curves", self._legend(), charts, element("p", note, class_="note") if several else None
         )
 
     def _comparison(self) -> Element | None:
@@ -170,10 +170,8 @@ class Report:
         )
         note = None
         if len(self.envs) > 1:
-            words = (
-                "Scores of several environments are on one scale: of the last values in an environment 0 is the lowest"
-            )
-            note = element("p", f"{words} and 1 the highest.", class_="note")
+            scale = "Scores are normalised per environment: 0 is the lowest of the last values, 1 the highest."
+            note = element("p", scale, class_="note")
         profiles = comparison_charts.draw_profiles(self.groups, self.styles)
         chart = comparison_charts.draw_improvements(pairs) if pairs else None
         return _section("Comparison", self._legend(), profiles, note, chart, numbers if pairs else None)
@@ -183,12 +181,12 @@ class Report:
         shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others: one algorithm only
         names = [*varied, *(n for n in differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
-        if names and len(self.groups) <= MOST_COLUMNS:
+        if names and len(self.groups) <= MAX_COLUMNS:
             heading = ["setting", *(f"{g.label} ({g.env})" if len(self.envs) > 1 else g.label for g in self.groups)]
             rows = [[name, *(values_in(group, name) for group in self.groups)] for name in names]
             content.append(table(heading, rows, left=len(heading)))
         elif names:
-            some = (varied or names)[:MOST_COLUMNS]
+            some = (varied or names)[:MAX_COLUMNS]
             rows = [[group.env, group.label, *(values_in(group, name) for name in some)] for group in self.groups]
             content.append(table(["environment", "group", *short_names(some).values()], rows, left=len(some) + 2))
         for i, env in enumerate(self.envs):
@@ -198,24 +196,27 @@ class Report:
                 if axes and len(runs) > 2:
                     metric = self.groups[0].metric
                     chart = comparison_charts.draw_sweep(runs, axes, metric, f"sweep{i}-{algorithm.replace('/', '-')}")
-                    content += [element("h3", f"{algorithm} on {env}, a line for each run, the best strongest"), chart]
+                    content += [
+                        element("h3", f"{algorithm} on {env}: one line per run; the best run is the strongest line"),
+                        chart,
+                    ]
         if len(self.runs) == 1:
             rows = [[name, without_folders(value)] for name, value in settings_of(self.runs[0]).items()]
             content.append(element("details", element("summary", "All settings"), table(["setting", "value"], rows, 2)))
-        return _section("Hyper-parameters", *content) if content else None
+        return _section("Hyperparameters", *content) if content else None
 
     def _learner(self) -> Element:
         content: list[Content] = []
         kinds = list(dict.fromkeys((run.algorithm, run.env) for run in self.runs))
-        for i, (algorithm, env) in enumerate(kinds[:MOST_CHARTS]):
-            own = [dataclasses.replace(g, runs=tuple(r for r in g.runs if r.algorithm == algorithm))
+        for i, (algorithm, env) in enumerate(kinds[:MAX_CHARTS]):
+            groups = [dataclasses.replace(g, runs=tuple(r for r in g.runs if r.algorithm == algorithm))
                    for g in self.groups if g.env == env]  # fmt: skip
-            chart = curve_charts.draw_metrics([g for g in own if g.runs], self.styles, f"metrics{i}")
+            chart = curve_charts.draw_metrics([g for g in groups if g.runs], self.styles, f"metrics{i}")
             if chart is not None:
                 content += [element("h3", f"{algorithm} on {env}") if len(kinds) > 1 else None, chart]
-        if len(kinds) > MOST_CHARTS:
-            words = ", ".join(f"{algorithm} on {env}" for algorithm, env in kinds[MOST_CHARTS:])
-            content.append(element("p", f"Not drawn: {words}. Choose with algorithm= and env=.", class_="note"))
+        if len(kinds) > MAX_CHARTS:
+            names = ", ".join(f"{algorithm} on {env}" for algorithm, env in kinds[MAX_CHARTS:])
+            content.append(element("p", f"Not drawn: {names}. Select them with algorithm= and env=.", class_="note"))
         speeds = curve_charts.draw_speeds(self.groups, self.styles, "speeds")
         return _section("Losses and speed", self._legend(), *content, speeds)
 
@@ -223,9 +224,9 @@ class Report:
         shown, left_out = figures(self.runs, room)
         if not shown and not left_out:
             return None
-        words = [f"{medium.run}: {medium.name}" for medium in left_out]
-        said = f"Left out, for the page is to be small: {_listed(words)}."
-        content = [element("div", shown, class_="media"), element("p", said, class_="note") if left_out else None]
+        names = [f"{medium.run}: {medium.name}" for medium in left_out]
+        note = f"Omitted to keep the page small: {_listed(names)}."
+        content = [element("div", shown, class_="media"), element("p", note, class_="note") if left_out else None]
         return _section("Pictures", *content)
 
 
@@ -261,5 +262,5 @@ def _section(title: str, *content: Content) -> Element:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more

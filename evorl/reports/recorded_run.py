@@ -212,13 +212,13 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     """
     root = user_path(folder).resolve()
     if not root.is_dir():
-        raise RunFolderError(f"There is no folder {folder}: name one that holds runs.")
-    places = [config.parent for config in sorted(root.rglob("config.yaml"))]
+        raise RunFolderError(f"There is no folder {folder}: give the path of a folder with runs.")
+    folders = [config.parent for config in sorted(root.rglob("config.yaml"))]
     if sweeps:
-        places = [p for p in places if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]
+        folders = [p for p in folders if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]
     else:
-        places = [place for place in places if _has_records(place)]
-    return named([RunFolder(place) for place in places], root)
+        folders = [folder for folder in folders if _has_records(folder)]
+    return named([RunFolder(folder) for folder in folders], root)
 
 
 def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[RecordedRun]:
@@ -228,17 +228,17 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
         folders: the run folders.
         root: folder that contains all of them; by default the lowest one.
     """
-    places = list(dict.fromkeys(folder.path for folder in folders))
-    if root is None or root in places:
-        root = _above(places)
-    return [RecordedRun(RunFolder(place), place.relative_to(root).as_posix()) for place in places]
+    paths = list(dict.fromkeys(folder.path for folder in folders))
+    if root is None or root in paths:
+        root = _above(paths)
+    return [RecordedRun(RunFolder(path), path.relative_to(root).as_posix()) for path in paths]
 
 
-def _above(places: Sequence[Path]) -> Path:
-    """Return the lowest folder that contains all places; for a single run, the folder two levels above it."""
-    if len(places) == 1:
-        return places[0].parent.parent
-    parents = [set(place.parents) for place in places]
+def _above(paths: Sequence[Path]) -> Path:
+    """Return the lowest folder that contains all paths; for a single run, the folder two levels above it."""
+    if len(paths) == 1:
+        return paths[0].parent.parent
+    parents = [set(path.parents) for path in paths]
     return max(set.intersection(*parents), key=lambda folder: len(folder.parts), default=Path("/"))
 
 
@@ -267,7 +267,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
     header = next(rows, [])
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header) or "timesteps" not in header:
-            raise file.damaged(f"line {number} is no row of {len(header)} numbers")
+            raise file.damaged(f"line {number} is not a row of {len(header)} numbers")
         try:
             yield {name: float(text) for name, text in zip(header, row, strict=True) if text}
         except ValueError as error:

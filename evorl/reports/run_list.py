@@ -39,25 +39,25 @@ class Filters(NamedTuple):
         """
         if self.state is not None and self.state not in STATES:
             raise ValueError(f"{no_such('state', self.state, STATES)}")
-        kept = list(runs)
+        selected = list(runs)
         for name in ("algorithm", "env"):
-            asked = getattr(self, name)
-            if asked is None or not kept:
+            requested = getattr(self, name)
+            if requested is None or not selected:
                 continue
-            fitting = [run for run in kept if _fits(run, name, asked.lower())]
+            fitting = [run for run in selected if _fits(run, name, requested.lower())]
             if not fitting:
                 raise ValueError(
-                    f"among these runs {no_such(name, asked, sorted({getattr(run, name) for run in kept}))}"
+                    f"among these runs {no_such(name, requested, sorted({getattr(run, name) for run in selected}))}"
                 )
-            kept = fitting
-        return [run for run in kept if self.state in (None, run.state.state)]
+            selected = fitting
+        return [run for run in selected if self.state in (None, run.state.state)]
 
 
-def _fits(run: RecordedRun, name: str, asked: str) -> bool:
+def _fits(run: RecordedRun, name: str, requested: str) -> bool:
     if name == "algorithm":
-        return run.algorithm.lower() in (asked, f"meta/{asked}")
+        return run.algorithm.lower() in (requested, f"meta/{requested}")
     chosen = str(run.starts[0].get("env", "")) if run.starts else ""
-    return asked in run.env.lower() or asked == chosen.lower()
+    return requested in run.env.lower() or requested == chosen.lower()
 
 
 _ORDERS: dict[str, Callable[[RecordedRun], Any]] = {
@@ -75,14 +75,14 @@ _BY_NUMBER = ("return", "best", "steps", "newest")  # largest first
 
 def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]:
     """Return the runs whose config and metrics can be read, and a message for each of the others."""
-    kept, notes = [], []
+    selected, notes = [], []
     for run in runs:
         try:
             if run.is_readable():
-                kept.append(run)
+                selected.append(run)
         except RunFolderError as error:
-            notes.append(f"{run.name} is left out: {error}")
-    return kept, notes
+            notes.append(f"{run.name} is omitted: {error}")
+    return selected, notes
 
 
 def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:

@@ -89,14 +89,14 @@ def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> 
     return np.mean(shares, axis=0)
 
 
-def probability_of_improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the probability that one of our seeds scores higher than one of theirs on a task, averaged over tasks.
+def probability_of_improvement(x_scores: Sequence[np.ndarray], y_scores: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the probability that a score of ``x_scores`` exceeds one of ``y_scores`` on a task, averaged over tasks.
 
     Ties count one half: on each task it is the Mann-Whitney U statistic divided by the number of pairs.
 
     Args:
-        ours: scores on each task, ``[..., n]``.
-        theirs: scores on the same tasks, ``[..., m]``.
+        x_scores: scores on each task, ``[..., n]``.
+        y_scores: scores on the same tasks, ``[..., m]``.
 
     Returns:
         From 0 to 1, ``[...]``.
@@ -104,7 +104,7 @@ def probability_of_improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.n
     Source: Agarwal et al. 2021, section 4.3, P(X > Y).
     """
     shares = []
-    for x, y in zip(ours, theirs, strict=True):
+    for x, y in zip(x_scores, y_scores, strict=True):
         difference = np.asarray(x)[..., :, None] - np.asarray(y)[..., None, :]
         shares.append(np.mean((difference > 0) + 0.5 * (difference == 0), axis=(-2, -1)))
     return np.mean(shares, axis=0)

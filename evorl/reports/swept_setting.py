@@ -42,7 +42,7 @@ class SweptSetting(RecordedRun):
         """Config of the sweep with the setting's values.
 
         Raises:
-            RunFolderError: a value in the table is damaged, or contains an interpolation.
+            RunFolderError: a value in the table is corrupted, or contains an interpolation.
         """
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
@@ -53,11 +53,11 @@ class SweptSetting(RecordedRun):
             try:
                 (value,) = read_yaml(f"[{cell or 'null'}]", str(table))
                 if "${" in f"{value}":
-                    raise ValueError("nothing is looked up for a stored run")
+                    raise ValueError("interpolations are not allowed in a stored run")
                 OmegaConf.update(config, path, value, merge=False)
             except (ValueError, OmegaConfBaseException) as error:
                 raise RunFolderError(
-                    f"{table} is damaged: setting {self.number} has {path}={cell[:_SHOWN]!r} ({error})."
+                    f"{table} is corrupted: setting {self.number} has {path}={cell[:_SHOWN]!r} ({error})."
                 ) from error
         return plain(config, resolve=False)
 
@@ -85,7 +85,7 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
     """Return the settings of a sweep in one program; for any other run, the run itself.
 
     Raises:
-        RunFolderError: the sweep's table is damaged.
+        RunFolderError: the sweep's table is corrupted.
     """
     if not is_sweep(sweep.folder.path):
         return [sweep]
@@ -94,7 +94,7 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
     settings: list[RecordedRun] = []
     for row in _rows(sweep.folder.sweep_table):
         if not {"setting", *paths} <= set(row):
-            raise RunFolderError(f"{sweep.folder.sweep_table} is no table of the settings of {sweep.name}.")
+            raise RunFolderError(f"{sweep.folder.sweep_table} is not a table of the settings of {sweep.name}.")
         values = tuple((path, row[path]) for path in paths)
         number = int(row["setting"])
         settings.append(SweptSetting(sweep.folder, f"{sweep.name} {number}", sweep, number, values))

@@ -53,9 +53,9 @@ def add_start(path: Path, start: Mapping[str, Any]) -> None:
     Raises:
         RunFolderError: the file cannot be written.
     """
-    told = {"starts": [*read_starts(path), dict(start)]}
+    stored = {"starts": [*read_starts(path), dict(start)]}
     with writing_to(path.parent):
-        write_atomically(path, json.dumps(told, indent=1) + "\n")
+        write_atomically(path, json.dumps(stored, indent=1) + "\n")
 
 
 def read_starts(path: Path) -> list[dict[str, Any]]:
@@ -66,8 +66,8 @@ def read_starts(path: Path) -> list[dict[str, Any]]:
     """
     refuse_link(path)
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return [start for start in told["starts"] if isinstance(start, dict)]
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return [start for start in stored["starts"] if isinstance(start, dict)]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
@@ -75,9 +75,9 @@ def read_starts(path: Path) -> list[dict[str, Any]]:
 def processor_name() -> str:
     """Return the processor's model name, or ``unknown`` if the system does not report it."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-        if found:
-            return " ".join(found[1].split())
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        if match:
+            return " ".join(match[1].split())
     return platform.processor() or "unknown"
 
 
@@ -107,7 +107,7 @@ def installed_versions() -> tuple[tuple[str, str], ...]:
     names = ["jax", "jaxlib", "numpy"]
     with contextlib.suppress(metadata.PackageNotFoundError):
         needed = [text for text in metadata.requires(DISTRIBUTION) or () if not _NOT_FOR_RUNS.search(text)]
-        names += [found[0] for text in needed if (found := re.match(r"[\w.-]+", text))]
+        names += [match[0] for text in needed if (match := re.match(r"[\w.-]+", text))]
     versions = {"python": platform.python_version(), "evorl": installed_version()}
     for name in sorted(set(names)):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -11,7 +11,7 @@ from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-_MOST_BYTES = 2**26  # size limit of a table
+_MAX_BYTES = 2**26  # size limit of a table
 
 
 def find_run(which: Path | str, root: Path | str) -> RunFolder:
@@ -27,7 +27,7 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
     """
     if str(which) != "latest":
         for path in (user_path(which), user_path(root) / which):
-            if SweepFolder.is_there(path):
+            if SweepFolder.exists(path):
                 return _best_job(SweepFolder.open(path, trust=True))  # safe: its command lines are not composed here
     folder = RunFolder.find(which, root)
     if folder.sweep_table.is_file():
@@ -63,8 +63,8 @@ def _best_trial(search: RunFolder) -> RunFolder:
     refuse_link(search.search_table)
     runs: list[tuple[float, RunFolder]] = []
     try:
-        if search.search_table.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        if search.search_table.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         with open(search.search_table, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if row["best_return"]:
@@ -84,6 +84,6 @@ def _best_trial(search: RunFolder) -> RunFolder:
 def _without_best(path: Path) -> RunFolderError:
     """Return the error for a sweep or search without a best run."""
     return RunFolderError(
-        f"{path} is a sweep or search, and none of its runs is known to be the best one yet: evorl train "
-        f"{as_arguments({'resume': path})} goes on with it; or name one of its runs."
+        f"{path} is a sweep or search without a best run so far: continue it, evorl train "
+        f"{as_arguments({'resume': path})}, or name one of its runs."
     )

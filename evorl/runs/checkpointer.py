@@ -124,7 +124,9 @@ class RunCheckpointer:
             ValueError: ``progress`` has no ``iterations``.
         """
         if "iterations" not in progress:
-            raise ValueError(f"progress needs 'iterations', the checkpoint's name; it has: {', '.join(progress)}.")
+            raise ValueError(
+                f"progress must contain 'iterations', which names the checkpoint; it has: {', '.join(progress)}."
+            )
         start = time.perf_counter()
         step = int(progress["iterations"])
         final, unfinished = self.folder / str(step), self.folder / f"{_UNFINISHED}{step}"
@@ -162,7 +164,7 @@ class RunCheckpointer:
             template: a state of the expected structure, or its shapes from ``jax.eval_shape``, which need no memory.
                 Leaves with a sharding are placed accordingly; the others are NumPy arrays, and PRNG keys on the default
                 device. The number of devices may differ from that of the saving run.
-            which: ``"latest"``, ``"best"`` or an iteration. If the latest or best one is damaged, the next intact one
+            which: ``"latest"``, ``"best"`` or an iteration. If the latest or best one is corrupted, the next intact one
                 is used, and ``notices`` reports it.
             partial: read only the template's leaves and ignore other saved ones, such as the replay buffer.
 
@@ -178,7 +180,7 @@ class RunCheckpointer:
         difference = explain_difference(saved, specs)
         if difference:
             raise CheckpointError(
-                f"The checkpoint {path} is of another structure than this run: {difference}. "
+                f"The checkpoint {path} has a different structure from this run: {difference}. "
                 "Resume with the config of the run that saved it, or start a new run."
             )
         leaves = jax.tree.leaves(template)
@@ -192,8 +194,8 @@ class RunCheckpointer:
         """Return a message for each of ``records`` whose length has changed since this checkpoint was saved."""
         before = read_about(self.folder / str(iterations)).get("records", {})
         return [
-            f"{name} has {length:,} bytes, and had {before[name]:,} when the checkpoint was saved: some of its rows "
-            "are lost or were changed."
+            f"{name} has {length:,} bytes, but had {before[name]:,} when the checkpoint was saved: some rows are lost "
+            "or were changed."
             for name, length in {**dict.fromkeys(before, 0), **self._lengths()}.items()
             if name in before and length != before[name]
         ]

@@ -18,12 +18,12 @@ from typing import IO, Any
 _REASONS = {
     errno.ENOSPC: ("no space is left on its disk", "free some space"),
     errno.EDQUOT: ("the disk quota is used up", "free some space"),
-    errno.EROFS: ("its disk is read-only", "choose a folder that can be written"),
+    errno.EROFS: ("its disk is read-only", "choose a writable folder"),
     errno.EACCES: ("permission is denied", "choose a folder that you may write"),
     errno.EPERM: ("permission is denied", "choose a folder that you may write"),
     errno.EIO: ("its disk reports an input/output error", "choose a folder on another disk"),
-    errno.ENOTDIR: ("a part of its path is a file", "choose another folder"),
-    errno.EEXIST: ("a file of that name is in the way", "choose another folder"),
+    errno.ENOTDIR: ("part of its path is a file", "choose another folder"),
+    errno.EEXIST: ("a file with that name exists", "choose another folder"),
 }
 # Some libraries report these only in the text of library-specific exceptions.
 _REASONS_IN_TEXT = {
@@ -60,7 +60,7 @@ def writing_to(folder: Path | str) -> Iterator[None]:
             raise
         reason, remedy = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
         raise RunFolderError(
-            f"Cannot write to {folder}: {reason}. What it holds is kept: {remedy}, then resume or start again."
+            f"Cannot write to {folder}: {reason}. Its contents are unchanged: {remedy}, then resume or start again."
         ) from error
 
 
@@ -68,8 +68,8 @@ def refuse_link(path: Path) -> None:
     """Raise ``RunFolderError`` if ``path`` is a symbolic link."""
     if path.is_symlink():
         raise RunFolderError(
-            f"{path} is a symbolic link, and what it leads to is not written: put what it leads to in its place, "
-            "or remove the link."
+            f"{path} is a symbolic link, and evorl does not write to the target of a link: replace the link by its "
+            "target, or remove it."
         )
 
 
@@ -147,6 +147,6 @@ def make_private_folder(path: Path | str) -> None:
                 path.chmod(PRIVATE)
         elif about.st_uid != 0 or about.st_mode & _WRITABLE_BY_OTHERS:
             raise RunFolderError(
-                f"{path} belongs to another user, and programs in it would be executed as yours: choose a folder of "
-                "your own."
+                f"{path} belongs to another user, and programs in it would run with your permissions: choose a folder "
+                "that you own."
             )

@@ -150,7 +150,8 @@ class RunFolder:
             folder = cls(path.resolve())
             if folder.config.exists():
                 raise RunFolderError(
-                    f"{path} holds a run already: resume it ({as_arguments({'resume': path})}), or choose another name."
+                    f"{path} already contains a run: resume it ({as_arguments({'resume': path})}), or choose another "
+                    "name."
                 )
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
@@ -169,7 +170,7 @@ class RunFolder:
         if not folder.path.is_dir():
             problem = f"There is no folder {path}."
         elif not folder.config.is_file():
-            problem = f"{path} is no run folder: it has no {folder.config.name}."
+            problem = f"{path} is not a run folder: it has no {folder.config.name}."
         else:
             return folder
         raise RunFolderError(f"{problem} {_neighbours(folder.path, Path(root) if root else None)}")
@@ -184,8 +185,10 @@ class RunFolder:
         runs = [cls(config.parent.resolve()) for config in user_path(root).rglob("config.yaml")]
         saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
         if not saved:
-            instead = f"{len(runs)} runs without one" if runs else "no runs"
-            raise RunFolderError(f"No run with a checkpoint lies below {root} ({instead}): start a run without resume.")
+            instead = f"{len(runs)} runs without checkpoints" if runs else "no runs"
+            raise RunFolderError(
+                f"There is no run with a checkpoint in {root} ({instead}): start a run without resume."
+            )
         return max(saved)[-1]
 
     @classmethod
@@ -269,7 +272,7 @@ def new_folder(root: Path, prefix: str = "") -> Path:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=PRIVATE)  # reserves the name: two runs started at once do not share a folder
             return path
-    raise RunFolderError(f"{root} has thousands of runs of this second: choose another folder.")
+    raise RunFolderError(f"{root} has thousands of runs that started in this second: choose another folder.")
 
 
 def _as_yaml(config: Mapping | str | Any) -> str:
@@ -289,24 +292,24 @@ def _neighbours(path: Path, root: Path | None = None) -> str:
     """
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
     nearby: dict[Path, float] = {}
-    for place in (path, parent, *([user_path(root).resolve()] if root else [])):
+    for folder in (path, parent, *([user_path(root).resolve()] if root else [])):
         for pattern in ("*/config.yaml", "*/*/config.yaml"):
-            nearby |= {config.parent: _likeness(path, config.parent, place) for config in place.glob(pattern)}
+            nearby |= {config.parent: _likeness(path, config.parent, folder) for config in folder.glob(pattern)}
     if not nearby:
-        return f"{parent} holds no runs either: name a run folder, or resume=latest."
+        return f"{parent} contains no runs either: name a run folder, or resume=latest."
     newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)
     alike = sorted((run for run in newest if nearby[run] >= ALIKE), key=lambda run: -nearby[run])
-    kind = "Like-named runs" if alike else "Runs nearby"
+    kind = "Similarly named runs" if alike else "Nearby runs"
     return f"{kind}: {', '.join(str(run) for run in (alike or newest)[:3])}."
 
 
-def _likeness(path: Path, run: Path, place: Path) -> float:
+def _likeness(path: Path, run: Path, folder: Path) -> float:
     """Return the similarity of a path and a run, from 0 to 1.
 
     It is the largest of three: between their names, between the path's name and the run's group, and between the two
-    paths relative to ``place``.
+    paths relative to ``folder``.
     """
-    pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != place else "")]
-    if path.is_relative_to(place):
-        pairs.append((str(path.relative_to(place)), str(run.relative_to(place))))
+    pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != folder else "")]
+    if path.is_relative_to(folder):
+        pairs.append((str(path.relative_to(folder)), str(run.relative_to(folder))))
     return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)

@@ -55,7 +55,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise Damage(f"{MANIFEST} cannot be read") from error
     if str(manifest.iterations) != folder.name:
-        raise Damage(f"by its {MANIFEST} it is the checkpoint of iteration {manifest.iterations}")
+        raise Damage(f"its {MANIFEST} belongs to the checkpoint of iteration {manifest.iterations}")
     return manifest
 
 
@@ -70,7 +70,7 @@ def read_verified(folder: Path, name: str) -> bytes:
     except OSError as error:
         raise Damage(f"{name} cannot be read") from error
     if read_manifest(folder).files.get(name) != hashlib.sha256(content).hexdigest():
-        raise Damage(f"{name} is not as it was written")
+        raise Damage(f"{name} does not match its digest")
     return content
 
 
@@ -87,7 +87,7 @@ def verify(folder: Path) -> None:
         raise Damage(f"its files cannot be read: {error.strerror}") from error
     changed = sorted(name for name, digest in digests.items() if manifest.files[name] != digest)
     if changed:
-        raise Damage(f"{changed[0]} is not as it was written")
+        raise Damage(f"{changed[0]} does not match its digest")
 
 
 def _files(folder: Path) -> list[str]:

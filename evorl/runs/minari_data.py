@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config.names import missing_in_words
+from evorl.config.names import explain_missing_package
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.runs.replay_file import ReplayFileError
 
 PREFIX = "minari:"
-_LEAVE_OUT = "record it again, or leave it out by filter_episodes of the data set."
+_LEAVE_OUT = "record it again, or exclude it with the data set's filter_episodes."
 
 
 def open_minari_dataset(name: str) -> Any:
@@ -24,14 +24,14 @@ def open_minari_dataset(name: str) -> Any:
         ImportError: Minari is not installed.
         ReplayFileError: the data set is not on this machine.
     """
-    with missing_in_words("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
+    with explain_missing_package("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
         import minari
     try:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
-        here = ", ".join(sorted(minari.list_local_datasets())) or "none"
+        available = ", ".join(sorted(minari.list_local_datasets())) or "none"
         raise ReplayFileError(
-            f"Minari has no data set {name!r} on this machine (there are: {here}): minari download {name}."
+            f"Minari has no data set {name!r} on this machine (available: {available}): run minari download {name}."
         ) from error
 
 
@@ -89,9 +89,8 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
         raise ReplayFileError(f"actions of this data set cannot be learned from: {error}") from error
     if agent_space is not None and conversion.agent_space != agent_space:
         raise ReplayFileError(
-            f"actions of this data set are in {dataset.action_space}, for which agents act in "
-            f"{conversion.agent_space!r}; in this run's environment they act in {agent_space!r}. Choose a data set of "
-            "that environment."
+            f"the actions of this data set, {dataset.action_space}, are {conversion.agent_space!r} for agents, but "
+            f"those of this run's environment are {agent_space!r}. Choose a data set recorded in that environment."
         )
     return conversion
 
@@ -128,7 +127,7 @@ def _check_lengths(episode: Any, number: int) -> None:
     for name, length in lengths.items():
         if length != expected[name] or not num_steps:
             raise ReplayFileError(
-                f"{_episode_name(episode, number)} of the data set has {num_steps} rewards and {length} {name}, and "
+                f"{_episode_name(episode, number)} of the data set has {num_steps} rewards and {length} {name}, but "
                 f"{max(1, expected[name])} are expected (an observation before each step and after the last): "
                 f"{_LEAVE_OUT}"
             )

@@ -93,10 +93,10 @@ def find_replay_file(named: str) -> Path:
             return candidate
     if path.is_dir():
         raise ReplayFileError(
-            f"{path} has no replay.npz: make it of the run's last checkpoint, "
+            f"{path} has no replay.npz: create it from the run's last checkpoint, "
             f"evorl save-replay {as_arguments({'run': path})}."
         )
-    raise ReplayFileError(f"there is no file of transitions {path}: name an .npz that evorl save-replay made.")
+    raise ReplayFileError(f"there is no replay file {path}: give the path of an .npz written by evorl save-replay.")
 
 
 def read_replay_facts(path: Path) -> dict[str, Any]:
@@ -109,13 +109,13 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(described.read_text("utf-8"))
     except OSError as error:
-        raise ReplayFileError(f"{described}, which says what is in {path.name}, cannot be read: {error}.") from error
+        raise ReplayFileError(f"{described}, the description of {path.name}, cannot be read: {error}.") from error
     except (ValueError, RecursionError) as error:
-        raise ReplayFileError(f"{described} is no JSON: {error}.") from error
+        raise ReplayFileError(f"{described} is not valid JSON: {error}.") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("columns"), dict) or "num_steps" not in facts:
-        raise ReplayFileError(f"{described} does not say what is in {path.name}: it needs num_steps and columns.")
+        raise ReplayFileError(f"{described} does not describe {path.name}: it needs num_steps and columns.")
     if facts.get("format") != FORMAT:
-        raise ReplayFileError(f"{described} is of format {facts.get('format')}, and this version reads {FORMAT}.")
+        raise ReplayFileError(f"{described} has format {facts.get('format')}, but this version reads {FORMAT}.")
     missing = [name for name in COLUMNS if name not in facts["columns"]]
     if missing:
         raise ReplayFileError(f"{path} has no column {missing[0]!r}; it has {', '.join(facts['columns'])}.")
@@ -136,8 +136,8 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
                 expected = (facts["num_steps"], *described["shape"])
                 if columns[name].shape != expected or str(columns[name].dtype) != described["dtype"]:
                     raise ReplayFileError(
-                        f"{name} in {path} is {columns[name].dtype}{list(columns[name].shape)}, and its description "
-                        f"says {described['dtype']}{list(expected)}."
+                        f"{name} in {path} is {columns[name].dtype}{list(columns[name].shape)}, but its description "
+                        f"states {described['dtype']}{list(expected)}."
                     )
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
         if isinstance(error, ReplayFileError):
@@ -146,5 +146,5 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.argmin(np.isfinite(column).reshape(len(column), math.prod(column.shape[1:])).all(axis=1)))
-            raise ReplayFileError(f"{name} in {path} has a number in row {row} that is not finite.")
+            raise ReplayFileError(f"{name} in {path} is not finite in row {row}.")
     return columns

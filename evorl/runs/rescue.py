@@ -14,7 +14,7 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 
 
-class FolderGone(RunFolderError):
+class FolderMissing(RunFolderError):
     """The folder of a run was removed or renamed while the run wrote to it."""
 
 
@@ -34,20 +34,20 @@ class WatchedFolder:
             self._handle = os.open(folder.path, os.O_RDONLY)
 
     @property
-    def is_gone(self) -> bool:
+    def is_missing(self) -> bool:
         """True if the folder of this run is no longer at its path; always False except in the first process."""
         return is_first() and not self.folder.config.is_file()
 
-    def refuse_gone(self, remedy: str = "Start again.") -> None:
-        """Raise ``FolderGone`` if the folder is gone; the message has its new path and the remedy."""
-        if any_says(self.is_gone):
+    def refuse_missing(self, remedy: str = "Start again.") -> None:
+        """Raise ``FolderMissing`` if the folder is gone; the message has its new path and the remedy."""
+        if any_says(self.is_missing):
             raise self.error(remedy)
 
-    def error(self, remedy: str = "Start again.") -> FolderGone:
+    def error(self, remedy: str = "Start again.") -> FolderMissing:
         """Return the error for a folder that is gone."""
         moved = self._moved_to()
         happened = f"was moved to {moved}" if moved else "was removed"
-        return FolderGone(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
+        return FolderMissing(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
 
     def close(self) -> None:
         """Close the handle of the folder."""
@@ -91,19 +91,19 @@ class RescuingCheckpointer(RunCheckpointer):
         """Save a state; see ``RunCheckpointer.save``.
 
         Raises:
-            FolderGone: the folder of the run is gone; the message names the new folder with this state.
+            FolderMissing: the folder of the run is gone; the message names the new folder with this state.
         """
-        if not any_says(self._watched.is_gone):
+        if not any_says(self._watched.is_missing):
             super().save(state, progress, score)
             return
         rescued = RunFolder(Path(decided_by_first(lambda: str(self._new_folder().path))))
         self.folder = rescued.checkpoints
         super().save(state, progress, score)
-        remedy = f"Its last state is saved in {rescued.path}. To go on: {self._resume_command(rescued)}"
+        remedy = f"Its last state is saved in {rescued.path}. To continue: {self._resume_command(rescued)}"
         raise self._watched.error(remedy)
 
     def _new_folder(self) -> RunFolder:
-        gone = self._watched.folder.path
-        names = (f"{gone.name}_rescued{f'_{number}' if number > 1 else ''}" for number in range(1, 10_000))
-        name = next(name for name in names if not (gone.parent / name).exists())
-        return RunFolder.create(gone.parent, self._config, name)
+        missing = self._watched.folder.path
+        names = (f"{missing.name}_rescued{f'_{number}' if number > 1 else ''}" for number in range(1, 10_000))
+        name = next(name for name in names if not (missing.parent / name).exists())
+        return RunFolder.create(missing.parent, self._config, name)

@@ -62,7 +62,7 @@ class HeldState:
             file = open_to_write(self.path, "a")
             if not any(_locked(file, fcntl.LOCK_EX) or time.sleep(0.01) for _ in range(_TRIES)):
                 file.close()
-                raise _in_training(self.path)
+                raise _error_in_training(self.path)
             self._file = file
 
     def write(self, state: RunState) -> None:
@@ -94,9 +94,9 @@ def read_state(path: Path | str, log: Path | str) -> RunState:
     for file in (Path(path), Path(log)):
         refuse_link(file)
     try:
-        told: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-        total, failure = told.get("total_timesteps"), told.get("failure")
-        state = RunState(str(told["state"]), None if total is None else int(total), failure and str(failure))
+        stored: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        total, failure = stored.get("total_timesteps"), stored.get("failure")
+        state = RunState(str(stored["state"]), None if total is None else int(total), failure and str(failure))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return RunState(_end_of_log(Path(log)))
     if state.state not in STATES:
@@ -115,11 +115,11 @@ def refuse_running(path: Path | str) -> None:
     path = Path(path)
     refuse_link(path)
     if path.exists() and is_held(path, instead=False):
-        raise _in_training(path)
+        raise _error_in_training(path)
 
 
-def _in_training(path: Path) -> RunFolderError:
-    return RunFolderError(f"{path.parent} is in training already: stop that training, or wait for it.")
+def _error_in_training(path: Path) -> RunFolderError:
+    return RunFolderError(f"{path.parent} is already in training: stop that training, or wait until it ends.")
 
 
 def is_held(path: Path | str, instead: bool = True) -> bool:

@@ -158,7 +158,9 @@ class RunSpec(Part):
             ValueError: the settings request two kinds.
         """
         if self.sweep is not None and self.search is not None:
-            raise ValueError("sweep and search were both given: compare settings in one program, or search by Optuna.")
+            raise ValueError(
+                "sweep and search exclude each other: compare settings with sweep, or search them with search (Optuna)."
+            )
         if self.sweep is not None:
             return RunKind.SWEEP
         if self.search is not None:

@@ -30,7 +30,7 @@ def read_seconds_or_steps(unit: str) -> Reader:
         try:
             return checked_value(value, float, name, "[0, inf)")
         except ValueError as error:
-            raise ValueError(f"{error} It is a number of {unit}, 0 for never.") from None
+            raise ValueError(f"{error} Use a number of {unit}; 0 disables it.") from None
 
     return read
 

@@ -44,7 +44,7 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
     if is_first():
         path.mkdir(parents=True)
     wait_for_all()
-    _refuse_disks_of_their_own(path)
+    _check_shared_disk(path)
     with _quiet(), _plain_path(path) as plain:
         _array_store(ocp).save(
             plain / "state",
@@ -62,11 +62,11 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
     write_manifest(path, about["iterations"])
 
 
-def _refuse_disks_of_their_own(path: Path) -> None:
+def _check_shared_disk(path: Path) -> None:
     if any_says(not path.is_dir()):
         raise RunFolderError(
-            f"{path} was made by the first process of this run, and others do not see it: put runs_folder on a disk "
-            "that all hosts share."
+            f"{path} was created by the first process of this run, but another process cannot see it: put runs_folder "
+            "on a disk that all hosts share."
         )
 
 
@@ -91,7 +91,7 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
     """Return the stored arrays by name: large ones on the templates' devices, or as NumPy arrays without a sharding.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
+        CheckpointError: the checkpoint is corrupted.
     """
     ocp = _import_orbax()
     restore_args: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
     """Return the leaves of a checkpoint, and the offsets of the small ones by path.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
+        CheckpointError: the checkpoint is corrupted.
     """
     described = _read_json(path, "structure.json")
     try:
@@ -136,7 +136,7 @@ def read_about(path: Path) -> dict[str, Any]:
     """Return the description of the state: ``iterations``, ``score``, ``progress`` and more.
 
     Raises:
-        CheckpointError: the checkpoint does not exist, or is damaged.
+        CheckpointError: the checkpoint does not exist, or is corrupted.
     """
     about = _read_json(path, "progress.json")
     if not (isinstance(about, dict) and {"score", "progress"} <= set(about)):
@@ -152,12 +152,12 @@ def _read_json(path: Path, name: str) -> Any:
     except Damage as damage:
         raise damaged(path, str(damage)) from damage
     except (ValueError, RecursionError) as error:
-        raise damaged(path, f"{name} is no JSON") from error
+        raise damaged(path, f"{name} is not valid JSON") from error
 
 
-def damaged(path: Path, what: str) -> CheckpointError:
-    """Return the error for a damaged checkpoint; ``what`` is the reason."""
-    return CheckpointError(f"The checkpoint {path} is damaged: {what}.")
+def damaged(path: Path, reason: str) -> CheckpointError:
+    """Return the error for a corrupted checkpoint."""
+    return CheckpointError(f"The checkpoint {path} is corrupted: {reason}.")
 
 
 @contextlib.contextmanager
@@ -171,7 +171,7 @@ def _plain_path(path: Path) -> Iterator[Path]:
         return
     if are_several():  # processes synchronise by the path
         raise RunFolderError(
-            f"{path} cannot hold the checkpoint of several processes: choose a runs_folder without any of "
+            f"{path} cannot store a checkpoint of several processes: choose a runs_folder without any of "
             f"{' '.join(sorted(_SYNTAX))} in its path."
         )
     with tempfile.TemporaryDirectory(prefix="evorl-") as folder:

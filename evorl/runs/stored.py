@@ -32,7 +32,7 @@ def stored_spec(
     folder: RunFolder,
     trust: bool,
     changes: Mapping[str, Any] | None = None,
-    can_be_given: bool = True,
+    can_be_overridden: bool = True,
     config: dict[str, Any] | None = None,
 ) -> RunSpec:
     """Read the settings of a stored run, with changes.
@@ -44,7 +44,7 @@ def stored_spec(
         folder: the run folder.
         trust: whether its config may name code outside evorl. Names in ``changes`` are trusted.
         changes: new values by dotted key, given by the user.
-        can_be_given: whether the command accepts such names from the user, for the message.
+        can_be_overridden: whether the command accepts such names from the user, for the message.
         config: result of ``read_stored``, which is changed in place; ``None`` reads it.
 
     Raises:
@@ -58,5 +58,5 @@ def stored_spec(
         set_at(config, path, value)
     if not trust:
         distrust_config(config, folder.path, changes)
-        refuse_foreign_code(config, folder.path, changes, can_be_given)
+        refuse_foreign_code(config, folder.path, changes, can_be_overridden)
     return RunSpec.from_config(config)

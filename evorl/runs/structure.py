@@ -84,7 +84,11 @@ def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) 
     ]
     parts = [
         f"{len(names)} {kind}: {_first_few(names)}"
-        for kind, names in (("missing", missing), ("not expected", unexpected), ("of another shape or dtype", changed))
+        for kind, names in (
+            ("missing", missing),
+            ("not expected", unexpected),
+            ("with another shape or dtype", changed),
+        )
         if names
     ]
     return "; ".join(parts) or None
@@ -124,14 +128,14 @@ def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | 
     Raises:
         CheckpointError: ``arrays`` lacks the leaf.
     """
-    words = _words_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
+    stored = _key_data_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
     if spec.is_empty:
-        plain = np.zeros(words.shape, words.dtype)
+        plain = np.zeros(stored.shape, stored.dtype)
     elif offset is None:
         plain = arrays.pop(large_name(spec.path))
     else:
-        data = arrays[SMALL][offset : offset + math.prod(words.shape) * words.dtype.itemsize]
-        plain = _placed(data.copy().view(words.dtype).reshape(words.shape), getattr(template, "sharding", None))
+        data = arrays[SMALL][offset : offset + math.prod(stored.shape) * stored.dtype.itemsize]
+        plain = _placed(data.copy().view(stored.dtype).reshape(stored.shape), getattr(template, "sharding", None))
     if spec.is_key:
         return jax.random.wrap_key_data(jnp.asarray(plain), impl=_key_implementation(spec, template.dtype))
     return type(template)(plain) if isinstance(template, bool | int | float) else plain
@@ -152,7 +156,7 @@ def _placed(plain: np.ndarray, sharding: Any) -> Any:
     return plain if sharding is None else jax.make_array_from_callback(plain.shape, sharding, lambda i: plain[i])
 
 
-def _words_shape(spec: LeafSpec, dtype: Any) -> jax.ShapeDtypeStruct:
+def _key_data_shape(spec: LeafSpec, dtype: Any) -> jax.ShapeDtypeStruct:
     return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(spec.shape, dtype))
 
 

@@ -19,8 +19,8 @@ from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"
-_MOST_BYTES = 2**26  # size limit of sweep.json
-_MOST_JOBS = 100_000
+_MAX_BYTES = 2**26  # size limit of sweep.json
+_MAX_JOBS = 100_000
 _LONGEST_NAME = 100
 
 
@@ -53,9 +53,9 @@ class SweepJob:
         """True if an error ended the job: a divergence, which the same settings repeat, or another error."""
         return self.state in ("failed", "diverged")
 
-    def words(self, but: tuple[str, ...] = ()) -> str:
-        """Return the setting as on a command line, without the names ``but``."""
-        return describe_setting({name: value for name, value in self.setting.items() if name not in but})
+    def describe(self, without: tuple[str, ...] = ()) -> str:
+        """Return the setting as on a command line, except the names in ``without``."""
+        return describe_setting({name: value for name, value in self.setting.items() if name not in without})
 
 
 @dataclasses.dataclass
@@ -95,8 +95,8 @@ class SweepFolder:
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
             path = (root / name if name else new_folder(root, "sweep_")).resolve()
-            if cls.is_there(path) or RunFolder(path).config.exists():
-                held = f"{path} holds a sweep or a run already"
+            if cls.exists(path) or RunFolder(path).config.exists():
+                held = f"{path} already contains a sweep or a run"
                 raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
             make_folder(path, PRIVATE)
         digits = len(str(len(jobs) - 1))
@@ -117,7 +117,7 @@ class SweepFolder:
             trust: whether its command lines may contain more than plain settings.
 
         Raises:
-            RunFolderError: the stored sweep is damaged or invalid, or its command lines are not plain.
+            RunFolderError: the stored sweep is corrupted or invalid, or its command lines are not plain.
         """
         path = user_path(path).resolve()
         file = path / _FILE
@@ -125,20 +125,22 @@ class SweepFolder:
         if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
             raise RunFolderError(f"{file} does not describe a sweep: expected a mapping with the lists flags and jobs.")
         flags = _texts(stored["flags"], "flags", file)
-        if len(stored["jobs"]) > _MOST_JOBS:
-            raise RunFolderError(f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs.")
+        if len(stored["jobs"]) > _MAX_JOBS:
+            raise RunFolderError(
+                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs, more than {_MAX_JOBS:,}."
+            )
         jobs = [_job(number, job, file) for number, job in enumerate(stored["jobs"])]
         for name, count in collections.Counter(job.folder for job in jobs).items():
             if count > 1:
                 raise RunFolderError(f"{file} does not describe a sweep: {count} jobs have the folder {name!r}.")
             refuse_link(path / name)
         if not trust:
-            for words in (flags, *(job.overrides for job in jobs)):
-                refuse_composed_code(words, str(file))
+            for arguments in (flags, *(job.overrides for job in jobs)):
+                refuse_composed_code(arguments, str(file))
         return cls(path, flags, jobs)
 
     @staticmethod
-    def is_there(path: Path | str) -> bool:
+    def exists(path: Path | str) -> bool:
         """Return True if ``path`` is the folder of a sweep."""
         return (user_path(path) / _FILE).is_file()
 
@@ -192,8 +194,8 @@ def _read(file: Path) -> Any:
     """
     refuse_link(file)
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        if file.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
@@ -249,7 +251,7 @@ def _is_folder_name(value: Any) -> bool:
 def _texts(value: Any, name: str, file: Path) -> list[str]:
     """Return ``value``; raise ``RunFolderError`` unless it is a list of strings."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of texts.")
+        raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of strings.")
     return value
 
 

@@ -21,7 +21,7 @@ from evorl.config.yaml_text import MAX_DEPTH
 from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
 
-_TRUST = "If you trust it, give trust=true."
+_TRUST = "If you trust it, set trust=true."
 _SHOWN = 80  # most characters of a word in a message
 # Keys of an environment that hold its name, not a file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
@@ -51,8 +51,8 @@ def read_stored_config(path: Path) -> Any:
             if not is_plain or depth > MAX_DEPTH:
                 line = event.start_mark.line + 1 if event.start_mark else "?"
                 raise RunFolderError(
-                    f"{path}, line {line}: tags (!), aliases (*) and settings {MAX_DEPTH} levels deep are not read: "
-                    "write plain values."
+                    f"{path}, line {line}: tags (!), aliases (*) and nesting beyond {MAX_DEPTH} levels are not "
+                    "allowed: write plain values."
                 )
         config = OmegaConf.create(text)
     except RunFolderError:
@@ -60,13 +60,14 @@ def read_stored_config(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}.") from error
     except Exception as error:  # the YAML reader's errors share no base class with OmegaConf's
-        raise RunFolderError(f"{path} is no valid YAML: {' '.join(str(error).split()).rstrip('.')}.") from error
+        raise RunFolderError(f"{path} is not valid YAML: {' '.join(str(error).split()).rstrip('.')}.") from error
     if not OmegaConf.is_dict(config):
-        raise RunFolderError(f"{path} is no mapping from settings to values: it is not the config of a run.")
-    for place, value in leaves(plain(config, resolve=False)):
-        if "${" in f"{place}{value}":
+        raise RunFolderError(f"{path} is not a mapping from settings to values, so it is not a run config.")
+    for setting, value in leaves(plain(config, resolve=False)):
+        if "${" in f"{setting}{value}":
             raise RunFolderError(
-                f"{path}: {place} is {value!r}. Nothing is looked up for a stored run: write the value itself."
+                f"{path}: {setting} is {value!r}, but a stored config must not contain interpolations: write the value "
+                "itself."
             )
     return config
 
@@ -100,7 +101,7 @@ def _is_foreign(path: str, value: str) -> bool:
 
 
 def refuse_foreign_code(
-    config: Any, folder: Path | str, overrides: Collection[str] = (), can_be_given: bool = True
+    config: Any, folder: Path | str, overrides: Collection[str] = (), can_be_overridden: bool = True
 ) -> None:
     """Refuse a stored config that would execute code outside evorl, unless the user gave the name.
 
@@ -108,7 +109,7 @@ def refuse_foreign_code(
         config: config of the run, with the changes of the command line.
         folder: the run folder, for messages.
         overrides: settings changed by the command line, dotted.
-        can_be_given: whether the command accepts settings of the run, for the message.
+        can_be_overridden: whether the command accepts settings of the run, for the message.
 
     Raises:
         RunFolderError: the config names code from outside evorl.
@@ -116,14 +117,14 @@ def refuse_foreign_code(
     names = {
         path: name
         for path, name in foreign_names(config).items()
-        if not _is_given(path, overrides) and not is_granted(name)
+        if not _is_override(path, overrides) and not is_granted(name)
     }
     if names:
-        given = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
-        give = f"give {as_arguments(given)} with the command, or trust=true for all that it names"
+        allowed = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
+        remedy = f"add {as_arguments(allowed)} to the command, or trust=true to allow all of it"
         raise RunFolderError(
-            f"The config in {folder} would have code executed that is not of evorl: {as_arguments(names)}. "
-            f"If you trust it, {give if can_be_given else 'give trust=true'} (in Python: load_config(trust=True))."
+            f"The config in {folder} would execute code from outside evorl: {as_arguments(names)}. If you "
+            f"trust it, {remedy if can_be_overridden else 'set trust=true'} (in Python: load_config(trust=True))."
         )
 
 
@@ -136,33 +137,33 @@ def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] 
         overrides: settings changed by the command line, dotted.
     """
     distrust(f"the config in {folder}")
-    grant([value for path, value in leaves(plain(config, resolve=False)) if _is_given(path, overrides)])
+    grant([value for path, value in leaves(plain(config, resolve=False)) if _is_override(path, overrides)])
 
 
-def _is_given(path: str, overrides: Collection[str]) -> bool:
+def _is_override(path: str, overrides: Collection[str]) -> bool:
     return any(f"{path}.".startswith(f"{key}.") for key in overrides)
 
 
-def refuse_composed_code(words: Iterable[Any], source: str, remedy: str = _TRUST) -> None:
-    """Refuse words of a stored command line that are more than ``key=value``, because Hydra composes them.
+def refuse_composed_code(arguments: Iterable[Any], source: str, remedy: str = _TRUST) -> None:
+    """Refuse arguments of a stored command line that are more than ``key=value``, because Hydra composes them.
 
-    Hydra executes callbacks and other targets that such words add, reads files that they lead to, and looks up
+    Hydra executes callbacks and other targets that such arguments add, reads files that they lead to, and looks up
     environment variables.
 
     Args:
-        words: words of the command line.
+        arguments: arguments of the command line.
         source: the file that stores them, for messages.
         remedy: sentence with the remedy, for messages.
 
     Raises:
-        RunFolderError: a word is not plain, contains a value that Hydra reads as ``${...}``, or leads out of the folder
-            of configs.
+        RunFolderError: an argument is not plain, contains a value that Hydra reads as ``${...}``, or leads out of the
+            folder of configs.
     """
-    for word in words:
-        if not isinstance(word, str) or not _is_plain_override(word):
+    for argument in arguments:
+        if not isinstance(argument, str) or not _is_plain_override(argument):
             raise RunFolderError(
-                f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are taken from "
-                f"there: no flags, nothing of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
+                f"{source} has {str(argument)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are allowed "
+                f"there: no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
             )
 
 

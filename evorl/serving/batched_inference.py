@@ -121,7 +121,7 @@ class BatchedInference:
                 self.ask([self._padding_request(greedy)] * size)
 
     def _padding_request(self, exploit: bool) -> ActionRequest:
-        spec = self._workflow.env.simulators.usual.obs_space.spec
+        spec = self._workflow.env.simulators.main.obs_space.spec
         obs = jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), spec)
         return ActionRequest(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
 
@@ -258,7 +258,7 @@ def _blank_slots(workflow: Any, acting: Acting, num_rows: int) -> Slots:
     inputs = PyTreeDict(
         slots=rows,
         sessions=rows.astype(jnp.uint32),
-        obs=env.simulators.usual.obs_space.zeros((num_rows,)),
+        obs=env.simulators.main.obs_space.zeros((num_rows,)),
         rewards=jnp.zeros(num_rows, jnp.float32),
         terminations=rows < 0,
         truncations=rows < 0,

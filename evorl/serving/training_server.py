@@ -53,7 +53,7 @@ class TrainingServer(ByValue):
         self._metrics: ClientMetrics | None = None
         self._spans = Spans(settings.profile_dir, "training server")
         self.check(workflow)
-        simulators = workflow.env.simulators.usual
+        simulators = workflow.env.simulators.main
         self._inference = BatchedInference(workflow, settings.max_clients, records=True)
         self._segments = Segments(
             workflow.rollout_length,

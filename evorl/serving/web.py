@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from evorl.config.names import missing_in_words
+from evorl.config.names import explain_missing_package
 from evorl.serving.connections import MessageRate, connection_limits
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.serving.rlx import ProtocolError
@@ -50,7 +50,7 @@ class WebServer:
     def __init__(
         self, settings: ServeSettings, switchboard: Switchboard, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        with missing_in_words("clients over WebSocket", "aiohttp"):
+        with explain_missing_package("clients over WebSocket", "aiohttp"):
             from aiohttp import web
         self.settings, self.switchboard, self._metadata = settings, switchboard, metadata
         self._connections: set[Any] = set()

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from evorl.execution import programs
-from evorl.execution.memory import available_bytes, least_bytes, program_bytes
+from evorl.execution.memory import available_bytes, program_bytes, required_bytes
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
 SHARE = 0.7  # default share of the machine's memory for a sweep
@@ -45,7 +45,7 @@ def settings_at_once(
 
 def _state_bytes(rows: SideBySideWorkflow) -> int:
     state = programs.state_shapes(rows, jax.random.key(0))
-    return least_bytes(state, programs.state_specs(rows.execution, state), rows.execution)
+    return required_bytes(state, programs.state_specs(rows.execution, state), rows.execution)
 
 
 def _compiled(rows: SideBySideWorkflow) -> Any:

@@ -49,7 +49,7 @@ def run_jobs(
                 continue
             if should_stop():
                 break
-            heading = f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}"
+            heading = f"[{number} of {len(sweep.jobs)}] {job.describe() or job.folder}"
             if job.state == "diverged":  # with the same seed it would diverge again
                 print(f"{heading}: passed over, it diverged before.", flush=True)
                 continue
@@ -70,7 +70,7 @@ def run_jobs(
                 break
     _tell(sweep, way_on)
     failed = [job for job in sweep.jobs if job.has_failed]
-    raise_failures([f"{job.words() or job.folder}: {job.failure}" for job in failed])
+    raise_failures([f"{job.describe() or job.folder}: {job.failure}" for job in failed])
 
 
 def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained], failure_text: FailureText) -> bool:
@@ -112,7 +112,7 @@ def ranked(jobs: Sequence[SweepJob]) -> list[tuple[str, list[SweepJob]]]:
     """Group jobs by all settings except seed and environment, sorted by mean best evaluation return, best first."""
     settings: dict[str, list[SweepJob]] = {}
     for job in jobs:
-        settings.setdefault(job.words(but=("seed", "env")) or "all", []).append(job)
+        settings.setdefault(job.describe(without=("seed", "env")) or "all", []).append(job)
     return sorted(settings.items(), key=lambda setting: -_score(setting[1])[0])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evorl.config.names import missing_in_words
+from evorl.config.names import explain_missing_package
 
 _NAME = "search"
 _FAILURE = "failure"
@@ -46,7 +46,7 @@ class OptunaStudy:
     """
 
     def __init__(self, path: Path, over: Mapping[str, Any], seed: int) -> None:
-        with missing_in_words("Searches", "optuna"):
+        with explain_missing_package("Searches", "optuna"):
             import optuna
             from optuna.storages.journal import JournalFileBackend
         optuna.logging.set_verbosity(optuna.logging.WARNING)

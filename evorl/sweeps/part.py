@@ -13,14 +13,14 @@ import jax
 import numpy as np
 
 from evorl.execution import programs
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.trees import concatenate_trees
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.recorder_group import RecorderGroup
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import writing_to
-from evorl.runs.recording import Recorder, Row
+from evorl.runs.recorder import Recorder, Row
 from evorl.runs.storage import read_about
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow

@@ -25,7 +25,7 @@ from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup, make_r
 from evorl.recorders.sweep_curves import Curve, draw_sweep
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 from evorl.runs.rescue import WatchedFolder
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.grouping import Group, grouped
@@ -72,8 +72,8 @@ def sweep_settings(
     try:
         with stop_on_signals(resume_command(folder)) as should_stop:
             recorders = functools.partial(_recorders, folder.log, title) if screen else lambda _: []
-            finished = run.train(recorders, lambda: should_stop() or watched.is_gone)
-            watched.refuse_gone()
+            finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
+            watched.refuse_missing()
             returns = run.returns()
             write_sweep(table, settings, returns, spec.num_seeds)
             write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)

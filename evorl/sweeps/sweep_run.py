@@ -15,7 +15,7 @@ import numpy as np
 from evorl.execution import programs
 from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.terminal_text import counted
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.sweeps.capacity import settings_at_once
 from evorl.sweeps.grouping import Group
 from evorl.sweeps.part import Part, joined_states

@@ -88,7 +88,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
                 f"{type(self.optimizer).__name__} allows only {self.optimizer.num_replaceable} of {self.pop_size} to "
                 "be replaced: choose fewer, a larger population, or ga, openes, vanilla_es or sepcem."
             )
-        require_room_for(self.most_timesteps_per_iteration, self.learner)
+        require_room_for(self.max_timesteps_per_iteration, self.learner)
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:

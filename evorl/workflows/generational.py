@@ -88,7 +88,7 @@ class GenerationalWorkflow(Workflow[G]):
         """Number of episodes per generation."""
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Environment steps of a generation if all episodes have the maximum length."""
         return self.num_rows * longest_episode(self.env)
 

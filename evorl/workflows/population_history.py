@@ -11,7 +11,7 @@ import numpy as np
 from evorl.config.search_space import SearchSpace
 from evorl.metrics import WideCounter
 from evorl.ops.selection import best_member
-from evorl.runs.recording import Chart, Panel
+from evorl.runs.recorder import Chart, Panel
 from evorl.types import Entry, Key, PyTreeData, State
 
 

@@ -18,7 +18,7 @@ from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.metrics import WideCounter
-from evorl.runs.recording import Chart, HeatMap, Panel, for_each_seed
+from evorl.runs.recorder import Chart, HeatMap, Panel, for_each_seed
 from evorl.types import Entry, Key, Params, PyTreeDict
 from evorl.workflows.generational import GenerationalState, GenerationalWorkflow, generation_metrics
 from evorl.workflows.off_policy_state import LearnerState

@@ -119,7 +119,7 @@ class SideBySideWorkflow(Workflow):
         return self.inner.timesteps_per_iteration
 
     @property
-    def most_timesteps_per_iteration(self) -> int:
+    def max_timesteps_per_iteration(self) -> int:
         """Maximum environment steps of each row per iteration."""
         return most_timesteps(self.inner)
 

@@ -20,20 +20,20 @@ from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
 from evorl.execution.collector import PROGRAM
-from evorl.execution.learning import run_learning
 from evorl.execution.plan import PlanRules
 from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Capabilities, Collector, Execution
+from evorl.execution.training_loop import run_learning
 from evorl.fields import Within
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
-from evorl.runs.recording import Chart, Recorder
+from evorl.runs.recorder import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 
 _HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
-_HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
+_HOST_ERRORS = "evorl.execution.host_errors:translate_host_errors"
 S = TypeVar("S", bound=State)
 
 
@@ -96,7 +96,7 @@ class Workflow(PyTreeNode, Generic[S]):
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
             TypeError: there are further arguments, ``others``, which are not supported.
         """
-        load("evorl.config.other_words:refuse_arguments")("build_from_config", others)
+        load("evorl.config.synonyms:refuse_arguments")("build_from_config", others)
         with distrusting(config):
             return cls._from_config(config)
 
@@ -132,7 +132,7 @@ class Workflow(PyTreeNode, Generic[S]):
         """Environment steps per step of the workflow and seed, over all devices; 0 if their number varies.
 
         If it varies, the metric ``timesteps`` reports their number, a counter ``timesteps`` in the state sums them up,
-        and a property ``most_timesteps_per_iteration`` is their upper bound. Logging, evaluations, checkpoints and the
+        and a property ``max_timesteps_per_iteration`` is their upper bound. Logging, evaluations, checkpoints and the
         end happen at the first step that reaches their environment step.
         """
 

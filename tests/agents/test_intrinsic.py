@@ -12,7 +12,7 @@ import pytest
 from evorl.agents.intrinsic import DIAYN, ICM, RND, IntrinsicReward, make_intrinsic
 from evorl.algorithms.sac import SACWorkflow
 from evorl.envs import create_env
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
 from evorl.workflows.workflow import Workflow

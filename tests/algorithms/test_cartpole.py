@@ -10,7 +10,7 @@ from hydra import compose
 
 from evorl.assembly import workflow_from_config
 from evorl.cli.composition import initialize_configs
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from tests.support.compilation import compiled_to_run_long
 
 # The evaluation return that is asked of the middle one of the seeds: of thirty-two, one or two end in a bad moment, and

@@ -13,7 +13,7 @@ import pytest
 
 from evorl.algorithms.erl import ERLWorkflow
 from evorl.execution import programs
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State
 from evorl.workflows.nested_learner import row_of

@@ -118,9 +118,9 @@ def test_it_acts_by_an_end_of_the_front() -> None:
         ({"agent": {"normalize_obs": True}}, "normalize_obs=true would change"),
         (
             {"optimizer": {"name": "openes", "pop_size": 8}},
-            "no optimizer for optimizer 'openes'.*There are: nsga2, rvea",
+            "no optimizer for optimizer 'openes'.*Available: nsga2, rvea",
         ),
-        ({"optimizer": {"pop_size": 8}}, "no optimizer for optimizer None.*There are: nsga2, rvea"),
+        ({"optimizer": {"pop_size": 8}}, "no optimizer for optimizer None.*Available: nsga2, rvea"),
         ({"optimizer": {"name": "rvea", "pop_size": 8, "num_objectives": 3}}, "optimizer.num_objectives=3"),
     ],
 )

@@ -295,7 +295,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"search_space": {}}, "search_space is empty"),
         ({"search_space": {"total_timesteps": {"low": 1, "high": 2}}}, "there is no number 'total_timesteps'"),
         ({"shared_replay": True}, "shared_replay=true needs an off-policy inner workflow, not PPOWorkflow"),
-        ({"devices": 3}, "4 members cannot be shared evenly by 3 devices: choose pop_size"),
+        ({"devices": 3}, "4 members cannot be divided evenly among 3 devices: set pop_size"),
     ],
 )
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], said: str) -> None:

@@ -57,7 +57,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
     [
         (
             ("version: " + package_version(), "version: 0.0.9"),
-            f"is for evorl 0.0.9, and this is evorl {package_version()}",
+            f"is for evorl 0.0.9, but evorl {package_version()}",
         ),
         (("version: " + package_version(), ""), f"add the line version: {package_version()}"),
         (("agent: ppo", "algorithm: {pth: x}"), "there is no entry of algorithm 'pth'. Did you mean 'path'"),
@@ -68,7 +68,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), "run.max_episodes must be a positive whole number"),
         (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), "run.infinite_run must be true or false"),
         (("agent: ppo", "agent: ppo\nparameters: {servers: 0}"), "parameters.servers must be a positive whole number"),
-        (("run: [python, a.py]", "run: []"), "environment.run must say how the simulator is started"),
+        (("run: [python, a.py]", "run: []"), "environment.run must be the command that starts the simulator"),
     ],
 )
 def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: str, tmp_path: Path) -> None:
@@ -77,5 +77,5 @@ def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: str,
 
 
 def test_where_there_is_no_app(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no .*app.yaml: go into the folder of an app, or make one"):
+    with pytest.raises(ValueError, match=r"there is no .*app.yaml: .*evorl new"):
         read_app(tmp_path / "app.yaml")

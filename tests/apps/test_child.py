@@ -46,7 +46,7 @@ def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
     stream = io.StringIO()
     child = start(GRANDCHILD, stream, tmp_path)
     wait_until(lambda: said(stream), 20.0)
-    child.tell_to_end()
+    child.request_end()
     assert child.wait(time.monotonic() + 20.0)
     child.end()
     assert not child.failed
@@ -54,5 +54,5 @@ def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name cannot be started by no-such-program-here x: No such file"):
+    with pytest.raises(ValueError, match="name cannot be started with no-such-program-here x: No such file"):
         Child("name", ["no-such-program-here", "x"], tmp_path, {}, PrefixedLog(io.StringIO()))

@@ -6,17 +6,17 @@ import importlib.util
 
 import pytest
 
+from evorl.apps.app_files import environment_entry
 from evorl.apps.app_text import read_mapping
-from evorl.apps.kinds import KINDS, OF_PICTURES, usual_training
-from evorl.apps.making import environment_entry
+from evorl.apps.kinds import IMAGE_KINDS, KINDS, default_training
 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("in_boxes", [False, True])
 def test_every_kind_says_its_spaces_and_starts_its_script(name: str, in_boxes: bool) -> None:
     kind = KINDS[name]
-    if in_boxes and name in OF_PICTURES:
-        with pytest.raises(ValueError, match="sends pictures: choose another agent"):
+    if in_boxes and name in IMAGE_KINDS:
+        with pytest.raises(ValueError, match="sends images: choose another agent"):
             environment_entry(kind, in_boxes)
         return
     environment = read_mapping(environment_entry(kind, in_boxes), name)["environment"]
@@ -40,10 +40,10 @@ def test_environments_of_gymnasium_are_registered(in_boxes: bool) -> None:
 
 
 def test_a_bandit_learns_from_small_batches_and_pictures_by_convolutions() -> None:
-    bandit = usual_training("reinforce", "bandit", False)
+    bandit = default_training("reinforce", "bandit", False)
     assert bandit["rollout_length"] * bandit["num_envs"] * 50 <= 6400
-    assert usual_training("own/reinforce", "bandit", False) == bandit
-    assert usual_training("dqn", "bandit", True)["learning_starts"] < 640
-    assert usual_training("dqn", "vizdoom", True)["replay_capacity"] * 84 * 84 * 8 < 2e9
-    assert usual_training("impala", "deepmind-lab", False)["agent"]["network"]["torso"] == "nature"
-    assert usual_training("ppo", "gymnasium", False) == {}
+    assert default_training("own/reinforce", "bandit", False) == bandit
+    assert default_training("dqn", "bandit", True)["learning_starts"] < 640
+    assert default_training("dqn", "vizdoom", True)["replay_capacity"] * 84 * 84 * 8 < 2e9
+    assert default_training("impala", "deepmind-lab", False)["agent"]["network"]["torso"] == "nature"
+    assert default_training("ppo", "gymnasium", False) == {}

@@ -60,7 +60,7 @@ def test_environments_wait_for_the_server_which_ends_after_them(tmp_path: Path) 
     status, text = run([a_server()], players, tmp_path)
     assert status == 0
     assert all(f"plays {n}" in text for n in range(3))
-    assert text.index("server is at 127.0.0.1:") < text.index("plays 0")
+    assert text.index("server is ready at 127.0.0.1:") < text.index("plays 0")
     assert text.index("3 environments have ended") < text.index("saved")
 
 
@@ -76,7 +76,7 @@ def test_a_server_that_is_never_there_is_told_and_nobody_plays(tmp_path: Path) -
     broken = program("server", "print('no such setting'); raise SystemExit(1)", Address("127.0.0.1", free_port()))
     status, text = run([broken], [program("environment-0", "print('plays')")], tmp_path)
     assert status == 1
-    assert "server has ended before it was there" in text
+    assert "server ended before it was ready" in text
     assert "plays" not in text
 
 
@@ -91,7 +91,7 @@ def test_a_server_that_ends_takes_the_environments_with_it(tmp_path: Path) -> No
         tmp_path,
     )
     assert status == 0
-    assert "server has ended, and with it the run" in text
+    assert "server has ended, which ends the run" in text
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         address = Address("127.0.0.1", taken.getsockname()[1])
         status, text = run([program("server", "", address)], [], tmp_path)
         assert status == 1
-        assert "something listens there already" in text
+        assert "the address is in use" in text
         page = program("metrics", "", address, needed=False)
         status, text = run([page, a_server()], [program("environment-0", "print('plays')")], tmp_path)
     assert status == 0
@@ -124,7 +124,7 @@ def test_a_server_that_nobody_starts_is_told(tmp_path: Path) -> None:
     settings = RunSettings(start_seconds=0.2)
     status = supervise([Program("server", (), {}, address)], [], tmp_path, settings, PrefixedLog(stream))
     assert status == 1
-    assert f"server is not at {address} after 0.2 s (run.start_seconds)" in stream.getvalue()
+    assert f"server is not ready at {address} after 0.2 s (run.start_seconds)" in stream.getvalue()
 
 
 def test_a_page_that_cannot_be_shown_ends_nothing(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig, read_app
-from evorl.apps.kinds import usual_training
-from evorl.apps.making import make_app
+from evorl.apps.app_files import make_app
+from evorl.apps.kinds import default_training
 from evorl.apps.training import as_overrides, own_configs, training_words
 from evorl.cli.app_agents import agent_facts, check_training
 from evorl.cli.composition import compose_config
@@ -17,7 +17,7 @@ from evorl.cli.composition import compose_config
 
 def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
     facts = agent_facts(agent)
-    training = usual_training(agent, kind, facts.is_off_policy)
+    training = default_training(agent, kind, facts.is_off_policy)
     make_app(tmp_path / "app", kind, agent, training, facts.in_boxes)
     return read_app(tmp_path / "app" / "app.yaml")
 

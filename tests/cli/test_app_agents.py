@@ -11,8 +11,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig, read_app
-from evorl.apps.kinds import KINDS, OF_PICTURES, usual_training
-from evorl.apps.making import make_app
+from evorl.apps.app_files import make_app
+from evorl.apps.kinds import IMAGE_KINDS, KINDS, default_training
 from evorl.assembly import workflow_from_config
 from evorl.cli.app_agents import agent_facts, check_training, experiments, served_agents, settings_of_experiment
 from evorl.execution.trainable import collected_by
@@ -30,21 +30,21 @@ SMALL = {"agent": {"network": {"torso": [4]}}}
 
 def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
     facts = agent_facts(agent)
-    training = usual_training(agent, kind, facts.is_off_policy)
+    training = default_training(agent, kind, facts.is_off_policy)
     make_app(tmp_path / "app", kind, agent, training, facts.in_boxes)
     return read_app(tmp_path / "app" / "app.yaml")
 
 
-@pytest.mark.parametrize("kind", OF_PICTURES)
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
 @pytest.mark.parametrize("agent", ["ddpg", "td3", "crossq"])
 def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="sends pictures: choose another agent, such as impala"):
+    with pytest.raises(ValueError, match="sends images: choose another agent, such as impala"):
         app_of(tmp_path, agent, kind)
     assert not (tmp_path / "app").exists()
 
 
 @pytest.mark.parametrize(
-    ("agent", "kind"), [(a, k) for a in AGENTS for k in KINDS if a != "ddpg" or k not in OF_PICTURES]
+    ("agent", "kind"), [(a, k) for a in AGENTS for k in KINDS if a != "ddpg" or k not in IMAGE_KINDS]
 )
 def test_every_pair_is_a_training_that_can_be_built(agent: str, kind: str, tmp_path: Path) -> None:
     config = check_training(app_of(tmp_path, agent, kind))

@@ -57,7 +57,7 @@ def test_three_environments_play_and_all_processes_are_gone(
     assert len(pids) == 4
     assert still_alive(pids) == []
     for number in range(3):
-        assert re.search(rf"^\d\d:\d\d:\d\d\.\d+ environment-{number} \| regret of a pull: 0\.\d+", said, re.MULTILINE)
+        assert re.search(rf"^\d\d:\d\d:\d\d\.\d+ environment-{number} \| regret per pull: 0\.\d+", said, re.MULTILINE)
     assert "3 environments have ended" in said
     assert "\x1b" not in said
 
@@ -126,7 +126,7 @@ def test_the_bandit_learns_by_the_commands_of_the_guide(app: AppConfig) -> None:
     file.write_text(file.read_text().replace("max_episodes: 3", "max_episodes: 100"))
     done = _run("run", "server", "environment")
     assert done.returncode == 0, done.stdout + done.stderr
-    (regret,) = re.findall(r"regret of a pull: (\S+) in the first 10 episodes, (\S+) in the last 10", done.stdout)
+    (regret,) = re.findall(r"regret per pull: (\S+) in the first 10 episodes, (\S+) in the last 10", done.stdout)
     assert float(regret[1]) < 0.5 * float(regret[0]), regret
     # A pull of any other arm loses 0.224 at least: more than nine of ten are of the best one.
     assert float(regret[1]) < 0.1 * 0.224, regret
@@ -140,7 +140,7 @@ def test_two_servers_learn_for_one_parameter_server_from_four_simulators(shared:
     file.write_text(file.read_text().replace("max_episodes: 3", "max_episodes: 100"))
     done = _run("run", "parameters", "server", "environment", "-n", "4")
     assert done.returncode == 0, done.stdout + done.stderr
-    regrets = re.findall(r"environment-\d +\| regret of a pull: (\S+) in .*, (\S+) in the last 10", done.stdout)
+    regrets = re.findall(r"environment-\d +\| regret per pull: (\S+) in .*, (\S+) in the last 10", done.stdout)
     assert len(regrets) == 4
     assert all(float(last) < 0.1 * 0.224 for _, last in regrets), regrets
     assert max(float(first) for first, _ in regrets) > 0.1 * 0.224, regrets  # who comes late finds it learned

@@ -41,7 +41,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
         ),
         ("~env.name=x", "~env.name=x: a setting cannot be taken away"),
         ("experiment=sac/hoper", r"There is no experiment 'sac/hoper'. Did you mean 'sac/hopper'\?"),
-        ("+experiment=zzz", "There is no experiment 'zzz'. There are: "),
+        ("+experiment=zzz", "There is no experiment 'zzz'. Available: "),
     ],
 )
 def test_what_would_have_no_effect_is_refused(override: str, said: str, folder: Path) -> None:

@@ -51,7 +51,7 @@ def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str])
             "There is no env 'cartpol'. Did you mean 'cartpole', ",
         ),
         ("env=brax/Hoper", "There is no env 'brax/Hoper'. Did you mean 'brax/hopper'?"),
-        ("agent=zzz", "There is no agent 'zzz'. There are: ppo."),
+        ("agent=zzz", "There is no agent 'zzz'. Available: ppo."),
         (
             "num_env=4",
             "There is no config key 'num_env'. Did you mean 'num_envs'?",

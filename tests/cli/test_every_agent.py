@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli import main as cli
-from evorl.config.other_words import called_here
+from evorl.config.synonyms import names_for_synonym
 from evorl.envs.action_spaces import ActionSpaces
 from tests.support.config_files import CONFIGS, acts_in, composed, said_by
 from tests.support.doc_pages import pages
@@ -74,4 +74,4 @@ def test_every_agent_that_a_page_names_exists() -> None:
     named = {name for names in re.findall(r"\bagent=([a-z][\w/,]*)", text) for name in names.split(",") if name}
     folders = {f"{agent.rpartition('/')[0]}/" for agent in AGENTS if "/" in agent}
     unknown = named - set(AGENTS) - folders
-    assert {name for name in unknown if not called_here(name, AGENTS)} == set()
+    assert {name for name in unknown if not names_for_synonym(name, AGENTS)} == set()

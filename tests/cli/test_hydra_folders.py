@@ -57,7 +57,7 @@ def test_the_folder_of_a_run_is_the_one_named(run, tmp_path: Path, monkeypatch: 
     assert RunFolder(own).load_config().total_timesteps == 64
     assert own.stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.iterdir()] == ["my runs"]
-    assert "holds a run already" in run(cli.train, *SMALL, f"hydra.run.dir={own}")[1]
+    assert "already contains a run" in run(cli.train, *SMALL, f"hydra.run.dir={own}")[1]
 
 
 def test_a_sweeper_of_hydras_places_runs_as_it_is_told(run, tmp_path: Path) -> None:

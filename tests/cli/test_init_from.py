@@ -14,7 +14,7 @@ from evorl.assembly import workflow_from_config
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
 from evorl.cli.init_from import refuse_with_resume, warm_start_from
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec

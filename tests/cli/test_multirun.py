@@ -120,7 +120,7 @@ def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
     own = tmp_path / "own sweep, josé"
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
     assert [job.overrides for job in SweepFolder.open(own).jobs] == [["seed=0"], ["seed=1"]]
-    with pytest.raises(OSError, match="holds a sweep or a run already"):
+    with pytest.raises(OSError, match="already contains a sweep or a run"):
         start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], lambda _: False, Trainer({}).train, "")
     assert re.fullmatch(r"\d{4}", next(path.name for path in tmp_path.iterdir() if path != own))

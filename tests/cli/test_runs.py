@@ -19,7 +19,7 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     assert list_runs(["sort=return"]) == ["b c", "a"]
     told = capsys.readouterr().out
     assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in told
-    assert "d is left out: " in told
+    assert "d is omitted: " in told
     assert list_runs([str(tmp_path), "algorithm=ppo", "state=finished"]) == ["runs/a"]
     assert list_runs(["state=running"]) == []
     assert "No runs.\n" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from evorl.algorithms.td3_bc import TD3BCWorkflow
 from evorl.assembly import workflow_from_config
 from evorl.cli.config_tree import config_folder
 from evorl.cli.save_replay import save_replay_of_run
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts

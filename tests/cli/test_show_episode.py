@@ -65,5 +65,5 @@ def test_arguments_are_checked(arguments: list[str], said: str) -> None:
 def test_a_strangers_code_is_not_executed(tmp_path: Path) -> None:
     path = save(tmp_path / "theirs", {"factory": "os:system", "command": "touch executed"})
     assert json.loads(path.with_suffix(".json").read_text())["env"]["factory"] == "os:system"
-    with pytest.raises(RunFolderError, match=r"code executed that is not of evorl: env\.factory=os:system"):
+    with pytest.raises(RunFolderError, match=r"execute code from outside evorl: env\.factory=os:system"):
         show_episode_from_arguments([f"episode={path}"])

@@ -41,7 +41,7 @@ from evorl.cli.errors import errors_in_words
         (["agent=erl/erl", "env=pendulum", "tau=0.1"], "There is no config key 'tau'. Did you mean 'learner.tau'?"),
         (["algo=ppo"], "There is no config key 'algo'. Did you mean 'agent'?"),
         (["actors.count=2"], "There is no actors.count to set, since actors is null. Give actors as a whole, as in "),
-        (["replay.capacity=2"], "There is no config key 'replay.capacity'. There are: seed, title, num_seeds, "),
+        (["replay.capacity=2"], "There is no config key 'replay.capacity'. Available: seed, title, num_seeds, "),
     ],
 )
 def test_each_key_is_answered(

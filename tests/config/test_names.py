@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.config.names import did_you_mean, load_class, load_named, missing_in_words, no_such
+from evorl.config.names import did_you_mean, explain_missing_package, load_class, load_named, no_such
 
 
 def test_the_nearest_name_is_suggested() -> None:
@@ -17,13 +17,13 @@ def test_the_nearest_name_is_suggested() -> None:
 
 def test_what_there_is_is_listed() -> None:
     assert no_such("cell", "lsmt", ("gru", "lstm")) == (
-        "there is no cell 'lsmt'. Did you mean 'lstm'? There are: gru, lstm."
+        "there is no cell 'lsmt'. Did you mean 'lstm'? Available: gru, lstm."
     )
-    assert no_such("cell", None, ["gru"]) == "there is no cell None. There are: gru."
+    assert no_such("cell", None, ["gru"]) == "there is no cell None. Available: gru."
 
 
 def _import_what_is_missing(*told: str) -> None:
-    with missing_in_words("robots", *told):
+    with explain_missing_package("robots", *told):
         importlib.import_module("not_there.inside")
 
 

@@ -125,7 +125,7 @@ class HostVectorEnvContract:
         play(env, 5)
         state = env.get_state()
         if state is None:
-            with pytest.raises(NotImplementedError, match="cannot go back"):
+            with pytest.raises(NotImplementedError, match="cannot restore a state"):
                 env.set_state(np.zeros((NUM_ENVS, 1), np.uint8))
             return
         assert state.dtype == np.uint8

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.execution import learning, programs
+from evorl.execution import programs, training_loop
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.env_faults import ENV_FAULTS
 from evorl.execution.session import TrainingDiverged
@@ -183,7 +183,7 @@ class WorkflowContract(SeedContract):
     ) -> None:
         """Between rows, between checkpoints: the same state and table, to the last bit."""
         with monkeypatch.context() as context:
-            context.setattr(learning, "SECONDS_PER_CHUNK", 0.0)  # one iteration in each chunk
+            context.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)  # one iteration in each chunk
             run_in(tmp_path, self.make_run(), should_stop=stop_after(num_chunks))
         stopped_at, state = resume_in(tmp_path, self.make_run())
         assert stopped_at == num_chunks
@@ -309,7 +309,7 @@ class WorkflowContract(SeedContract):
     def test_nan_ends_it_and_the_last_good_checkpoint_stays(
         self, whole: tuple, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+        monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)
         workflow, shelf = self.make_run().replace(checkpoint_interval=1.0, eval_interval=0.0), Shelf()
         state = workflow.learn(workflow.init(SEED), checkpointer=shelf, should_stop=stop_after(8))
         assert shelf.saved[-1] == (8, None)

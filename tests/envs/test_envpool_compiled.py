@@ -15,7 +15,7 @@ from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv
 from evorl.envs.envpool_compiled import EnvPoolXlaEnv, create_compiled_envpool_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.options import EnvOptions
-from evorl.execution.host_errors import host_errors_in_words
+from evorl.execution.host_errors import translate_host_errors
 from evorl.rollout import rollout
 from evorl.types import PyTreeDict
 from tests.conformance.env import assert_trees_equal, random_actions
@@ -162,7 +162,7 @@ def test_older_state_is_refused_in_words_and_a_reset_helps() -> None:
     jax.block_until_ready(env.step(state, action))
     assert env.is_live(old)
     for _ in range(2):
-        with pytest.raises(HostEnvError, match="CartPole-v1 have advanced beyond"), host_errors_in_words():
+        with pytest.raises(HostEnvError, match="CartPole-v1 have advanced beyond"), translate_host_errors():
             jax.block_until_ready(_play(env, old, 5))
     fresh = env.next_episodes(state)
     assert env.is_live(fresh)
@@ -176,7 +176,7 @@ def test_older_state_is_refused_in_words_and_a_reset_helps() -> None:
     [
         ("Cartpole-v1", {}, "no environment of EnvPool 'Cartpole-v1'. Did you mean 'CartPole-v1'"),
         ("CartPole-v1", {"sed": 1}, "no option of envpool/CartPole-v1 'sed'"),
-        ("CartPole-v1", {"autoreset_mode": "envpool"}, "autoreset_mode=envpool is for JAX environments"),
+        ("CartPole-v1", {"autoreset_mode": "envpool"}, "autoreset_mode=envpool is only for JAX environments"),
     ],
 )
 def test_errors_in_words(name: str, options: dict, message: str) -> None:
@@ -217,5 +217,5 @@ def test_answers_left_behind_in_a_pool_are_found() -> None:
     env = create_compiled_envpool_env("CartPole-v1", parallel=2)
     env.reset(jax.random.key(0))
     env._pool(2)._pool.send(np.zeros(2, np.int32), np.array([0, 3]))  # as a program that is broken off would
-    with pytest.raises(HostEnvError, match="CartPole-v1 was interrupted: create a new"), host_errors_in_words():
+    with pytest.raises(HostEnvError, match="CartPole-v1 was interrupted: create a new"), translate_host_errors():
         jax.block_until_ready(env.reset(jax.random.key(0)))

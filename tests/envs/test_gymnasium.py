@@ -85,7 +85,7 @@ def test_observations_of_several_kinds_and_one_entry_of_them() -> None:
     np.testing.assert_array_equal(only.reset(SEEDS[:2]), np.zeros((2, 2, 2)))
     with pytest.raises(ValueError, match="Did you mean 'image'"):
         InProcessGymnasiumEnv(Camera, 2, obs_key="imag")
-    with pytest.raises(ValueError, match="chooses an entry of a dict"):
+    with pytest.raises(ValueError, match="selects an entry of a dict"):
         InProcessGymnasiumEnv(Faulty, 2, obs_key="image")
 
 
@@ -95,7 +95,9 @@ def test_metrics_come_from_info() -> None:
     simulators = InProcessGymnasiumEnv(functools.partial(faulty, "info", 2), 2, metrics=["height"])
     simulators.reset(SEEDS[:2])
     np.testing.assert_array_equal(simulators.step(np.zeros(2))[4]["height"], [0.5, 0.5])
-    with pytest.raises(HostEnvError, match=r"environment 0 gave .* info has no 'height', which env.metrics names"):
+    with pytest.raises(
+        HostEnvError, match=r"environment 0 returned .* info has no 'height', which env.metrics requests"
+    ):
         simulators.step(np.zeros(2))
 
 

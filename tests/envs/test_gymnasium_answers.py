@@ -14,7 +14,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from tests.envs.host.test_answers import Answering
 
 SILENT: list[tuple[dict[int, Any], str]] = [
-    ({0: {"a": np.zeros(2), "b": 1.5}}, "'b' must be numbers that its space of int32 holds, got 1.5"),
+    ({0: {"a": np.zeros(2), "b": 1.5}}, "'b' must fit into its space's dtype int32, got 1.5"),
     ({0: {"a": None, "b": 1}}, "'a' must be numbers"),
     ({1: None}, "reward must be a single number, got NoneType"),
     ({1: np.ones(1)}, "reward must be a single number"),
@@ -58,7 +58,7 @@ def test_processes_refuse_them_too() -> None:
 
 @pytest.mark.parametrize(
     ("info", "says"),
-    [({}, r"info has no 'm', which env.metrics names, and has \[\]"), ({"m": None}, "'m' of info .* NoneType")],
+    [({}, r"info has no 'm', which env.metrics requests; it has \[\]"), ({"m": None}, "'m' of info .* NoneType")],
 )
 def test_metrics_are_numbers_of_every_step(info: dict[str, Any], says: str) -> None:
     """Gymnasium takes 0 for the metric of an environment that gives none."""

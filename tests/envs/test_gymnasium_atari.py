@@ -43,7 +43,9 @@ def test_a_life_is_an_episode_of_one_game() -> None:
 
 
 def test_other_environments_have_no_lives() -> None:
-    with pytest.raises(ValueError, match=r"terminal_on_life_loss is for games of the Arcade.*CartPole.* leave it out"):
+    with pytest.raises(
+        ValueError, match=r"terminal_on_life_loss is only for games of the Arcade.*CartPole.*: remove it"
+    ):
         with_lives_as_episodes(gymnasium.make("CartPole-v1"))
 
 

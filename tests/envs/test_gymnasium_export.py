@@ -44,5 +44,5 @@ def test_spaces_there_and_back_are_the_same() -> None:
 
 
 def test_vector_environments_are_refused_in_words() -> None:
-    with pytest.raises(TypeError, match="takes a single environment, got VmapAutoResetWrapper"):
+    with pytest.raises(TypeError, match="requires a single environment, got VmapAutoResetWrapper"):
         as_gymnasium(create_env("gymnax/CartPole-v1"))

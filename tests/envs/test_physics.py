@@ -41,7 +41,7 @@ def test_simulators_tell_positions_exactly_also_of_the_last_step(name: str) -> N
     env.show_physics()
     told, seeds = walked(env)
     peer = make_mujoco_simulators("inverted_pendulum", 2, max_episode_steps=NUM_STEPS)
-    peer.reset(fold_seeds(seeds, env.simulators.usual.seed_bits))
+    peer.reset(fold_seeds(seeds, env.simulators.main.seed_bits))
     low, high = peer.action_space.low, peer.action_space.high
     action = (low + (np.float32(0.1) + 1) / 2 * (high - low)).astype(np.float32)
     for moment in told:

@@ -74,7 +74,7 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
     state = env.reset(jax.random.key(0))
     np.testing.assert_array_equal(state.obs, np.zeros((3, 6)))
     with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, .* evorl act run="):
-        env.simulators.usual.step(np.zeros((3, 2)))
+        env.simulators.main.step(np.zeros((3, 2)))
     with pytest.raises(jax.errors.JaxRuntimeError, match="connect over the network"):
         jax.block_until_ready(env.step(state, jnp.zeros((3, 2))))
     env.close()

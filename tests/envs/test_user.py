@@ -54,7 +54,7 @@ def test_a_config_trains_in_it() -> None:
     [
         ({"factory": "own_envs"}, "env.factory must be like package.module:function, got 'own_envs'"),
         ({"factory": 3}, "env.factory must be like"),
-        ({"factory": "own_envz:make"}, "Python finds no module 'own_envz'. Put the folder that holds it on PYTHONPATH"),
+        ({"factory": "own_envz:make"}, "Python finds no module 'own_envz': add its folder to PYTHONPATH"),
         ({"factory": "own_envs:mak"}, "there is no function of own_envs 'mak'. Did you mean 'make'?"),
         ({"factory": "own_envs:number"}, "there is no function of own_envs 'number'"),
         ({"factory": "own_envs:make", "size": 3}, "there is no option of own_envs:make 'size'. Did you mean 'sizes'?"),

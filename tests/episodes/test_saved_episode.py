@@ -42,26 +42,28 @@ def test_it_is_read_by_either_name_and_written_again(path: Path, suffix: str) ->
 
 
 def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"There is no file .*none\.json: an episode is a \.npz and a \.json"):
+    with pytest.raises(
+        RunFolderError, match=r"There is no file .*none\.json: an episode consists of an \.npz and a \.json"
+    ):
         SavedEpisode.load(tmp_path / "none.npz")
     whole = path.with_suffix(".npz").read_bytes()
     path.with_suffix(".npz").write_bytes(whole[:100])
-    with pytest.raises(RunFolderError, match="is damaged, or none of ours"):
+    with pytest.raises(RunFolderError, match="is corrupted, or was not written by evorl"):
         SavedEpisode.load(path)
     with path.with_suffix(".npz").open("wb") as file:
         np.savez(file, qpos=ARRAYS["qpos"][:2], action=ARRAYS["action"])
-    with pytest.raises(RunFolderError, match="tells of other arrays than it has"):
+    with pytest.raises(RunFolderError, match="description does not match its arrays"):
         SavedEpisode.load(path)
     path.with_suffix(".npz").write_bytes(whole)
     path.with_suffix(".json").write_text("{}")
-    with pytest.raises(RunFolderError, match="does not describe an episode as this version writes it"):
+    with pytest.raises(RunFolderError, match="is not the description of an episode"):
         SavedEpisode.load(path)
 
 
 def test_objects_are_not_read(path: Path) -> None:
     """They would run code."""
     np.savez(path.with_suffix(".npz"), qpos=np.array([print], dtype=object))
-    with pytest.raises(RunFolderError, match="is damaged, or none of ours"):
+    with pytest.raises(RunFolderError, match="is corrupted, or was not written by evorl"):
         SavedEpisode.load(path)
 
 

@@ -107,6 +107,6 @@ def test_stepping_stops_when_all_wanted_episodes_have_ended() -> None:
 
 def test_a_field_that_is_not_there_is_answered_with_those_that_are() -> None:
     with pytest.raises(
-        ValueError, match=r"no entry 'metrics.lift'. Did you mean 'metrics.left'\? There are: .*termination"
+        ValueError, match=r"no entry 'metrics.lift'. Did you mean 'metrics.left'\? Available: .*termination"
     ):
         _play(env_fields=("metrics.lift",))

@@ -32,11 +32,11 @@ def built(*overrides: str):
         ),
         (
             ["agent=sac", "env=pendulum", "total_timesteps=1200", "updates_per_iteration=0.0001"],
-            ["updates_per_iteration=0.0001 makes no update"],
+            ["updates_per_iteration=0.0001 is too small for an update"],
         ),
         (
             ["agent=td3", "env=pendulum", "total_timesteps=1100", "policy_delay=500", "num_envs=1"],
-            ["policy_delay=500", "updates of the critics", "Choose a smaller"],
+            ["policy_delay=500", "critic updates", "Choose a smaller"],
         ),
         (["agent=ppo", *ONE_SAMPLE], ["num_minibatches=32", "num_envs=4", "agent.normalize_advantages=false"]),
         (

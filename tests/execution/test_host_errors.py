@@ -11,7 +11,7 @@ from jax.experimental import io_callback
 
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.host.simulators import failures
-from evorl.execution.host_errors import host_errors_in_words
+from evorl.execution.host_errors import translate_host_errors
 
 
 def _run(fail: Exception) -> None:
@@ -25,13 +25,13 @@ def _run(fail: Exception) -> None:
 
 def test_a_simulators_sentence_comes_out_of_the_program_without_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     says = pytest.raises(HostEnvError, match=r"^environment 3 is broken$")
-    with caplog.at_level(logging.ERROR), says, host_errors_in_words():
-        with host_errors_in_words():  # one within another, as a set-up within a training
+    with caplog.at_level(logging.ERROR), says, translate_host_errors():
+        with translate_host_errors():  # one within another, as a set-up within a training
             pass
         _run(HostEnvError("environment 3 is broken"))
     assert "Traceback" not in caplog.text
 
 
 def test_another_error_stays_what_it_is() -> None:
-    with pytest.raises(jax.errors.JaxRuntimeError, match="division"), host_errors_in_words():
+    with pytest.raises(jax.errors.JaxRuntimeError, match="division"), translate_host_errors():
         _run(ZeroDivisionError("division"))

@@ -10,15 +10,15 @@ import jax
 import pytest
 
 from evorl.execution import multiprocess
-from evorl.execution.multiprocess import PLACE_VARIABLE, Place, ProcessLost
+from evorl.execution.multiprocess import PROCESS_VARIABLE, ProcessInfo, ProcessLost
 
-PLACE = Place(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
+INFO = ProcessInfo(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
 LOSS = ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
 
 
 def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PLACE_VARIABLE, raising=False)
-    assert multiprocess.own_place() is None
+    monkeypatch.delenv(PROCESS_VARIABLE, raising=False)
+    assert multiprocess.process_info() is None
     for started, shown in {
         "scripts/train.py": "python scripts/train.py",
         "/usr/bin/evorl": "evorl train",
@@ -27,20 +27,20 @@ def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         monkeypatch.setattr("sys.argv", [started])
         assert multiprocess.train_command() == shown
-    for name, value in PLACE.as_variable().items():
+    for name, value in INFO.as_variable().items():
         monkeypatch.setenv(name, value)
-    assert multiprocess.own_place() == PLACE
-    assert multiprocess.train_command() == PLACE.command
+    assert multiprocess.process_info() == INFO
+    assert multiprocess.train_command() == INFO.command
 
 
 def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert multiprocess.loss_in_words(LOSS) is None
+    assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.loss_in_words(LOSS, " To go on: x")
-    assert said == "Another process of this run has ended, and without it this one cannot go on. To go on: x"
-    assert multiprocess.loss_in_words(ProcessLost(said)) == said
-    assert multiprocess.loss_in_words(ValueError("num_envs")) is None
+    said = multiprocess.describe_lost_process(LOSS, " To go on: x")
+    assert said == "Another process of this run has ended, and this process cannot continue without it. To go on: x"
+    assert multiprocess.describe_lost_process(ProcessLost(said)) == said
+    assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 
 
 def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> None:
@@ -52,7 +52,7 @@ def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> No
 ENDING = """
 import os, sys
 from evorl.execution import multiprocess
-from evorl.execution.multiprocess import Place
+from evorl.execution.multiprocess import ProcessInfo
 from evorl.execution.runtime import prepare_runtime
 with multiprocess.leaving_together():
     prepare_runtime(compilation_cache=False)
@@ -67,11 +67,11 @@ with multiprocess.leaving_together():
     [("pass", 0, ""), ("sys.exit(75)", 75, ""), ("raise KeyError('why')", 1, "KeyError: 'why'")],
 )
 def test_one_of_several_leaves_with_a_status(ending: str, status: int, error: str) -> None:
-    place = Place(0, 1, f"127.0.0.1:{_free_port()}", 0, 1, 3, "")
+    info = ProcessInfo(0, 1, f"127.0.0.1:{_free_port()}", 0, 1, 3, "")
     reading, writing = os.pipe()  # the end of standard input would stop it
     process = subprocess.run(
         [sys.executable, "-c", ENDING.format(ending=ending)],
-        env={**os.environ, **place.as_variable()},
+        env={**os.environ, **info.as_variable()},
         stdin=reading,
         capture_output=True,
         text=True,

@@ -46,7 +46,7 @@ def test_several_processes_have_as_many_devices_each(monkeypatch: pytest.MonkeyP
     _mesh.cache_clear()
     with pytest.raises(ValueError, match="devices=3 must be a multiple of the number of processes, 2"):
         plan_execution(_env(6), devices=3)
-    with pytest.raises(ValueError, match="3 environments cannot be shared evenly by 2 devices"):
+    with pytest.raises(ValueError, match="3 environments cannot be divided evenly among 2 devices"):
         plan_execution(_env(3))
 
 
@@ -82,7 +82,7 @@ def test_members_are_shared_out_instead_of_environments(num_members: int, num_se
     plan, _ = plan_execution(_env(4096), num_seeds=num_seeds, num_members=num_members)
     assert plan.num_devices == num_devices
     assert plan.axis == (None if num_devices == 1 else SEED_AXIS if num_seeds > 1 else MEMBER_AXIS)
-    with pytest.raises(ValueError, match=r"7 members cannot be shared evenly by 2 devices: choose pop_size"):
+    with pytest.raises(ValueError, match=r"7 members cannot be divided evenly among 2 devices: set pop_size"):
         plan_execution(_env(4096), devices=2, num_members=7)
 
 
@@ -98,7 +98,7 @@ def test_blocks_fit_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "core_cache_bytes", lambda size=cache_bytes: size)
         assert plan_execution(_env(8))[1] == int(plan.CACHE_SHARE * cache_bytes) // bytes_per_env
     monkeypatch.setattr(plan, "core_cache_bytes", lambda: 1 << 10)
-    assert plan_execution(_env(8))[1] == plan.LEAST_BLOCK
+    assert plan_execution(_env(8))[1] == plan.MIN_BLOCK
 
 
 def _cache(folder: Path, index: int, level: int, kind: str, size: str, cores: str) -> None:
@@ -121,18 +121,18 @@ def test_the_second_level_cache_of_a_core_is_read(tmp_path: Path, size: str, cor
 
 
 def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
-    assert plan.core_cache_bytes(tmp_path / "absent") == plan.USUAL_CACHE
+    assert plan.core_cache_bytes(tmp_path / "absent") == plan.DEFAULT_CACHE
     _cache(tmp_path, 0, 1, "Data", "32K", "0")
-    assert plan.core_cache_bytes(tmp_path) == plan.USUAL_CACHE
+    assert plan.core_cache_bytes(tmp_path) == plan.DEFAULT_CACHE
     _cache(tmp_path, 1, 2, "Unified", "much", "0")
-    assert plan.core_cache_bytes(tmp_path) == plan.USUAL_CACHE
+    assert plan.core_cache_bytes(tmp_path) == plan.DEFAULT_CACHE
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"devices": 5}, "devices=5 is more than the 4 that JAX sees: use at most 4."),
-        ({"devices": 3}, "4 environments cannot be shared evenly by 3 devices: choose num_envs"),
+        ({"devices": 3}, "4 environments cannot be divided evenly among 3 devices: set num_envs"),
         ({"devices": 0}, "devices must be a positive whole number, got 0."),
         ({"devices": "many"}, "devices must be 'auto' or a positive integer, got 'many'."),
         ({"env_chunk": 0}, "env_chunk must be a positive whole number, got 0."),
@@ -151,7 +151,7 @@ def test_agents_of_a_copy_stay_together() -> None:
         "of 4: 6 copies are not shared by 4 devices evenly"
     )
     with pytest.raises(
-        ValueError, match="6 copies of 2 agents cannot be shared evenly by 4 devices: choose num_envs as a"
+        ValueError, match="6 copies of 2 agents cannot be divided evenly among 4 devices: set num_envs to a"
     ):
         plan_execution(env, devices=4)
     with pytest.raises(ValueError, match="env_chunk=4 is not supported with 2 agents"):

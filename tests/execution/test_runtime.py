@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from evorl.execution import runtime
-from evorl.execution.multiprocess import PLACE_VARIABLE, Place
+from evorl.execution.multiprocess import PROCESS_VARIABLE, ProcessInfo
 from evorl.execution.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -63,7 +63,9 @@ def test_a_folder_that_cannot_be_made_is_said_once(tmp_path: Path, capsys: pytes
         prepare_runtime(compilation_cache=str(tmp_path / "file" / "programs"))
     assert _settings() == (None, 1.0)
     err = capsys.readouterr().err
-    assert err.startswith("Warning: compiled programs are not kept, so the next start compiles again. Cannot write to ")
+    assert err.startswith(
+        "Warning: compiled programs are not cached, so the next start compiles again. Cannot write to "
+    )
     assert str(tmp_path / "file") in err
     assert err.count("\n") == 1
 
@@ -185,12 +187,12 @@ def test_programs_are_forgotten_before_there_are_too_many() -> None:
 def test_processes_of_a_machine_share_its_cores_and_all_of_them_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = []
     with monkeypatch.context() as context:  # afterwards settings are to be put back
-        context.setattr(runtime, "join_processes", lambda place: None)
+        context.setattr(runtime, "join_processes", lambda info: None)
         context.setattr(jax.config, "update", lambda name, value: numbers.append(value))
         context.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)
         for own_devices in (None, 5):
-            place = Place(2, 8, "node0:8476", 0, 4, own_devices, "")
-            context.setenv(PLACE_VARIABLE, place.as_variable()[PLACE_VARIABLE])
+            info = ProcessInfo(2, 8, "node0:8476", 0, 4, own_devices, "")
+            context.setenv(PROCESS_VARIABLE, info.as_variable()[PROCESS_VARIABLE])
             for devices in ("auto", 24):
                 prepare_runtime(devices, compilation_cache=False)
     assert numbers == [8 // 4, 24 // 8, 5, 5]

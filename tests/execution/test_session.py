@@ -9,7 +9,7 @@ import pytest
 
 from evorl.execution.intervals import EveryIterations, EverySteps
 from evorl.execution.session import Intervals, RunSession, SessionRules, TrainingDiverged
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
 
 

@@ -119,7 +119,7 @@ def test_a_run_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     make_run(tmp_path, "good", [[1.0]])
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    assert "is no row of 5 numbers" in told(runs)["damaged"]["problem"]
+    assert "is not a row of 5 numbers" in told(runs)["damaged"]["problem"]
     assert "problem" in told(runs)["strange"]
     assert "problem" not in told(runs)["good"]
     assert runs.curve(told(runs)["damaged"]["index"], "eval/episode_return") is None

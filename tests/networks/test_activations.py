@@ -25,5 +25,5 @@ def test_bounded_ones() -> None:
 def test_unknown_names_are_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"activation 'Tahn'\. Did you mean 'tanh'\?"):
         activation_by_name("Tahn")
-    with pytest.raises(ValueError, match="There are: celu"):
+    with pytest.raises(ValueError, match="Available: celu"):
         activation_by_name("zzzzzz")

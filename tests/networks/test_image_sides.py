@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.networks.torsos import MOST_LAYERS, PRESETS, Torso, build_torso, least_side
+from evorl.networks.torsos import MAX_LAYERS, PRESETS, Torso, build_torso, min_side
 from tests.support.small_workflows import small
 
 layer = st.one_of(
@@ -30,7 +30,7 @@ def shape_of(torso: Torso, side: int) -> Any:
 @given(st.lists(layer, min_size=1, max_size=3))
 def test_the_least_side_is_the_least_that_leaves_something(layers: list) -> None:
     torso = build_torso({"torso": [*layers, "flatten"]})
-    least = least_side(torso.layers)
+    least = min_side(torso.layers)
     assert shape_of(torso, least)[-1] > 0
     if least > 1:
         with pytest.raises(ValueError, match=rf"images of {least - 1} x {least}.*sides of at least {least}"):
@@ -38,7 +38,7 @@ def test_the_least_side_is_the_least_that_leaves_something(layers: list) -> None
 
 
 def test_small_images_are_refused_with_the_presets_that_fit() -> None:
-    assert least_side(PRESETS["nature"]) == 36
+    assert min_side(PRESETS["nature"]) == 36
     with pytest.raises(ValueError, match=r"10 x 10 .*at least 36\..*minatar, classic, universe, impala"):
         small("dqn", "Breakout-MinAtar", agent={"network": {"torso": "nature"}})
 
@@ -50,7 +50,7 @@ def test_small_images_are_refused_with_the_presets_that_fit() -> None:
         ({"torso": None}, r"torso must be a list of layers.*None"),
         ({"torso": [10**9]}, r"size must be .*1,048,576, got 1000000000"),
         ({"torso": [10**400]}, r"size must be at most .*401 digits"),
-        ({"torso": [8] * (MOST_LAYERS + 1)}, rf"has {MOST_LAYERS + 1} layers"),
+        ({"torso": [8] * (MAX_LAYERS + 1)}, rf"has {MAX_LAYERS + 1} layers"),
         ({"torso": [None]}, r"size must be a positive whole number, got null"),
         ({"torso": [8], "recurrent": {"name": "gru", "size": 10**9}}, r"size must be .*1,048,576"),
         ({"torso": [8], "heads": None}, r"agent\.network\.heads must be a mapping.*null"),

@@ -125,7 +125,7 @@ def test_names_and_mappings_become_activations() -> None:
         ("kaff", "there is no activation 'kaff'. Did you mean 'kaf'"),
         ({"name": "relu", "size": 3}, "there is no option of activation relu 'size'"),
         ({"name": "kaf", "sise": 3}, "Did you mean 'size'"),
-        ({"name": "kaf", "kernel": "rbf3d"}, "there is no kernel 'rbf3d'.*There are: rbf, rbf2d"),
+        ({"name": "kaf", "kernel": "rbf3d"}, "there is no kernel 'rbf3d'.*Available: rbf, rbf2d"),
         ({"name": "kaf", "size": 1}, "size must be at least 2, got 1"),
         ({"name": "kaf", "size": 2.5}, "size must be a whole number, got 2.5"),
         ({"name": "kaf", "boundary": 0}, "boundary must be above 0, got 0"),

@@ -159,7 +159,7 @@ def test_cells_are_built_from_a_config() -> None:
     ("config", "message"),
     [
         ("lsmt", "no recurrent cell 'lsmt'. Did you mean 'lstm'"),
-        ({"size": 3}, "There are: gru, lstm, dilated_lstm, null"),
+        ({"size": 3}, "Available: gru, lstm, dilated_lstm, null"),
         ({"name": "lstm", "sise": 3}, "no option of recurrent cell lstm 'sise'. Did you mean 'size'"),
         ({"name": "gru", "num_cores": 3}, "no option of recurrent cell gru 'num_cores'"),
         ({"name": "gru", "size": 0}, "size must be"),

@@ -179,7 +179,7 @@ def test_no_layer_is_the_identity() -> None:
         ({"torsos": [4]}, r"no network option 'torsos'\. Did you mean 'torso'\?"),
         (
             {"torso": "natur"},
-            r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, classic",
+            r"no torso 'natur'\. Did you mean 'nature'\? Available: minatar, nature, classic",
         ),
         ({"torso": [4, 0]}, "torso: size must be .*positive.* got 0"),
         ({"torso": [4.5]}, "positive.* got 4.5"),

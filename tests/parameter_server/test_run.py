@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.session import TrainingDiverged
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.worker import settings_for
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.recording import Recorder
+from evorl.runs.recorder import Recorder
 from evorl.runs.structure import CheckpointError
 from tests.support.small_workflows import assert_identical, small
 

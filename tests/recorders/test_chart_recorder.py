@@ -12,7 +12,7 @@ import pytest
 from evorl.recorders import ChartRecorder, Recorder, RecorderGroup
 from evorl.recorders.chart_recorder import draw_chart
 from evorl.runs.files import RunFolderError
-from evorl.runs.recording import Chart, HeatMap, Panel
+from evorl.runs.recorder import Chart, HeatMap, Panel
 from tests.recorders.test_learning_curve import assert_is_picture
 
 CHART = Chart(

@@ -148,6 +148,6 @@ def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, before: by
     assert before in path.read_bytes()
     damaged = path.read_bytes().replace(before, after, 1)
     path.write_bytes(damaged)
-    with pytest.raises(RunFolderError, match=f"metrics.csv is damaged .{said}.*: repair it, or move it away"):
+    with pytest.raises(RunFolderError, match=f"metrics.csv is corrupted .{said}.*: repair it, or move it away"):
         CsvRecorder(path).resume_at(2)
     assert path.read_bytes() == damaged

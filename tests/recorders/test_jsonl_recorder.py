@@ -49,6 +49,6 @@ def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, line: str)
     with path.open("a") as file:
         file.write(line + "\n")
     before = path.read_bytes()
-    with pytest.raises(RunFolderError, match=r"metrics.jsonl is damaged \(line 3 is not a row with an iteration\)"):
+    with pytest.raises(RunFolderError, match=r"metrics.jsonl is corrupted \(line 3 is not a row with an iteration\)"):
         JsonlRecorder(path).resume_at(1)
     assert path.read_bytes() == before

@@ -35,7 +35,7 @@ def test_a_resumed_run_writes_on(tmp_path: Path) -> None:
 
 def test_failures_are_raised_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"a part of its path is a file|in the way"):
+    with pytest.raises(RunFolderError, match=r"part of its path is a file|a file with that name exists"):
         LogRecorder(tmp_path / "file" / "run.log").start(make_plan())
     full = LogRecorder("/dev/full")
     with pytest.raises(RunFolderError, match="no space is left"):

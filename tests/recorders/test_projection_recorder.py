@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from evorl.envs.goals.point_maze import make_point_maze
-from evorl.episodes.recorder import kept_episodes_of
+from evorl.episodes.recorder import recorded_episodes
 from evorl.recorders.projection_recorder import ProjectionRecorder, draw_episodes, points_of
 from tests.support.kept_episodes import LENGTHS, kept_episodes
 from tests.support.recorded_runs import make_plan
@@ -35,7 +35,7 @@ def test_one_picture_for_each_evaluation(tmp_path: Path, of: str, dimensions: tu
 
 
 def test_walls_are_drawn_where_there_are_any(tmp_path: Path) -> None:
-    episodes = [episode for _, _, episode in kept_episodes_of(kept_episodes(), 3)]
+    episodes = [episode for _, _, episode in recorded_episodes(kept_episodes(), 3)]
     draw_episodes(tmp_path / "with.png", episodes, "goal", (0, 1), MAZE)
     draw_episodes(tmp_path / "without.png", episodes, "goal", (0, 1))
     with_walls, without = (_share_of_grey(tmp_path / f"{name}.png") for name in ("with", "without"))
@@ -48,7 +48,7 @@ def _share_of_grey(path: Path) -> float:
 
 
 def test_points_are_those_of_the_episode() -> None:
-    _, _, episode = next(iter(kept_episodes_of(kept_episodes(), 1)))
+    _, _, episode = next(iter(recorded_episodes(kept_episodes(), 1)))
     points = points_of(episode, "goal", (1, 0))
     assert points.shape == (LENGTHS[0] + 1, 2)
     np.testing.assert_allclose(points[:, 1], 0.1 * np.arange(7), atol=1e-6)

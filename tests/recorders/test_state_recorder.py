@@ -53,7 +53,7 @@ def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     first = StateRecorder(path)
     first.start(make_plan())
-    with pytest.raises(RunFolderError, match="is in training already"):
+    with pytest.raises(RunFolderError, match="is already in training"):
         StateRecorder(path).resume_at(3)
     first.close()
     second = StateRecorder(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evorl.execution.multiprocess import Place
+from evorl.execution.multiprocess import ProcessInfo
 from evorl.recorders.video_recorder import VideoRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
@@ -99,8 +99,8 @@ def test_an_interval_is_positive(folder: RunFolder) -> None:
 
 def test_what_draws_is_no_process_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of several processes of a program would wait for the others, before it looks for a workflow."""
-    place = Place(0, 2, "localhost:1", local_index=1, local_count=2, devices=1, command="train")
-    for name, value in place.as_variable().items():
+    info = ProcessInfo(0, 2, "localhost:1", local_index=1, local_count=2, devices=1, command="train")
+    for name, value in info.as_variable().items():
         monkeypatch.setenv(name, value)
     settings = {"workflow": "evorl.nowhere.Workflow", "seed": 0, "env": {"library": "gymnax", "name": "CartPole-v1"}}
     rest = {"recorders": {}, "checkpoints_kept": 1, "compilation_cache": False}

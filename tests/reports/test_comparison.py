@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from evorl.reports.comparison import (
     MAX_POINTS,
     band_of,
+    default_metric,
     differing_settings,
     grouped,
     settings_of,
     short_names,
     shortened,
     thinned,
-    usual_metric,
     values_in,
     varied_settings,
 )
@@ -136,6 +136,6 @@ def test_returns_of_training_are_not_compared_with_those_of_evaluations(tmp_path
     alone = make_run(tmp_path, "not", [[1.0]])
     alone.metrics_csv.write_text("iterations,timesteps,train/episode_return\n1,10,300.0\n")
     both = find_runs(tmp_path)
-    assert (usual_metric(both), usual_metric(both[1:])) == ("eval/episode_return", "train/episode_return")
+    assert (default_metric(both), default_metric(both[1:])) == ("eval/episode_return", "train/episode_return")
     assert {group.metric for group in grouped(both)} == {"eval/episode_return"}
-    assert [len(run.by_seed(usual_metric(both))) for run in both] == [1, 0]
+    assert [len(run.by_seed(default_metric(both))) for run in both] == [1, 0]

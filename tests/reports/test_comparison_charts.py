@@ -11,7 +11,7 @@ import pytest
 from evorl.reports.comparison import Group, grouped
 from evorl.reports.comparison_charts import (
     ALL_PAIRS,
-    MOST_TICKS,
+    MAX_TICKS,
     Improvement,
     draw_improvements,
     draw_profiles,
@@ -103,7 +103,7 @@ def test_runs_without_a_setting_stand_at_the_foot_of_its_axis(tmp_path: Path) ->
         make_run(tmp_path, f"run{i}", [[100.0 + i]], {"rate": 1.0 + i})
     chart = draw_sweep(find_runs(tmp_path), ["rate"], "eval/episode_return", "sweep")
     assert {"-", "1", "10"} <= set(words(chart))
-    assert len([word for word in words(chart) if word in map(str, range(1, 11))]) <= MOST_TICKS
+    assert len([word for word in words(chart) if word in map(str, range(1, 11))]) <= MAX_TICKS
     lines = [node.get("d", "").split() for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
     assert len({line[2] for line in lines}) == 11
 

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from evorl.reports.comparison import Group, grouped
-from evorl.reports.curve_charts import draw_metrics, draw_returns, draw_speeds, in_words, style_of
+from evorl.reports.curve_charts import describe_metric, draw_metrics, draw_returns, draw_speeds, style_of
 from evorl.reports.recorded_run import find_runs
 from evorl.reports.svg import COLOURS, variable
 from tests.support.run_folders import make_run
@@ -79,6 +79,6 @@ def test_more_groups_than_colours_differ_by_their_lines() -> None:
 
 
 def test_columns_in_words() -> None:
-    assert [in_words(name) for name in ("eval/episode_return", "train/value_loss", "time/clock", "success")] == [
+    assert [describe_metric(name) for name in ("eval/episode_return", "train/value_loss", "time/clock", "success")] == [
         "episode return, evaluation", "value loss, training", "clock, time", "success"
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.reports.page import MOST_BYTES, Report
+from evorl.reports.page import MAX_BYTES, Report
 from evorl.reports.recorded_run import find_runs
 from tests.support.html_check import PageCheck
 from tests.support.run_folders import PNG, START, make_run, make_sweep
@@ -16,10 +16,10 @@ SECTIONS = [
     "results",
     "learning-curves",
     "comparison",
-    "hyper-parameters",
+    "hyperparameters",
     "losses-and-speed",
     "pictures",
-    "how-to-repeat-it",
+    "how-to-reproduce-it",
 ]
 
 
@@ -42,7 +42,7 @@ def test_the_page_is_whole_and_loads_nothing(page: str) -> None:
     check = PageCheck(page)
     assert check.faults == []
     assert [name for name in check.ids if name in SECTIONS] == SECTIONS
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     assert "http" not in page
     assert check.tags["img"] == 1
     # Two environments' curves, profile, improvement, two sweeps, two charts of losses for each algorithm, speeds.
@@ -101,10 +101,10 @@ def test_pictures_that_would_make_it_large_are_named(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (folder.path / f"{name}.png").write_bytes(PNG + bytes(900_000))
     page = Report.of(find_runs(tmp_path)).to_html()
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     check = PageCheck(page)
     assert check.tags["img"] == 2
-    assert "Left out, for the page is to be small: run: a.png." in check.text
+    assert "Omitted to keep the page small: run: a.png." in check.text
 
 
 def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
@@ -112,11 +112,9 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     make_run(tmp_path, "b", [[1.0]]).metrics_csv.unlink()
     runs = find_runs(tmp_path)
     report = Report.of(runs, title="Mine")
-    assert report.notes == ("Left out, for they have recorded no eval/episode_return: b.",)
+    assert report.notes == ("Omitted, because they have not recorded eval/episode_return: b.",)
     assert "<title>Mine</title>" in report.to_html()
-    with pytest.raises(
-        ValueError, match=r"none of 2 runs has recorded a row with eval/success yet\. They have: eval/epi"
-    ):
+    with pytest.raises(ValueError, match=r"none of 2 runs has recorded eval/success yet\. Recorded metrics: eval/epi"):
         Report.of(runs, metric="eval/success")
-    with pytest.raises(ValueError, match=r"none of 1 runs has recorded a row with return yet\.$"):
+    with pytest.raises(ValueError, match=r"none of 1 runs has recorded return yet\.$"):
         Report.of(runs[1:])

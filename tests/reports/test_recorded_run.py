@@ -72,7 +72,7 @@ def test_what_is_torn_or_not_finite_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("1,2\n", "line 3 is no row of 5 numbers"), ("1,2,x,4,5\n", "line 3: could")]
+    ("line", "said"), [("1,2\n", "line 3 is not a row of 5 numbers"), ("1,2,x,4,5\n", "line 3: could")]
 )
 def test_a_damaged_table_is_told(tmp_path: Path, line: str, said: str) -> None:
     folder = make_run(tmp_path, "run", [[1.0]])

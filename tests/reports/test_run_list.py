@@ -68,7 +68,7 @@ def test_filters(runs: list[RecordedRun], filters: Filters, names: str) -> None:
         (Filters(state="finish"), r"there is no state 'finish'\. Did you mean 'finished'\?"),
         (
             Filters(algorithm="pop"),
-            r"among these runs there is no algorithm 'pop'\. Did you mean 'ppo'\? There are: ppo, sac",
+            r"among these runs there is no algorithm 'pop'\. Did you mean 'ppo'\? Available: ppo, sac",
         ),
         (Filters(env="hopper"), "there is no env 'hopper'"),
     ],
@@ -88,4 +88,4 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     kept, notes = readable(find_runs(tmp_path))
     assert [run.name for run in kept] == ["good"]
     assert len(notes) == 1
-    assert notes[0].startswith("bad is left out: ")
+    assert notes[0].startswith("bad is omitted: ")

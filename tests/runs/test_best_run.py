@@ -59,7 +59,7 @@ def test_of_a_search_it_is_the_best_trial_in_its_last_folder(tmp_path: Path) -> 
     )
     assert find_run("search", tmp_path).path.name == "trial_0001_2"
     table.write_text("trial,discount,best_return,state,failure\n2,1,,failed,x\n")
-    with pytest.raises(RunFolderError, match="none of its runs"):
+    with pytest.raises(RunFolderError, match="without a best run"):
         find_run("search", tmp_path)
     table.write_text("trial,best_return\n../../x,7\n")
     with pytest.raises(RunFolderError, match="does not list the trials"):
@@ -71,5 +71,5 @@ def test_all_else_is_found_as_it_is(tmp_path: Path) -> None:
     assert find_run("a", tmp_path) == RunFolder(tmp_path / "a")
     with pytest.raises(RunFolderError, match="There is no folder b"):
         find_run("b", tmp_path)
-    with pytest.raises(RunFolderError, match="none of its runs"):
+    with pytest.raises(RunFolderError, match="without a best run"):
         find_run(_make_sweep(tmp_path, [None]).path, tmp_path)

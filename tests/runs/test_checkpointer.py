@@ -206,7 +206,7 @@ def test_a_full_or_read_only_disk_is_told_in_words(tmp_path: Path, monkeypatch: 
         raise ValueError(f"RESOURCE_EXHAUSTED: Error writing: {text} [os_error_code='28']")
 
     monkeypatch.setattr(module, "write_checkpoint", fail)
-    with pytest.raises(RunFolderError, match=r"Cannot write to .*What it holds is kept"):
+    with pytest.raises(RunFolderError, match=r"Cannot write to .*contents are unchanged"):
         checkpointer.save(SMALL, {"iterations": 2})
     assert checkpointer.steps == (1,)
 
@@ -242,7 +242,7 @@ def test_missing_checkpoints_are_told_in_words(tmp_path: Path, saved: RunCheckpo
 def test_arguments_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max_to_keep must be at least 1, got 0"):
         RunCheckpointer(tmp_path, max_to_keep=0)
-    with pytest.raises(ValueError, match="progress needs 'iterations'"):
+    with pytest.raises(ValueError, match="'iterations', which names the checkpoint"):
         RunCheckpointer(tmp_path).save(SMALL, {"steps": 1})
 
 
@@ -281,13 +281,15 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(three: RunCheckpointer) ->
     flip_a_byte(three.folder / "3" / "structure.json")
     assert three.restore(template)[1]["iterations"] == 2
     first, second = three.notices
-    assert first.endswith("/3 is damaged: structure.json is not as it was written.")
+    assert first.endswith("/3 is corrupted: structure.json does not match its digest.")
     assert second == "The checkpoint of iteration 2 is used instead."
-    with pytest.raises(CheckpointError, match=r"/3 is damaged: .* Restore another one: 1, 2\."):
+    with pytest.raises(CheckpointError, match=r"/3 is corrupted: .* Restore another one: 1, 2\."):
         three.restore(template, 3)
     for step in (1, 2):
         flip_a_byte(three.folder / str(step) / "progress.json")
-    with pytest.raises(CheckpointError, match=r"/3 is damaged: .*/2 is damaged: .*/1 is damaged: .* Start a new run\."):
+    with pytest.raises(
+        CheckpointError, match=r"/3 is corrupted: .*/2 is corrupted: .*/1 is corrupted: .* Start a new run\."
+    ):
         three.restore(template)
 
 
@@ -295,14 +297,14 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(three: RunCheckpointer) ->
 def test_a_damaged_best_one_is_passed_over_in_words(three: RunCheckpointer, name: str) -> None:
     (three.folder / "2" / name).write_text("{}")
     assert three.restore({"w": np.zeros(4, int)}, "best")[1]["iterations"] == 3  # as good as 1, and later
-    assert "/2 is damaged: " in three.notices[0]
+    assert "/2 is corrupted: " in three.notices[0]
 
 
 def test_a_copy_under_a_later_name_is_not_taken_for_the_newest(three: RunCheckpointer) -> None:
     shutil.copytree(three.folder / "1", three.folder / "99999999")
     assert three.steps == (1, 2, 3)
     assert three.restore({"w": np.zeros(4, int)})[1]["iterations"] == 3
-    assert "/99999999 is damaged: by its manifest.json it is the checkpoint of iteration 1." in three.notices[0]
+    assert "/99999999 is corrupted: its manifest.json belongs to the checkpoint of iteration 1." in three.notices[0]
     three.save({"w": np.full(4, 4)}, {"iterations": 4})
     assert (three.folder / "99999999").is_dir()  # somebody's copy is left to them
 
@@ -330,7 +332,7 @@ def test_files_along_with_the_run_are_as_long_as_they_were(tmp_path: Path) -> No
     assert checkpointer.differing_records(1) == []
     csv.write_text("a\n")
     assert checkpointer.differing_records(1) == [
-        "metrics.csv has 2 bytes, and had 4 when the checkpoint was saved: some of its rows are lost or were changed."
+        "metrics.csv has 2 bytes, but had 4 when the checkpoint was saved: some rows are lost or were changed."
     ]
     csv.unlink()
-    assert "metrics.csv has 0 bytes, and had 4" in checkpointer.differing_records(1)[0]
+    assert "metrics.csv has 0 bytes, but had 4" in checkpointer.differing_records(1)[0]

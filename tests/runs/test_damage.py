@@ -93,5 +93,5 @@ def test_no_damage_is_believed(whole: Path, tmp_path: Path) -> None:
             outcomes["exact"] += 1
         else:
             outcomes["refused" if step is None else "passed over"] += 1
-            assert " is damaged: " in said or "There is no checkpoint 2" in said or was_removed, damages
+            assert " is corrupted: " in said or "There is no checkpoint 2" in said or was_removed, damages
     assert min(outcomes.values()) >= 8, outcomes

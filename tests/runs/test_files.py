@@ -23,7 +23,7 @@ from evorl.runs.files import (
     ("error", "said"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "no space is left on its disk.*free some space"),
-        (OSError(errno.EROFS, "Read-only file system"), "its disk is read-only.*choose a folder"),
+        (OSError(errno.EROFS, "Read-only file system"), "its disk is read-only.*choose a writable folder"),
         (PermissionError(errno.EACCES, "Permission denied"), "permission is denied"),
         (ValueError("RESOURCE_EXHAUSTED: write failed: No space left on device"), "no space is left on its disk"),
         (OSError("something else"), "something else"),
@@ -46,7 +46,7 @@ def test_a_link_is_not_written_through(tmp_path: Path, mode: str, exists: bool) 
     if exists:
         target.write_text("precious")
     link.symlink_to(target)
-    with pytest.raises(RunFolderError, match=r"link is a symbolic link, and what it leads to is not written"):
+    with pytest.raises(RunFolderError, match=r"link is a symbolic link, and evorl does not write to the target"):
         open_to_write(link, mode)
     assert (target.read_text() == "precious") if exists else not target.exists()
 
@@ -86,7 +86,7 @@ def test_a_private_folder_is_closed_to_others(tmp_path: Path, monkeypatch: pytes
         make_private_folder(folder)
         assert folder.stat().st_mode & 0o777 == 0o700
     (tmp_path / "cache" / "file").write_text("")
-    with pytest.raises(RunFolderError, match="in the way"):
+    with pytest.raises(RunFolderError, match="a file with that name exists"):
         make_private_folder(tmp_path / "cache" / "file")
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     if folder.stat().st_uid == 0:

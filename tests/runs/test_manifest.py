@@ -46,14 +46,14 @@ def rewrite(folder: Path, **changes) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
-    (flip, "state/b is not as it was written"),
+    (flip, "state/b does not match its digest"),
     (link, "state/c is a symbolic link"),
     (lambda folder: (folder / "a.json").unlink(), "a.json is missing"),
     (lambda folder: (folder / "more").write_text(""), "more is added"),
     (lambda folder: (folder / MANIFEST).unlink(), "it has no manifest.json"),
     (lambda folder: (folder / MANIFEST).write_text("{"), "manifest.json cannot be read"),
     (lambda folder: (folder / MANIFEST).write_bytes(b"\xff"), "manifest.json cannot be read"),
-    (lambda folder: rewrite(folder, iterations=8), "by its manifest.json it is the checkpoint of iteration 8"),
+    (lambda folder: rewrite(folder, iterations=8), "its manifest.json belongs to the checkpoint of iteration 8"),
     (lambda folder: rewrite(folder, iterations=1e999), "manifest.json cannot be read"),
     (lambda folder: rewrite(folder, files=["a.json"]), "manifest.json cannot be read"),
 ]
@@ -68,14 +68,14 @@ def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], sai
 
 def test_a_copy_under_another_name_is_not_believed(checkpoint: Path) -> None:
     copy = checkpoint.rename(checkpoint.with_name("99999999"))
-    with pytest.raises(Damage, match=r"by its manifest\.json it is the checkpoint of iteration 7"):
+    with pytest.raises(Damage, match=r"its manifest\.json belongs to the checkpoint of iteration 7"):
         verify(copy)
 
 
 def test_one_file_is_verified_by_itself(checkpoint: Path) -> None:
     flip(checkpoint)
     assert read_verified(checkpoint, "a.json")
-    with pytest.raises(Damage, match="state/b is not as it was written"):
+    with pytest.raises(Damage, match="state/b does not match its digest"):
         read_verified(checkpoint, "state/b")
     with pytest.raises(Damage, match="nothing cannot be read"):
         read_verified(checkpoint, "nothing")

@@ -54,24 +54,24 @@ def test_files_are_found_by_their_names(path: Path, tmp_path: Path) -> None:
     assert find_replay_file(str(path.with_suffix(""))) == path
     write_replay_file(tmp_path / "run" / "replay", pendulum_columns(), TITLE)
     assert find_replay_file(str(tmp_path / "run")) == tmp_path / "run" / "replay.npz"
-    with pytest.raises(ReplayFileError, match=r"has no replay\.npz: make it of the run's last checkpoint"):
+    with pytest.raises(ReplayFileError, match=r"has no replay\.npz: .*evorl save-replay"):
         find_replay_file(str(path.parent))
-    with pytest.raises(ReplayFileError, match=r"there is no file of transitions .*nowhere"):
+    with pytest.raises(ReplayFileError, match=r"there is no replay file .*nowhere.*evorl save-replay"):
         find_replay_file(str(tmp_path / "nowhere"))
 
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no description": (
         lambda path: path.with_suffix(".json").unlink(),
-        "which says what is in pendulum.npz, cannot be",
+        "the description of pendulum.npz, cannot be",
     ),
-    "no JSON": (lambda path: path.with_suffix(".json").write_text("{", "utf-8"), "is no JSON"),
+    "no JSON": (lambda path: path.with_suffix(".json").write_text("{", "utf-8"), "is not valid JSON"),
     "a list": (lambda path: path.with_suffix(".json").write_text("[]", "utf-8"), "needs num_steps and columns"),
-    "another format": (lambda path: _describe(path, format=7), "is of format 7, and this version reads 1"),
+    "another format": (lambda path: _describe(path, format=7), "has format 7, but this version reads 1"),
     "a column less": (lambda path: _describe(path, columns={}), "has no column 'actions'"),
-    "other lengths": (lambda path: _describe(path, num_steps=3), r"is float32\[256, 3\], and its description says"),
+    "other lengths": (lambda path: _describe(path, num_steps=3), r"is float32\[256, 3\], but its description states"),
     "half a file": (lambda path: path.write_bytes(path.read_bytes()[:999]), "cannot be read"),
-    "no numbers": (lambda path: _with_nan(path), "rewards in .* has a number in row 5 that is not finite"),
+    "no numbers": (lambda path: _with_nan(path), "rewards in .* is not finite in row 5"),
 }
 
 

@@ -17,7 +17,7 @@ from evorl.recorders.row_file import RowFile
 from evorl.runs import checkpointer, run_state
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.rescue import FolderGone, WatchedFolder
+from evorl.runs.rescue import FolderMissing, WatchedFolder
 from tests.support.command_line import SMALL
 
 GONE: dict[str, Callable[[Path], Any]] = {
@@ -143,13 +143,13 @@ def test_a_disk_that_fails_ends_the_run_and_what_was_saved_is_kept(
 def test_a_folder_is_watched_by_its_config(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, {"a": 1}, "run")
     watched = WatchedFolder(folder)
-    watched.refuse_gone()
+    watched.refuse_missing()
     folder.path.rename(tmp_path / "other")
-    assert watched.is_gone
-    with pytest.raises(FolderGone, match=rf"moved to {tmp_path / 'other'}.*Start again"):
-        watched.refuse_gone()
+    assert watched.is_missing
+    with pytest.raises(FolderMissing, match=rf"moved to {tmp_path / 'other'}.*Start again"):
+        watched.refuse_missing()
     shutil.rmtree(tmp_path / "other")
-    with pytest.raises(FolderGone, match="was removed"):
-        watched.refuse_gone()
+    with pytest.raises(FolderMissing, match="was removed"):
+        watched.refuse_missing()
     watched.close()
     watched.close()

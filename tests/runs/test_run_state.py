@@ -58,9 +58,9 @@ def test_a_killed_run_is_stopped(tmp_path: Path) -> None:
         assert child.stdout.readline() == b"held\n"
         assert read(path) == RunState(STOPPED, 100)  # nothing in that process holds the file any more
         assert read(other) == RunState(RUNNING, 100)
-        with pytest.raises(RunFolderError, match="is in training already: stop that training, or wait"):
+        with pytest.raises(RunFolderError, match="is already in training: stop that training, or wait"):
             refuse_running(other)
-        with pytest.raises(RunFolderError, match="is in training already"):
+        with pytest.raises(RunFolderError, match="is already in training"):
             HeldState(other).hold()
     finally:
         child.kill()

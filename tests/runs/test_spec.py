@@ -79,13 +79,13 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
         ({"best_over": 1.5}, "best_over must be a positive whole number"),
         (
             {"checkpoint_seconds": -1},
-            "checkpoint_seconds must be a number of at least 0, got -1. It is a number of seconds, 0 for never",
+            "checkpoint_seconds must be a number of at least 0, got -1. Use a number of seconds; 0 disables it",
         ),
         (
             {"render_interval": -1},
-            "render_interval must be a number of at least 0, got -1. It is a number of environment steps",
+            "render_interval must be a number of at least 0, got -1. Use a number of environment steps",
         ),
-        ({"render_interval": True}, "render_interval must be a number of at least 0, got True. It is"),
+        ({"render_interval": True}, "render_interval must be a number of at least 0, got True. Use"),
         ({"compilation_cache": 3}, "compilation_cache must be true, false or a folder, got 3"),
         ({"recorders": {"wandb": "online"}}, "recorders.wandb must be true, false or a mapping"),
         ({"recorders": {"wandb": {"mod": "online"}}}, "here is no key of recorders.wandb 'mod'. Did you mean 'mode'"),

@@ -31,7 +31,7 @@ def test_a_checkpoint_says_what_it_holds(tmp_path: Path) -> None:
 
 def test_processes_that_share_no_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "is_first", lambda: False)  # and the first made the folder elsewhere
-    with pytest.raises(RunFolderError, match=r"made by the first process of this run.*disk that all hosts share"):
+    with pytest.raises(RunFolderError, match=r"created by the first process of this run.*disk that all hosts share"):
         write_checkpoint(tmp_path / "7", {"w": jnp.ones(2)}, {"iterations": 7})
     assert not (tmp_path / "7").exists()
 
@@ -47,14 +47,14 @@ def sign(path: Path) -> None:
     [
         ("[1]", "progress.json does not describe a run"),
         ('{"score": "high", "progress": {}}', "its score is 'high'"),
-        ("{", "progress.json is no JSON"),
-        ("[" * 100_000, "progress.json is no JSON"),
+        ("{", "progress.json is not valid JSON"),
+        ("[" * 100_000, "progress.json is not valid JSON"),
     ],
 )
 def test_what_describes_no_run_is_told_in_words(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "1"
     path.mkdir()
-    with pytest.raises(CheckpointError, match=r"/1 is damaged: progress\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"/1 is corrupted: progress\.json cannot be read"):
         read_about(path)
     (path / "progress.json").write_text(text)
     sign(path)
@@ -71,7 +71,7 @@ def test_arrays_that_the_store_refuses_are_told_in_words(tmp_path: Path, size: i
     for data in (tmp_path / "1" / "state").rglob("d/*"):
         data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
     sign(tmp_path / "1")
-    with pytest.raises(CheckpointError, match=r"/1 is damaged: \w+Error"):
+    with pytest.raises(CheckpointError, match=r"/1 is corrupted: \w+Error"):
         checkpointer.restore(template)
 
 
@@ -79,7 +79,7 @@ def test_a_structure_that_describes_no_state_is_told_in_words(tmp_path: Path) ->
     write_checkpoint(tmp_path / "1", {"w": jnp.zeros(3)}, {"iterations": 1, "score": None, "progress": {}})
     check_checkpoint(tmp_path / "1")
     (tmp_path / "1" / "structure.json").write_text(json.dumps({"leaves": [{"shape": 1}]}))
-    with pytest.raises(CheckpointError, match=r"structure\.json is not as it was written"):
+    with pytest.raises(CheckpointError, match=r"structure\.json does not match its digest"):
         check_checkpoint(tmp_path / "1")
     sign(tmp_path / "1")
     with pytest.raises(CheckpointError, match=r"structure\.json does not describe a state"):

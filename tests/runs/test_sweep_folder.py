@@ -17,9 +17,9 @@ def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
     sweep = SweepFolder.create(tmp_path / "runs", ["--config-dir", "mine"], JOBS)
     sweep.jobs[3].state, sweep.jobs[3].best_return = "finished", 2.5
     sweep.save()
-    assert SweepFolder.is_there(sweep.path)
+    assert SweepFolder.exists(sweep.path)
     assert SweepFolder.open(sweep.path, trust=True) == sweep  # with a flag
-    assert not SweepFolder.is_there(tmp_path)
+    assert not SweepFolder.exists(tmp_path)
     rows = sweep.summary.read_text().splitlines()
     assert rows[0] == "agent,seed,folder,state,timesteps,best_return,last_return,failure"
     assert rows[4] == "ppo,3,03-agent_ppo-seed_3,finished,0,2.5,,"
@@ -29,7 +29,7 @@ def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_p
     setting = {"optimizer.learning_rate": "1e-3", "agent.network.torso": "[64,64]", "env": "brax/hopper"}
     sweep = SweepFolder.create(tmp_path, [], [([], setting)])
     assert sweep.jobs[0].folder == "0-learning_rate_1e_3-torso__64_64-env_brax_hopper"
-    assert sweep.jobs[0].words(but=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
+    assert sweep.jobs[0].describe(without=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
 
 
 @pytest.mark.parametrize(

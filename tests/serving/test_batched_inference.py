@@ -109,7 +109,7 @@ def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dic
     workflow = remote(algorithm, spaces, **options) if options else plain
     asking = players(count=2)
     play(answering_for(workflow), [asking, *one_by_one(asking, 16)])
-    simulators = workflow.env.simulators.usual
+    simulators = workflow.env.simulators.main
     for player in asking:
         script = Script(player.script.seed)
         row = ScriptedRow(script, simulators.obs_space, simulators.action_space)
@@ -135,7 +135,7 @@ def test_actions_are_sent_within_their_bounds(workflow: Workflow) -> None:
     """The policy acts in [-1, 1]; simulators are told what that means between ``low`` and ``high``."""
     some = players()
     play(answering_for(workflow), [some] * 10)
-    space = workflow.env.simulators.usual.action_space
+    space = workflow.env.simulators.main.action_space
     pairs = [pair for player in some for pair in zip(player.sent, player.steps, strict=False)]
     sent, own = np.array([action for action, _ in pairs]), np.array([step.actions for _, step in pairs])
     assert len(pairs) >= 28
@@ -182,7 +182,7 @@ def test_greedy_answers_are_those_of_the_evaluation() -> None:
     keys = jax.random.split(jax.random.key(3), 1)
     seen = SampleBatch(obs=Script(0).start()[None])
     action, _ = jax.jit(workflow.agent.evaluate_actions)(acting.agent_state, seen, keys)
-    space: Any = workflow.env.simulators.usual.action_space
+    space: Any = workflow.env.simulators.main.action_space
     np.testing.assert_allclose(
         player.sent[0], space.low + (np.asarray(action[0]) + 1) / 2 * (space.high - space.low), atol=1e-5
     )

@@ -58,7 +58,7 @@ class Server:
         self.acting, _ = self.workflow.acting(self.workflow.init(0))
         self.inference = BatchedInference(self.workflow, num_slots=4, records=True)
         self.inference.publish(self.acting)
-        usual = self.workflow.env.simulators.usual
+        usual = self.workflow.env.simulators.main
         self.segments = Segments(length=1000, num_rows=1, max_lag=None)
         self.switchboard = Switchboard(self.inference, self.segments, usual.obs_space, usual.action_space, 4)
         self.thread = EventThread(ServeSettings(bind="127.0.0.1:0"), self.switchboard)

@@ -108,7 +108,7 @@ def steps_of(clients: list[PlayingClient]) -> dict[bytes, tuple]:
 @pytest.mark.parametrize("case", ["ppo", "dqn"])
 def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
     served = serve(case)
-    space = served.workflow.env.simulators.usual.action_space
+    space = served.workflow.env.simulators.main.action_space
     with playing(served.address, 1, 2, 3) as clients:
         metrics = served.iterate(6)
         done = steps_of(clients)

@@ -104,7 +104,7 @@ def test_no_command_executes_what_a_config_names(
     if command == "serve":  # which takes runs of simulators that connect alone, and looks at nothing else of this one
         assert "evorl train resume=" in said
     else:
-        assert "would have code executed that is not of evorl" in said
+        assert "would execute code from outside evorl" in said
         assert "trust=true" in said
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -120,7 +120,7 @@ def test_no_function_executes_what_a_config_names(name: str, tmp_path: Path, str
         RunFolder(folder).load_config,
     )
     for read in readers:
-        with pytest.raises(RunFolderError, match="would have code executed that is not of evorl"):
+        with pytest.raises(RunFolderError, match="would execute code from outside evorl"):
             read()
 
 
@@ -162,7 +162,7 @@ def test_the_place_that_loads_refuses_too(name: str, stranger: StrangerCode) -> 
         gate.distrust("a test")
         with pytest.raises((ForeignCodeError, ImportError)) as raised:
             create_env(config, parallel=1)
-    assert "would have code executed" in str(raised.value) or "not installed" in str(raised.value)
+    assert "would execute code" in str(raised.value) or "not installed" in str(raised.value)
 
 
 def test_one_name_that_the_user_gives_brings_in_no_other(

@@ -79,7 +79,7 @@ def test_an_episode_names_nothing_that_is_executed(
     about = {"format": FORMAT, "env": env, "arrays": {}, "length": 1, "return": 1.0}
     (tmp_path / "episode.json").write_text(json.dumps(about))
     said = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
-    assert "would have code executed that is not of evorl" in said
+    assert "would execute code from outside evorl" in said
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_damaged_episode_is_one_sentence(about: str, tmp_path: Path) -> None:
 def test_deep_nesting_is_no_traceback(tmp_path: Path) -> None:
     for name in ("replay.json", "state.json"):
         (tmp_path / name).write_text(DEEP)
-    with pytest.raises(ReplayFileError, match="is no JSON"):
+    with pytest.raises(ReplayFileError, match="is not valid JSON"):
         read_replay_facts(tmp_path / "replay.npz")
     assert read_state(tmp_path / "state.json", tmp_path / "run.log").state == "stopped"
 
@@ -108,7 +108,7 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
 
     np.savez(tmp_path / "episode.npz", a=np.asarray([Payload()], dtype=object))
     (tmp_path / "episode.json").write_text(json.dumps({"format": FORMAT, "env": {}, "arrays": {}}))
-    with pytest.raises(RunFolderError, match="is damaged"):
+    with pytest.raises(RunFolderError, match="is corrupted"):
         SavedEpisode.load(tmp_path / "episode.npz")
 
 

@@ -82,7 +82,7 @@ def test_flags_are_of_the_users_own_command_line(
 )
 def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     said = refused("train", f"resume={sweep_of(tmp_path, word)}")
-    assert "would have code executed that is not of evorl" in said
+    assert "would execute code from outside evorl" in said
     assert name in said
 
 
@@ -197,7 +197,7 @@ def test_a_trial_is_trusted_as_its_search_is(
     folder = search_of(tmp_path)
     with_checkpoint(RunFolder(store(folder, {"env": {**env, "command": stranger.command}}, "trial_0000")))
     said = refused("train", f"resume={folder}", *trust)
-    assert "trial_0000 would have code executed that is not of evorl" in said
+    assert "trial_0000 would execute code from outside evorl" in said
     assert "os:system" in said
 
 
@@ -210,7 +210,7 @@ def test_a_search_resumes_no_other_run_and_trusts_none(
     folder = search_of(tmp_path, resume=str(other), trust=True, run=str(other))
     with_checkpoint(RunFolder(store(folder, {"env": {"factory": "os:system"}}, "trial_0000")))
     said = refused("train", f"resume={folder}")
-    assert "trial_0000 would have code executed" in said
+    assert "trial_0000 would execute code" in said
     assert str(other) not in said
 
 
@@ -223,4 +223,4 @@ def test_what_a_study_proposes_passes_the_gate(tmp_path: Path, stranger: Strange
     env = {"library": "goal", "name": "bit_flip", "goal_setter": "own"}
     folder = store(tmp_path, {"env": env, "search": {"over": {path: ["own"]}, "trials": 1}, **SETTINGS}, "search")
     OptunaStudy(folder / "study.log", {path: ["stranger:make"]}, 0).next_trial()
-    assert "env.goal_setter=stranger:make would have code executed" in refused("train", f"resume={folder}")
+    assert "env.goal_setter=stranger:make would execute code" in refused("train", f"resume={folder}")

@@ -18,7 +18,7 @@ from benchmarks.results import load
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.commands import help_of
 from evorl.cli.settings import as_yaml, commented_settings, optimizer_settings, run_comments, workflow_settings
-from evorl.config.explained import Setting
+from evorl.config.descriptions import Setting
 from evorl.runs.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from evorl.runs.recording import RunPlan
+from evorl.runs.recorder import RunPlan
 
 NUM_ITERATIONS = 12
 STEPS = 100

@@ -16,7 +16,7 @@ import jax
 import pytest
 
 from evorl.execution.multiprocess import leaving_together, refuse_different_settings
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_runtime
 from evorl.ops import processes
 from evorl.recorders import make_recorder

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State

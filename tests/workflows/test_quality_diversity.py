@@ -14,13 +14,13 @@ import pytest
 from evorl.ec.archives import CentroidArchive, GridArchive
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.recorders import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.recording import Panel
+from evorl.runs.recorder import Panel
 from evorl.types import State
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow, fitness_map
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, small

@@ -9,7 +9,7 @@ import pytest
 
 from evorl.agent import AgentState
 from evorl.algorithms.ppo import PPOWorkflow
-from evorl.execution import learning
+from evorl.execution import training_loop
 from evorl.execution.session import RunSession, TrainingDiverged
 from evorl.metrics import WideCounter
 from evorl.types import PyTreeDict, State
@@ -35,7 +35,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
 def test_the_best_so_far_is_saved(scores: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", seconds)
+    monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", seconds)
     scores += [1.0, 3.0, 3.0, 2.0]
     shelf = Shelf()
     _workflow(eval_interval=2 * STEPS).learn(checkpointer=shelf)
@@ -81,7 +81,7 @@ def test_checkpoints_come_at_their_interval() -> None:
 
 
 def test_a_stop_saves_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+    monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)
     shelf, asked = Shelf(), []
     state = _workflow().learn(checkpointer=shelf, should_stop=lambda: asked.append(1) is None and len(asked) == 3)
     assert shelf.saved == [(3, None)]
@@ -91,7 +91,7 @@ def test_a_stop_saves_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+    monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)
     workflow = _workflow(checkpoint_interval=STEPS)
     shelf = Shelf()
     state = workflow.learn(checkpointer=shelf, should_stop=lambda: True)
@@ -123,7 +123,7 @@ def test_broken_parameters_of_members_and_learners_are_not_saved(entry: str) -> 
 def test_the_length_of_chunks_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     states = []
     for seconds in (0.0, 0.001, 1000.0):
-        monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", seconds)
+        monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", seconds)
         states.append(_workflow(log_interval=8 * STEPS).learn(key=2))
     assert_identical(states[1], states[0])
     assert_identical(states[2], states[0])

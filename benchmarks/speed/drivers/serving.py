@@ -33,7 +33,7 @@ class Server:
         from evorl.serving.switchboard import Switchboard
 
         self.policy = Policy(MAX_CLIENTS, records)
-        workflow, simulators = self.policy.workflow, self.policy.workflow.env.simulators.usual
+        workflow, simulators = self.policy.workflow, self.policy.workflow.env.simulators.main
         segments = Segments(workflow.rollout_length, workflow.env.num_envs, max_lag=1) if records else None
         self.switchboard = Switchboard(
             self.policy.inference, segments, simulators.obs_space, simulators.action_space, MAX_CLIENTS

@@ -26,7 +26,7 @@ class Streams:
         from evorl.serving.switchboard import Switchboard
 
         self.policy = Policy(MAX_CLIENTS, records=False)
-        simulators = self.policy.workflow.env.simulators.usual
+        simulators = self.policy.workflow.env.simulators.main
         self.switchboard = Switchboard(
             self.policy.inference, None, simulators.obs_space, simulators.action_space, MAX_CLIENTS
         )

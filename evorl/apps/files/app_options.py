@@ -48,7 +48,7 @@ class Options:
         host, _, port = str(self.get("server/bind", "127.0.0.1:7001")).rpartition(":")
         agent = AgentProxy((host.strip("[]"), int(port)), self.get("server/token"))
         length = {
-            name: self.get(f"run/{name}", usual) for name, usual in (("max_episodes", 1), ("infinite_run", False))
+            name: self.get(f"run/{name}", default) for name, default in (("max_episodes", 1), ("infinite_run", False))
         }
         return {"agent": agent, "options": {**self.values, "environment": {**self.get("environment", {}), **length}}}
 
@@ -60,19 +60,19 @@ def read_options(arguments: Sequence[str] | None = None) -> Options:
     for argument in arguments:
         name, equals, text = argument.partition("=")
         if name not in _FLAGS or text.lower() not in ("", "true", "false"):
-            stop(f"{argument!r} is no flag of this script: {', '.join(_FLAGS)}")
+            stop(f"{argument!r} is not an option of this script; options: {', '.join(_FLAGS)}")
         flags[_FLAGS[name]] = not equals or text.lower() == "true"
-    handed = os.environ.get(VARIABLE)
-    return Options({**(json.loads(handed) if handed else _from_file(Path("app.yaml"))), **flags})
+    passed = os.environ.get(VARIABLE)
+    return Options({**(json.loads(passed) if passed else _from_file(Path("app.yaml"))), **flags})
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        stop("there is no app.yaml here: start this in the folder of the app, or by evorl run")
+        stop("there is no app.yaml here: run this script in the app folder, or with evorl run")
     try:
         import yaml
     except ImportError:
-        stop("to be started by hand this needs the package pyyaml: pip install pyyaml")
+        stop("without evorl run this script needs the package pyyaml: pip install pyyaml")
 
     class Loader(yaml.SafeLoader):
         """YAML loader that reads 1e-3 as a number, as evorl does."""
@@ -88,9 +88,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def stop(sentence: str) -> NoReturn:
+def stop(message: str) -> NoReturn:
     """Print an error message and exit with status 1."""
-    print(f"Error: {sentence}", file=sys.stderr, flush=True)
+    print(f"Error: {message}", file=sys.stderr, flush=True)
     raise SystemExit(1)
 
 

@@ -1,6 +1,6 @@
 """Multi-armed bandit with one threshold per arm: a pull pays 1 if a standard normal sample exceeds it, else -1.
 
-The regret of a pull is the expected reward of the best arm minus that of the pulled arm. It falls as the agent learns.
+The regret per pull is the expected reward of the best arm minus that of the pulled arm. It falls as the agent learns.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class BanditTraining(TrainingBase):
         self.agent.metrics.scalar("regret", self.regrets[number])
         return total
 
-    def regret_in_words(self) -> str:
+    def describe_regret(self) -> str:
         """Describe the mean regret in the first and in the last tenth of the episodes."""
         regrets = [self.regrets[number] for number in sorted(self.regrets)]
         tenth = max(1, len(regrets) // 10)
         first, last = (sum(part) / tenth for part in (regrets[:tenth], regrets[-tenth:]))
-        return f"regret of a pull: {first:.3f} in the first {tenth} episodes, {last:.3f} in the last {tenth}"
+        return f"regret per pull: {first:.3f} in the first {tenth} episodes, {last:.3f} in the last {tenth}"
 
 
 if __name__ == "__main__":
     training = BanditTraining(read_options())
     training.run()
     if training.regrets:
-        print(training.regret_in_words(), flush=True)
+        print(training.describe_regret(), flush=True)

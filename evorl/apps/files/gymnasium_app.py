@@ -148,7 +148,7 @@ def _as_setting(space: Any, every_end: bool = False) -> dict[str, Any]:
     if hasattr(space, "n") and not space.shape:
         return {"n": int(space.n)}
     if not hasattr(space, "low"):
-        stop(f"{space} is neither a number of choices nor a box of numbers: write a script of your own for it")
+        stop(f"{space} is neither Discrete nor a Box: write your own script for it")
     setting: dict[str, Any] = {"shape": list(space.shape), "dtype": str(space.dtype)}
     is_finite = np.isfinite([space.low, space.high])
     if is_finite.all() or (every_end and is_finite.any()):
@@ -165,14 +165,14 @@ def _finite(bound: Any) -> Any:
     return bound if abs(bound) < float("inf") else None
 
 
-def check_spaces(options: Options, found: dict[str, Any]) -> None:
+def check_spaces(options: Options, spaces: dict[str, Any]) -> None:
     """Exit with an error message if the spaces in ``app.yaml`` differ from the environment's."""
-    for name, space in found.items():
-        told = options.get(f"environment/{name}", {})
-        if any(told.get(key) != space.get(key) for key in ("n", "shape")):
+    for name, space in spaces.items():
+        setting = options.get(f"environment/{name}", {})
+        if any(setting.get(key) != space.get(key) for key in ("n", "shape")):
             stop(
-                f"environment.{name} in app.yaml is {json.dumps(told)}, and {options.get('environment/name')} has "
-                f"{json.dumps(space)}: write that"
+                f"environment.{name} in app.yaml is {json.dumps(setting)}, but {options.get('environment/name')} has "
+                f"{json.dumps(space)}: change app.yaml"
             )
 
 

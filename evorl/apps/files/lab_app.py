@@ -44,12 +44,13 @@ class LabTraining(TrainingBase):
         super().__init__(**options.connection())
         chosen = options.get("environment/actions", "small")
         if chosen not in ACTION_SETS:
-            stop(f"environment.actions is one of {', '.join(ACTION_SETS)}; got {chosen!r}")
+            stop(f"environment.actions must be one of {', '.join(ACTION_SETS)}; got {chosen!r}")
         self.actions = [np.array(each, np.intc) for each in list(ACTIONS.values())[: ACTION_SETS[chosen]]]
-        told = options.get("environment/action_space", {})
-        if "n" in told and told["n"] != len(self.actions):
+        action_space = options.get("environment/action_space", {})
+        if "n" in action_space and action_space["n"] != len(self.actions):
             stop(
-                f"environment.action_space in app.yaml is {told}, and the {chosen} set has {len(self.actions)} actions"
+                f"environment.action_space in app.yaml is {action_space}, but the {chosen} set has {len(self.actions)} "
+                "actions"
             )
         self.repeat = int(options.get("environment/action_repeat", 4))
         self.frames = options.get("environment/frames", {})
@@ -83,8 +84,8 @@ def _lab() -> Callable[..., Any]:
         return importlib.import_module("deepmind_lab").Lab
     except ImportError:
         stop(
-            "DeepMind Lab is not installed, and no index has it: build its wheel as "
-            "https://github.com/google-deepmind/lab says (docs/users/build.md), then pip install deepmind_lab-*.whl"
+            "DeepMind Lab is not installed, and no package index has it: build its wheel as described "
+            "in https://github.com/google-deepmind/lab (docs/users/build.md), then pip install deepmind_lab-*.whl"
         )
 
 

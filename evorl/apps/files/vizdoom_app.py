@@ -27,9 +27,12 @@ class VizdoomTraining(TrainingBase):
         self.env = make_env(options) if env is None else env
         self.frames = options.get("environment/frames", {})
         self.seed = options.seed
-        told = options.get("environment/action_space", {})
-        if "n" in told and told["n"] != self.env.action_space.n:
-            stop(f"environment.action_space in app.yaml is {told}, and there are {self.env.action_space.n} actions")
+        action_space = options.get("environment/action_space", {})
+        if "n" in action_space and action_space["n"] != self.env.action_space.n:
+            stop(
+                f"environment.action_space in app.yaml is {action_space}, but the scenario has "
+                f"{self.env.action_space.n} actions"
+            )
 
     def episode(self, number: int) -> float:
         """Play one episode and return the sum of rewards."""
@@ -73,7 +76,7 @@ def registered_name(name: str, names: Collection[str]) -> str:
 def _refuse(name: str, names: Collection[str]) -> NoReturn:
     versions = sorted(known for known in names if known.rpartition("-v")[0] == name.rpartition("-v")[0])
     others = versions[-1:] or sorted(known for known in names if known.startswith("Vizdoom"))
-    remedy = f"write {' or '.join(others)}"
+    remedy = f"use {' or '.join(others)}"
     stop(f"environment.name in app.yaml is {name}, which this release of ViZDoom does not have: {remedy}")
 
 

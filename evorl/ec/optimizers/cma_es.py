@@ -17,7 +17,7 @@ from evorl.ops.optimization import when_due
 from evorl.types import PyTreeDict
 
 # XLA multiplies few rows by kernels that sum in another order: single rows, and up to 7 rows on a CPU.
-LEAST_ROWS = 16
+MIN_ROWS = 16
 MAX_ROUNDS = 40  # maximum iterations of the square root; 2 to 8 are typical
 # Maximum condition number of the factor; beyond it float32 cannot represent factor and inverse consistently.
 MAX_CONDITION = 1e5
@@ -37,7 +37,7 @@ class CMAES(CovarianceAdaptation):
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
         # An individual is bit-identical, however many are asked for with it.
-        num_rows = max(count, min(self.pop_size, LEAST_ROWS))
+        num_rows = max(count, min(self.pop_size, MIN_ROWS))
         return (self._noise(state, first, num_rows) @ state.factor.T)[:count]
 
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -18,8 +18,8 @@ import optax
 from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.safeguards import advance
+from evorl.ops.custom_name import CustomName
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
-from evorl.ops.own_name import OwnName
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
@@ -44,7 +44,7 @@ class OpenES(GaussianStrategy):
     lr_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.01, final=0.001, decay=0.999)
     noise_std_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.05, final=0.01, decay=0.999)
     mirror_sampling: bool = True
-    optimizer_name: str | OwnName = "adam"
+    optimizer_name: str | CustomName = "adam"
     weight_decay: float | None = None
     fitness_shaping_fn: Callable[[chex.Array], chex.Array] = pytree_field(
         static=True, default=compute_centered_ranks, metadata={"names": FITNESS_SHAPING}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evorl.config.custom_parts import custom_class, custom_name, is_custom_name
 from evorl.config.names import no_such
-from evorl.config.own_parts import is_own_name, own_class, own_name
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.evosax import EvosaxStrategy
 from evorl.ec.optimizers import MULTI_OBJECTIVE_OPTIMIZERS, OPTIMIZERS, MultiObjectiveOptimizer
@@ -33,8 +33,8 @@ def named_optimizer(
         optimizer = cls
     elif isinstance(name, str) and name.startswith(_EVOSAX) and not is_multi_objective:
         optimizer, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
-    elif isinstance(name, str) and is_own_name(name):
-        optimizer = own_class(name, cls, f"{where}.name")
+    elif isinstance(name, str) and is_custom_name(name):
+        optimizer = custom_class(name, cls, f"{where}.name")
     elif isinstance(name, str) and name in names:
         optimizer = names[name]
     else:
@@ -54,4 +54,4 @@ def optimizer_name(optimizer: EvoOptimizer) -> str:
     if isinstance(optimizer, EvosaxStrategy):
         return _EVOSAX + optimizer.strategy
     named = {**OPTIMIZERS, **MULTI_OBJECTIVE_OPTIMIZERS}
-    return next((name for name, kind in named.items() if kind is type(optimizer)), own_name(type(optimizer)))
+    return next((name for name, kind in named.items() if kind is type(optimizer)), custom_name(type(optimizer)))

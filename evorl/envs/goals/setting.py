@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import Env, EnvAround, EnvState
+from evorl.envs.env import Env, EnvState, EnvWrapper
 from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
@@ -158,23 +158,23 @@ def _with_goals(state: EnvState, goals: jax.Array, goals_state: PyTreeDict) -> E
     return state.replace(obs=with_desired_goal(state.obs, goals), _internal=internal)
 
 
-def required_goal_task(env: Env, asked_by: str) -> GoalTask:
-    """Return the goal task of an environment, which the setting ``asked_by`` requires.
+def required_goal_task(env: Env, setting: str) -> GoalTask:
+    """Return the goal task of an environment, required by a setting, which the message names.
 
     Raises:
         ValueError: the environment has no goals, or a wrapper makes rewards under other goals unavailable.
     """
     layer = env
-    while isinstance(layer, EnvAround):
+    while isinstance(layer, EnvWrapper):
         if layer.hides_goals is not None:
-            raise ValueError(f"{asked_by} needs the reward of a step under another goal, but {layer.hides_goals}.")
+            raise ValueError(f"{setting} needs the reward of a step under another goal, but {layer.hides_goals}.")
         layer = layer.env
     task = env.goal_task
     if task is None:
         goal_dict = "a dict of observation, achieved_goal and desired_goal"
         problem = "does not define their reward" if is_goal_space(env.obs_space) else f"does not observe {goal_dict}"
         raise ValueError(
-            f"{asked_by} needs an environment with goals, but this one {problem}: use one of env=goal/..., or wrap "
+            f"{setting} needs an environment with goals, but this one {problem}: use one of env=goal/..., or wrap "
             "yours in a GoalWrapper."
         )
     return task

@@ -80,8 +80,8 @@ def as_metric(info: Mapping[str, Any], name: str) -> float:
     """Return a number that ``info`` must have at every step; raise ``HostEnvError`` if it is missing or invalid."""
     if name not in info:
         raise HostEnvError(
-            f"info has no {name!r}, which env.metrics names, and has {sorted(map(str, info))}: give it at every step, "
-            "or leave it out of env.metrics."
+            f"info has no {name!r}, which env.metrics requests; it has {sorted(map(str, info))}: return it at every "
+            "step, or remove it from env.metrics."
         )
     value = _as_array(info[name])
     if value is None or value.shape or value.dtype.kind not in "biuf":
@@ -110,13 +110,11 @@ def as_start(answer: Any) -> Any:
 def _converted(space: Space, obs: Any, name: str) -> np.ndarray:
     array = _as_array(obs)
     if array is None or array.dtype.kind not in "biuf":
-        raise HostEnvError(f"{name} must be numbers of the shape {list(space.shape)}, got {_described(obs)}.")
+        raise HostEnvError(f"{name} must be numbers of shape {list(space.shape)}, got {_described(obs)}.")
     if array.shape != space.shape:
-        raise HostEnvError(
-            f"{name} must have the shape {list(space.shape)} as its space says, got {list(array.shape)}."
-        )
+        raise HostEnvError(f"{name} must have the shape {list(space.shape)} of its space, got {list(array.shape)}.")
     if loses_numbers(array, space.dtype):
-        raise HostEnvError(f"{name} must be numbers that its space of {space.dtype.name} holds, got {array}.")
+        raise HostEnvError(f"{name} must fit into its space's dtype {space.dtype.name}, got {array}.")
     return array
 
 
@@ -147,7 +145,7 @@ def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
     """Build the error that names the environment and the method that failed; ``error`` may be a ``SystemExit``."""
     if isinstance(error, HostEnvError):
-        return HostEnvError(f"{who} gave a wrong answer in {method}: {error}")
+        return HostEnvError(f"{who} returned an invalid value from {method}: {error}")
     text = str(error)
     return HostEnvError(f"{who} failed in {method}: {type(error).__name__}{': ' if text else ''}{text}")
 
@@ -159,5 +157,5 @@ def refuse_exit(error: BaseException, where: str) -> None:
     """
     if not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
         raise HostEnvError(
-            f"{where} raised {type(error).__name__}({error}): let it raise an error that says what is wrong."
+            f"{where} raised {type(error).__name__}({error}): raise an exception that describes the problem instead."
         ) from error

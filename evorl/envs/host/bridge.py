@@ -56,32 +56,36 @@ class HostBackedEnv(VectorEnv):
     def __init__(self, make: Callable[[int], HostVectorEnv], options: EnvOptions, host: str = "auto") -> None:
         mode = as_autoreset_mode(options.autoreset_mode)
         if mode not in _MODES:
-            raise ValueError(f"autoreset_mode={mode.value} is for JAX environments: take normal, or disabled.")
+            raise ValueError(f"autoreset_mode={mode.value} is only for JAX environments: use normal or disabled.")
         if options.action_repeat > 1:
-            raise ValueError("action_repeat is for JAX environments: repeat actions by a wrapper of the simulator.")
+            raise ValueError(
+                "action_repeat is only for JAX environments: repeat actions in a wrapper of the simulator."
+            )
         if options.goal_setter is not None:
             raise ValueError(
-                "env.goal_setter is for JAX environments: it may end an episode, which a simulator would not know of."
+                "env.goal_setter is only for JAX environments: it may end an episode, which a simulator cannot follow."
             )
         if options.randomization is not None:
-            raise ValueError("env.randomization is for JAX environments: simulators keep their physics to themselves.")
+            raise ValueError(
+                "env.randomization is only for JAX environments: the physics of a simulator cannot be changed."
+            )
         if options.skills is not None or options.skill is not None:
             raise ValueError(
-                "env.skills is for JAX environments: a simulator starts an episode without a key to draw from."
+                "env.skills is only for JAX environments: a simulator starts an episode without a random key."
             )
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode
         self.host = "loop" if host == "auto" else host
         self.simulators = Simulators(make, options.parallel, options.max_episode_steps)
-        usual = self.simulators.usual
-        limits = [limit for limit in (options.max_episode_steps, usual.max_episode_steps) if limit is not None]
-        self._row = HostRow(usual.obs_space, usual.action_space, usual.info_spec, min(limits, default=None))
+        main = self.simulators.main
+        limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]
+        self._row = HostRow(main.obs_space, main.action_space, main.info_spec, min(limits, default=None))
         row: Env = self._row
-        if usual.goal_task is not None:
-            row = load("evorl.envs.wrappers.goal:around_goals")(row, usual.goal_task)
+        if main.goal_task is not None:
+            row = load("evorl.envs.wrappers.goal:wrap_goals")(row, main.goal_task)
         super().__init__(put_wrappers(row, options, None), options.parallel)
-        self._saved = usual.get_state()
+        self._saved = main.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
 
     def _identity(self) -> Any:
@@ -98,45 +102,45 @@ class HostBackedEnv(VectorEnv):
 
     def show_physics(self) -> None:
         """Include the output of ``physics`` in states, if there is any; must be called before the first reset."""
-        self.simulators.shows_physics = bool(self.simulators.usual.physics())
+        self.simulators.shows_physics = bool(self.simulators.main.physics())
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
         """Return the simulators' physics, as bytes, after a call of ``show_physics``."""
-        told, end, parts = env_state._internal.get("physics"), 0, PyTreeDict()
-        if told is not None:
-            for name, values in self.simulators.usual.physics().items():
+        request, end, parts = env_state._internal.get("physics"), 0, PyTreeDict()
+        if request is not None:
+            for name, values in self.simulators.main.physics().items():
                 start, end = end, end + 8 * values.shape[1]
-                parts[name] = told[..., start:end]
+                parts[name] = request[..., start:end]
         return parts
 
     @property
     def mujoco_model(self) -> Any:
         """The MuJoCo model of the simulators."""
-        return self.simulators.usual.mujoco_model
+        return self.simulators.main.mujoco_model
 
     def render(self) -> Any:
         """Return an image of the first simulator, uint8 ``[height, width, 3]``; ``None`` if it cannot be rendered."""
-        return self.simulators.usual.render()
+        return self.simulators.main.render()
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes."""
-        told = self.request(env_state, action)
-        return self.complete(env_state, action, self._call("step", told, told.token.shape[0]))
+        request = self.request(env_state, action)
+        return self.complete(env_state, action, self._call("step", request, request.token.shape[0]))
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
         """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
-        told = PyTreeDict(
+        request = PyTreeDict(
             mask=mask,
             obs=jax.vmap(lambda _: self._row.obs_space.zeros())(mask),
             seeds=self._seeds(keys, episode),
             token=env_state._internal.token,
             saved=env_state._internal.saved,
         )
-        answer = self._call("restart", told, mask.shape[0])
+        answer = self._call("restart", request, mask.shape[0])
         fresh = self.started(answer, keys, env_state._internal.env_id, episode)
         state = tree_where(mask, fresh, env_state)
         internal = state._internal.replace(**_position(answer))
@@ -165,9 +169,9 @@ class HostBackedEnv(VectorEnv):
         self._check_action(env_state, action)
         internal = env_state._internal
         answer = jax.vmap(lambda _: self._row.blank_answer())(internal.env_id)
-        asked = jax.vmap(self.env.step)(env_state.replace(env_state=answer, _internal=internal.inner), action)
+        stepped = jax.vmap(self.env.step)(env_state.replace(env_state=answer, _internal=internal.inner), action)
         return PyTreeDict(
-            actions=asked.env_state,
+            actions=stepped.env_state,
             seeds=self._seeds(internal.key, internal.episode + 1),
             episode_steps=internal.inner.episode_steps,
             token=internal.token,
@@ -213,18 +217,18 @@ class HostBackedEnv(VectorEnv):
         """Return the seeds of these episodes, uint32 ``[B, 2]``."""
         return jax.random.key_data(jax.vmap(jax.random.fold_in)(keys, episode))
 
-    def _call(self, method: str, told: Any, num_rows: int) -> PyTreeDict:
+    def _call(self, method: str, request: Any, num_rows: int) -> PyTreeDict:
         """Return the simulators' result, by a callback from the program.
 
         Seeds of a ``vmap`` become additional rows. Each call takes the token returned by the previous one, which keeps
         the calls in order.
         """
 
-        def call(told: Any) -> PyTreeDict:
-            shapes = self.answer_shapes(method, jax.tree.leaves(told)[0].shape[0])
-            return io_callback(lambda told: PyTreeDict(getattr(self.simulators, method)(told)), shapes, told)
+        def call(request: Any) -> PyTreeDict:
+            shapes = self.answer_shapes(method, jax.tree.leaves(request)[0].shape[0])
+            return io_callback(lambda request: PyTreeDict(getattr(self.simulators, method)(request)), shapes, request)
 
-        return joined_under_vmap(call)(told)
+        return joined_under_vmap(call)(request)
 
     def answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
         """Return shapes and dtypes of the simulators' result for a method of ``Simulators``."""
@@ -233,7 +237,7 @@ class HostBackedEnv(VectorEnv):
         answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
         answer["saved"] = None if self._saved is None else jnp.zeros(self._saved.shape[1:], jnp.uint8)
         if self.simulators.shows_physics:
-            answer["physics"] = jnp.zeros(joined_bytes(self.simulators.usual.physics()).shape[1:], jnp.uint8)
+            answer["physics"] = jnp.zeros(joined_bytes(self.simulators.main.physics()).shape[1:], jnp.uint8)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_rows, *x.shape), x.dtype), answer)
 
 

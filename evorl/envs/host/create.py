@@ -12,13 +12,13 @@ from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.options import EnvOptions, check_options, parameter_names, split_options
 
 
-def create_host_env(make: Callable[..., HostVectorEnv], what: str, *names: str, **options: Any) -> HostBackedEnv:
+def create_host_env(make: Callable[..., HostVectorEnv], title: str, *names: str, **options: Any) -> HostBackedEnv:
     """Create a vector env of simulators on the host.
 
     Args:
         make: called with ``names``, ``num_envs`` and its own options, and with ``max_episode_steps`` if it has that
             parameter.
-        what: name of the environment for messages.
+        title: name of the environment for messages.
         *names: positional arguments of ``make``.
         **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
 
@@ -32,7 +32,7 @@ def create_host_env(make: Callable[..., HostVectorEnv], what: str, *names: str, 
     kinds = {parameter.kind for parameter in inspect.signature(make).parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         positional = list(inspect.signature(make).parameters)[: len(names)]
-        check_options(what, arguments, parameters - {*positional, "num_envs"} | {"host"})
+        check_options(title, arguments, parameters - {*positional, "num_envs"} | {"host"})
     limit = shared.get("max_episode_steps")
     if limit is not None and "max_episode_steps" in parameters:
         arguments["max_episode_steps"] = limit

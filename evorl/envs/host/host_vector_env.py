@@ -79,8 +79,8 @@ class HostVectorEnv(abc.ABC):
         """
         if arguments:
             raise ValueError(
-                f"{type(self).__name__} takes no arguments for its episodes, got {', '.join(sorted(arguments))}: leave "
-                "them out, or override set_arguments."
+                f"{type(self).__name__} takes no arguments for its episodes, got {', '.join(sorted(arguments))}: "
+                "remove them, or override set_arguments."
             )
 
     def get_state(self) -> np.ndarray | None:
@@ -89,7 +89,7 @@ class HostVectorEnv(abc.ABC):
 
     def set_state(self, state: np.ndarray) -> None:
         """Restore a result of ``get_state``."""
-        raise NotImplementedError(f"{type(self).__name__} cannot go back to a state.")
+        raise NotImplementedError(f"{type(self).__name__} cannot restore a state.")
 
     def physics(self) -> dict[str, np.ndarray]:
         """Return positions and velocities of simulated bodies, float64 ``[B, k]`` by name; empty without bodies."""

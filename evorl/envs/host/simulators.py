@@ -35,13 +35,13 @@ class Simulators:
     def __init__(self, make: Callable[[int], HostVectorEnv], num_rows: int, max_episode_steps: int | None) -> None:
         self._make = make
         self._max_episode_steps = max_episode_steps
-        self.usual = self._checked_maker(num_rows)
-        self._live = {num_rows: self.usual}
+        self.main = self._checked_maker(num_rows)
+        self._live = {num_rows: self.main}
         self.shows_physics = False  # true if results include ``physics``, as bytes
         self._tokens: dict[int, int] = {}
         self._num_steps: dict[int, int] = {}
-        self._obs_dtypes = jax.tree.map(lambda spec: spec.dtype, self.usual.obs_space.spec)
-        self._obs_shapes = jax.tree.map(lambda spec: spec.shape, self.usual.obs_space.spec)
+        self._obs_dtypes = jax.tree.map(lambda spec: spec.dtype, self.main.obs_space.spec)
+        self._obs_shapes = jax.tree.map(lambda spec: spec.shape, self.main.obs_space.spec)
 
     def _checked_maker(self, num_rows: int) -> HostVectorEnv:
         try:
@@ -50,29 +50,29 @@ class Simulators:
             refuse_exit(error, "the function that makes the simulators")
             raise
         if simulators.num_envs != num_rows:
-            raise HostEnvError(f"{num_rows} simulators were asked for, and {simulators.num_envs} made.")
+            raise HostEnvError(f"expected {num_rows} simulators, but {simulators.num_envs} were created.")
         return simulators
 
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
         """Start episodes with the seeds, uint32 ``[B, 2]``; return observations, ``token`` ``[B]``, and ``saved``."""
         return self._noting_failures(self._reset, seeds)
 
-    def step(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
+    def step(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
         """Step all rows, and start new episodes where the step ended one.
 
-        ``told`` has ``actions``; ``seeds``, uint32 ``[B, 2]``, of the episodes that may start; ``episode_steps`` before
-        this step; ``token`` and ``saved`` of the previous result.
+        ``request`` has ``actions``; ``seeds``, uint32 ``[B, 2]``, of the episodes that may start; ``episode_steps``
+        before this step; ``token`` and ``saved`` of the previous result.
 
         Returns:
             ``obs``, the true successor; ``start``, the observation for the next action, which differs where an episode
             started; ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``. With
             ``shows_physics``, every result also has the ``physics`` of ``obs``.
         """
-        return self._noting_failures(self._step, told)
+        return self._noting_failures(self._step, request)
 
-    def restart(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``told["mask"]`` is true; return ``start`` of these rows, ``token`` and ``saved``."""
-        return self._noting_failures(self._restart, told)
+    def restart(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
+        """Start episodes where ``request["mask"]`` is true; return ``start`` of these rows, ``token`` and ``saved``."""
+        return self._noting_failures(self._restart, request)
 
     def is_live(self, token: np.ndarray) -> bool:
         """Return True if the simulators are in the state after the result with this token."""
@@ -84,10 +84,10 @@ class Simulators:
             simulators.close()
         self._live, self._tokens = {}, {}
 
-    def _noting_failures(self, fn: Callable[[Any], dict], told: Any) -> dict[str, Arrays]:
+    def _noting_failures(self, fn: Callable[[Any], dict], request: Any) -> dict[str, Arrays]:
         # A compiled program reports an exception only as the text of another one: see ``evorl.execution.host_errors``.
         try:
-            return fn(jax.tree.map(np.asarray, told))
+            return fn(jax.tree.map(np.asarray, request))
         except HostEnvError as error:
             failures.append(error)
             raise
@@ -101,11 +101,11 @@ class Simulators:
         start = self._checked_obs(obs, num_rows)
         return {"start": start, **self._position(num_rows, zlib.crc32(seeds.tobytes())), **self._physics(num_rows)}
 
-    def _step(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        num_rows = len(told["token"])
-        self._go_to(told)
+    def _step(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
+        num_rows = len(request["token"])
+        self._go_to(request)
         self._num_steps[num_rows] += 1
-        sent = jax.tree.map(np.array, told["actions"])  # a simulator may modify its arguments
+        sent = jax.tree.map(np.array, request["actions"])  # a simulator may modify its arguments
         obs, reward, termination, truncation, info = as_step(self._called(num_rows, "step", sent))
         answer = {
             "obs": self._checked_obs(obs, num_rows),
@@ -113,7 +113,7 @@ class Simulators:
             "termination": self._checked("termination", termination, (num_rows,), np.bool_),
             "truncation": self._checked("truncation", truncation, (num_rows,), np.bool_),
         }
-        specs = self.usual.info_spec.items()
+        specs = self.main.info_spec.items()
         missing = [name for name, _ in specs if name not in info]
         if missing:
             raise HostEnvError(
@@ -123,19 +123,19 @@ class Simulators:
             {name: self._checked(name, info[name], (num_rows, *shape), dtype) for name, (shape, dtype) in specs}
         )
         if self._max_episode_steps is not None:
-            answer["truncation"] = answer["truncation"] | (told["episode_steps"] + 1 >= self._max_episode_steps)
+            answer["truncation"] = answer["truncation"] | (request["episode_steps"] + 1 >= self._max_episode_steps)
         answer["truncation"] = answer["truncation"] & ~answer["termination"]
         ended = answer["termination"] | answer["truncation"]
         answer |= self._physics(num_rows)  # before new episodes start
-        answer["start"] = self._started(answer["obs"], ended, told["seeds"])
-        actions = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(told["actions"]))
-        return answer | self._position(num_rows, zlib.crc32(actions, int(told["token"].flat[0])))
+        answer["start"] = self._started(answer["obs"], ended, request["seeds"])
+        actions = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(request["actions"]))
+        return answer | self._position(num_rows, zlib.crc32(actions, int(request["token"].flat[0])))
 
-    def _restart(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        num_rows = len(told["token"])
-        self._go_to(told)
-        mask, seeds = told["mask"], told["seeds"]
-        start = self._started(told["obs"], mask, seeds)
+    def _restart(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
+        num_rows = len(request["token"])
+        self._go_to(request)
+        mask, seeds = request["mask"], request["seeds"]
+        start = self._started(request["obs"], mask, seeds)
         token = zlib.crc32(mask.tobytes() + seeds.tobytes())
         return {"start": start, **self._position(num_rows, token), **self._physics(num_rows)}
 
@@ -147,20 +147,20 @@ class Simulators:
         )
         return jax.tree.map(lambda new, old: np.where(_as_rows(mask, new), new, old), fresh, obs)
 
-    def _go_to(self, told: dict[str, Arrays]) -> None:
+    def _go_to(self, request: dict[str, Arrays]) -> None:
         """Bring the simulators to the state that the caller assumes.
 
         Raises:
             HostEnvError: they are in another state, and cannot be restored.
         """
-        token, saved = told["token"], told["saved"]
+        token, saved = request["token"], request["saved"]
         if self.is_live(token):
             return
         num_rows = len(token)
         if saved is None:
             raise HostEnvError(
-                "these simulators are no longer where this state left them, and cannot go back: step the state that "
-                "the last step returned, or start new episodes by init or reset."
+                "these simulators have advanced beyond this state and cannot go back: step the state that the last "
+                "step returned, or start new episodes with init or reset."
             )
         if num_rows not in self._live:
             self._live[num_rows] = self._checked_maker(num_rows)
@@ -193,7 +193,7 @@ class Simulators:
     def _joined(self, seeds: np.ndarray) -> np.ndarray:
         """Return folded seeds, uint64 ``[B]``, from the two words of each key, uint32 ``[B, 2]``."""
         halves = seeds.astype(np.uint64)
-        return fold_seeds((halves[:, 0] << np.uint64(32)) | halves[:, 1], self.usual.seed_bits)
+        return fold_seeds((halves[:, 0] << np.uint64(32)) | halves[:, 1], self.main.seed_bits)
 
     def _checked_obs(self, obs: Arrays, num_rows: int, mask: np.ndarray | None = None) -> Arrays:
         obs = PyTreeDict(obs=obs).obs  # libraries return plain dicts
@@ -206,7 +206,7 @@ class Simulators:
             )
         except (ValueError, TypeError) as error:
             raise HostEnvError(
-                f"observations must be {self.usual.obs_space}, got another structure at step "
+                f"observations must have the structure of {self.main.obs_space}; it differs at step "
                 f"{self._num_steps[num_rows]}: {error}"
             ) from error
 
@@ -226,7 +226,7 @@ class Simulators:
             raise HostEnvError(f"{name} must be numbers at step {step}, got {array.dtype.name}: {str(value)[:60]}.")
         if loses_numbers(array, dtype) and (mask is None or loses_numbers(array[mask], dtype)):
             raise HostEnvError(
-                f"{name} must be numbers that {np.dtype(dtype).name} holds at step {step}, got {array.dtype.name} with "
+                f"{name} must fit into {np.dtype(dtype).name} at step {step}, got {array.dtype.name} with values from "
                 f"{array.min()} to {array.max()}."
             )
         with np.errstate(over="ignore", invalid="ignore"):
@@ -237,7 +237,7 @@ class Simulators:
                 bad = bad.reshape(len(array), -1).any(axis=1) & (True if mask is None else mask)
             if bad.any():
                 raise HostEnvError(
-                    f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}."
+                    f"environment {int(bad.argmax())} returned {name} values that are not finite at step {step}."
                 )
         return array
 

@@ -67,8 +67,8 @@ class ChannelsLastWrapper(Wrapper):
             len(leaf.shape) == _IMAGE_AXES for leaf in jax.tree.leaves(env.obs_space.spec)
         ):
             raise ValueError(
-                f"env.channels=first is for images [channels, height, width], and observations are {env.obs_space}: "
-                "leave it out."
+                f"env.channels=first is for images [channels, height, width], but observations are {env.obs_space}: "
+                "remove it."
             )
 
     @property

@@ -129,7 +129,7 @@ class GoalWrapper(Wrapper):
             )
 
 
-def around_goals(env: Env, task: GoalTask) -> GoalWrapper:
+def wrap_goals(env: Env, task: GoalTask) -> GoalWrapper:
     """Wrap ``env``, which observes goals, with the reward and success functions of ``task``."""
     functions, ends = (task.reward_fn, task.success_fn), task.terminate_on_success
     return GoalWrapper(env, task.goal_space, None, *functions, terminate_on_success=ends)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from evorl.envs.env import Env, EnvAround, EnvState
+from evorl.envs.env import Env, EnvState, EnvWrapper
 from evorl.types import Action, Key
 
 
-class Wrapper(EnvAround):
+class Wrapper(EnvWrapper):
     """A wrapper of a single environment; the base class changes nothing.
 
     A wrapper stores its parameters as hashable attributes: two wrappers are equal if type, parameters and inner

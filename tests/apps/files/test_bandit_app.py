@@ -9,7 +9,7 @@ import pytest
 
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.apps.files.bandit_app import BanditTraining
-from evorl.apps.kinds import usual_training
+from evorl.apps.kinds import default_training
 from evorl.envs.env import Env, EnvState
 from evorl.envs.goals.sparse import observed
 from evorl.envs.space import Box, Discrete
@@ -36,7 +36,7 @@ def test_regret_falls_and_is_told(server: FakeAgentServer) -> None:
     assert len(regrets) == len(server.metrics("episode_reward")) == 20
     assert regrets[0] > 0.4
     assert regrets[-1] == pytest.approx(0.0)
-    assert training.regret_in_words() == "regret of a pull: 0.447 in the first 2 episodes, 0.000 in the last 2"
+    assert training.describe_regret() == "regret per pull: 0.447 in the first 2 episodes, 0.000 in the last 2"
     updates = [message for message in server.messages if message["command"] == "update"]
     assert updates[0] == {"command": "update", "reward": None, "state": [], "terminal": False}
     assert [update["terminal"] for update in updates[:66]] == [*64 * [False], True, False]
@@ -76,7 +76,7 @@ class Arms(Env):
 
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
-    training = usual_training("reinforce", "bandit", is_off_policy=False)
+    training = default_training("reinforce", "bandit", is_off_policy=False)
     del training["serve"]  # here nobody acts while others learn
     bandit = BanditTraining(options_for(1))
     arms = {"factory": f"{__name__}:Arms", "thresholds": bandit.thresholds, "max_episode_steps": bandit.pulls}

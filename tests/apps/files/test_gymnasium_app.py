@@ -58,7 +58,7 @@ def test_other_spaces_than_the_file_says_end_it_with_what_to_write(
         play(server, **{**CARTPOLE, "action_space": {"n": 3}})
     assert ended.value.code == 1
     assert (
-        'Error: environment.action_space in app.yaml is {"n": 3}, and CartPole-v1 has {"n": 2}: write that'
+        'Error: environment.action_space in app.yaml is {"n": 3}, but CartPole-v1 has {"n": 2}: change app.yaml'
         in capsys.readouterr().err
     )
 

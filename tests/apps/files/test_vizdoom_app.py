@@ -58,13 +58,13 @@ def test_screens_are_small_and_the_last_one_is_shown_where_time_was_up(cut: bool
 def test_other_actions_than_the_file_says(server: FakeAgentServer, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         VizdoomTraining(options_for(server.port, action_space={"n": 3}), Scenario(False))
-    assert "there are 4 actions" in capsys.readouterr().err
+    assert "the scenario has 4 actions" in capsys.readouterr().err
 
 
 def test_a_name_of_another_release_is_answered_with_the_newest(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["CartPole-v1", "VizdoomBasic-v1", "VizdoomBasic-v2", "VizdoomCorridor-v1"]
     assert registered_name("VizdoomBasic-v1", names) == "VizdoomBasic-v1"
-    for name, told in {"VizdoomBasic-v0": "write VizdoomBasic-v2", "Doom": "VizdoomBasic-v1 or "}.items():
+    for name, told in {"VizdoomBasic-v0": "use VizdoomBasic-v2", "Doom": "VizdoomBasic-v1 or "}.items():
         with pytest.raises(SystemExit):
             registered_name(name, names)
         assert told in capsys.readouterr().err

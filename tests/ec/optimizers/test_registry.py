@@ -54,7 +54,7 @@ def test_strategies_of_evosax_and_their_numbers() -> None:
         ({"name": "evosax/CMAES"}, r"strategy of evosax 'CMAES'. Did you mean 'CMA_ES'\?"),
         (
             {"name": "openes", "fitness_shaping_fn": "rank"},
-            r"no optimizer.fitness_shaping_fn 'rank'. There are: centered_ranks",
+            r"no optimizer.fitness_shaping_fn 'rank'. Available: centered_ranks",
         ),
         ({"name": "openes", "initial_std": 0.1}, "here is no key of optimizer 'initial_std'"),
         ({"name": "ars", "noise_std": 0.0}, r"optimizer.noise_std must be a number above 0, got 0"),

@@ -45,11 +45,11 @@ class Answering(gymnasium.Env):
 FAULTS: list[tuple[dict[int, Any], str]] = [
     ({0: None}, "observation must be a dict with a, b, got NoneType"),
     ({0: {"a": np.zeros(2)}}, "a dict without b"),
-    ({0: {"a": None, "b": 1}}, r"observation 'a' must be numbers of the shape \[2\], got NoneType"),
+    ({0: {"a": None, "b": 1}}, r"observation 'a' must be numbers of shape \[2\], got NoneType"),
     ({0: {"a": np.zeros(3), "b": 1}}, r"'a' must have the shape \[2\].*got \[3\]"),
     ({0: {"a": "ab", "b": 1}}, "'a' must be numbers"),
-    ({0: {"a": np.zeros(2), "b": 1.5}}, "'b' must be numbers that its space of int32 holds, got 1.5"),
-    ({0: {"a": np.zeros(2), "b": 2**40}}, "'b' must be numbers that its space of int32 holds"),
+    ({0: {"a": np.zeros(2), "b": 1.5}}, "'b' must fit into its space's dtype int32, got 1.5"),
+    ({0: {"a": np.zeros(2), "b": 2**40}}, "'b' must fit into its space's dtype int32"),
     ({0: {"a": np.array([0, np.nan]), "b": 1}}, "not finite"),
     ({1: None}, "reward must be a single number, got NoneType"),
     ({1: np.ones(1)}, r"reward must be a single number, got an array of shape \[1\]: write reward.item"),
@@ -78,14 +78,14 @@ def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, An
     answer = simulators.reset(seeds)
     told = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
     answer = simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
-    with pytest.raises(HostEnvError, match=rf"environment 0 .*{says}.*|environment 0 gave .*{says}") as caught:
+    with pytest.raises(HostEnvError, match=rf"environment 0 .*{says}.*|environment 0 returned .*{says}") as caught:
         simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
     assert "step 2" in str(caught.value)
 
 
 @pytest.mark.parametrize("answer", [None, np.zeros(2), ({"a": np.zeros(2), "b": 0},), (None, {})])
 def test_a_wrong_start_is_refused(answer: Any) -> None:
-    with pytest.raises(HostEnvError, match=r"environment 0 gave a wrong answer in reset.*step 0"):
+    with pytest.raises(HostEnvError, match=r"environment 0 returned an invalid value from reset.*step 0"):
         simulated({5: answer}).simulators.reset(np.zeros((2, 2), np.uint32))
 
 

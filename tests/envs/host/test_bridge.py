@@ -115,7 +115,7 @@ def test_an_older_state_is_refused_in_words() -> None:
     env = simulated()
     start = env.reset(jax.random.key(0))
     env.step(start, jnp.zeros(3, jnp.int32))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="no longer where this state left them"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="have advanced beyond this state"):
         jax.block_until_ready(env.step(start, jnp.zeros(3, jnp.int32)))
     assert not env.is_live(start)
     again = env.next_episodes(start)
@@ -183,11 +183,11 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
     ("fault", "says"),
     [
         ("raise", r"environment 0 failed in step: RuntimeError: the motor is burnt .*step 5"),
-        ("nan", r"environment 0 gave observation numbers that are not finite at step 5"),
-        ("reward", r"environment 0 gave reward numbers that are not finite at step 5"),
+        ("nan", r"environment 0 returned observation values that are not finite at step 5"),
+        ("reward", r"environment 0 returned reward values that are not finite at step 5"),
         (
             "shape",
-            r"environment 0 gave a wrong answer in step: observation must have the shape \[3\].*got \[4\].*step 5",
+            r"0 returned an invalid value from step: observation must have the shape \[3\].*got \[4\].*step 5",
         ),
     ],
 )
@@ -204,8 +204,8 @@ def test_a_faulty_simulator_is_named_in_a_sentence(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"action_repeat": 2}, "action_repeat is for JAX environments"),
-        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is for JAX environments"),
+        ({"action_repeat": 2}, "action_repeat is only for JAX environments"),
+        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is only for JAX environments"),
         ({"host": "lop"}, "'lop'.* Did you mean 'loop'"),
     ],
 )

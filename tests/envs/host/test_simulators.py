@@ -59,20 +59,20 @@ def told(answer: dict, actions: tuple = (0, 1), steps: int = 0, **changes: Any) 
 def test_ended_rows_start_by_their_seeds_and_the_successor_is_true() -> None:
     simulators = Simulators(Counter, 2, None)
     answer = simulators.reset(SEEDS)
-    assert simulators.usual.asked == [("reset", [1 ^ 2, 7])]  # two words folded to 31 bits
+    assert simulators.main.asked == [("reset", [1 ^ 2, 7])]  # two words folded to 31 bits
     for step in range(3):
         answer = simulators.step(told(answer, steps=step))
     np.testing.assert_array_equal(answer["obs"][:, 0], [3, 3])
     np.testing.assert_array_equal(answer["start"], [[0, 100], [0, 200]])
     assert answer["termination"].all()
-    assert [name for name, _ in simulators.usual.asked] == ["reset", "step", "step", "step", "partial_reset"]
+    assert [name for name, _ in simulators.main.asked] == ["reset", "step", "step", "step", "partial_reset"]
 
 
 def test_a_time_limit_of_ours_cuts_and_the_end_of_the_task_comes_first() -> None:
     simulators = Simulators(Counter, 2, 2)
     answer = simulators.step(told(simulators.reset(SEEDS), steps=1))
     assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([True, True], [False, False])
-    simulators.usual.answer = {"termination": np.array([True, False])}
+    simulators.main.answer = {"termination": np.array([True, False])}
     answer = simulators.step(told(answer, steps=1))
     assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([False, True], [True, False])
 
@@ -86,7 +86,7 @@ def test_tokens_tell_where_the_simulators_are() -> None:
     assert simulators.is_live(after["token"])
     assert not simulators.is_live(start["token"])
     assert twin.step(told(start, actions=(1, 1)))["token"][0] != after["token"][0]
-    with pytest.raises(HostEnvError, match="no longer where this state left them"):
+    with pytest.raises(HostEnvError, match="have advanced beyond this state"):
         simulators.step(told(start))
 
 
@@ -96,7 +96,7 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
     again = simulators.restart(told(answer, mask=np.array([True, False])))
     np.testing.assert_array_equal(again["start"][0], [0, 100])
     assert simulators.is_live(again["token"])
-    np.testing.assert_array_equal(simulators.usual.steps, [0, 1])
+    np.testing.assert_array_equal(simulators.main.steps, [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
         ({"obs": np.zeros((2, 3), np.float32)}, r"observation must have the shape \[2, 2\] at step 1, got \[2, 3\]"),
         ({"obs": {"a": np.zeros((2, 2))}}, r"observation must have the shape \[2, 2\] at step 1, got \[\]"),
         ({"reward": np.zeros(3)}, r"reward must have the shape \[2\] at step 1"),
-        ({"reward": np.array([0.0, np.nan])}, "environment 1 gave reward numbers that are not finite at step 1"),
-        ({"reward": np.array([0.0, 1e300])}, "environment 1 gave reward numbers that are not finite at step 1"),
-        ({"obs": np.full((2, 2), 1e300)}, "environment 0 gave observation numbers that are not finite at step 1"),
-        ({"obs": np.full((2, 2), np.inf)}, "environment 0 gave observation numbers that are not finite at step 1"),
+        ({"reward": np.array([0.0, np.nan])}, "environment 1 returned reward values that are not finite at step 1"),
+        ({"reward": np.array([0.0, 1e300])}, "environment 1 returned reward values that are not finite at step 1"),
+        ({"obs": np.full((2, 2), 1e300)}, "environment 0 returned observation values that are not finite at step 1"),
+        ({"obs": np.full((2, 2), np.inf)}, "environment 0 returned observation values that are not finite at step 1"),
     ],
 )
 def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, says: str) -> None:
     simulators = Simulators(Counter, 2, None)
     start = simulators.reset(SEEDS)
-    simulators.usual.answer = answer
+    simulators.main.answer = answer
     with pytest.raises(HostEnvError, match=says):
         simulators.step(told(start))
 
@@ -133,5 +133,5 @@ def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed()
     simulators.step(told(answer))
     simulators.close()
     assert all(env.closed for env in made)
-    with pytest.raises(HostEnvError, match="3 simulators were asked for, and 2 made"):
+    with pytest.raises(HostEnvError, match="expected 3 simulators, but 2"):
         Simulators(lambda _: Counter(2), 3, None)

@@ -195,7 +195,7 @@ def test_environments_without_a_model_refuse() -> None:
             randomized(env, HALF_TO_TWICE)
     with pytest.raises(ValueError, match="needs a physics model, but GymnaxAdapter"):
         create_env("gymnax/CartPole-v1", randomization=HALF_TO_TWICE)
-    with pytest.raises(ValueError, match=r"env\.randomization is for JAX environments"):
+    with pytest.raises(ValueError, match=r"env\.randomization is only for JAX environments"):
         create_env("host/hopper", randomization=HALF_TO_TWICE)
 
 

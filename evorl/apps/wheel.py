@@ -37,7 +37,7 @@ def write_wheel(folder: Path, configs: Path) -> Path:
     except metadata.PackageNotFoundError as error:
         raise ValueError(
             f"evorl runs from a source tree that is not installed, so its requirements are unknown ({error}): "
-            "install it first, by pip install -c constraints.txt -e . in the clone."
+            "install it first with pip install -c constraints.txt -e . in the clone."
         ) from error
     stem = f"{DISTRIBUTION.replace('-', '_')}-{installed.version}"
     package = Path(__file__).resolve().parent.parent
@@ -49,11 +49,11 @@ def write_wheel(folder: Path, configs: Path) -> Path:
     content[record] = "\n".join([*lines, f"{record},,", ""]).encode()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}-py3-none-any.whl"
-    beside = path.with_name(f"{path.name}.new")
-    with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+    unfinished = path.with_name(f"{path.name}.new")
+    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in content.items():
             archive.writestr(zipfile.ZipInfo(name, _BEGINNING_OF_ZIP), data, zipfile.ZIP_DEFLATED)
-    beside.replace(path)
+    unfinished.replace(path)
     return path
 
 

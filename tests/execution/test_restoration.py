@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evorl.execution.restoring import restore
+from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from tests.support.small_workflows import assert_identical, small
 

@@ -10,7 +10,7 @@ from typing import Any
 
 # evorl's names, each with its synonyms. If a synonym belongs to several names, the first one that exists is suggested.
 # A name is the end of a dotted key; with a leading "/" it is a key of the top level.
-_WORDS = {
+_SETTINGS = {
     "agent": "algo algorithm alg model agent_name",
     "env": "environment env_id env_name game task",
     "discount": "gamma discount_factor discounting rewards_gamma reward_discount",
@@ -178,7 +178,7 @@ _REMARKS |= dict.fromkeys(("enable_pmap", "use_pmap", "multi_devices"), _REMARKS
 
 def _by_synonym() -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
-    for name, synonyms in (*_WORDS.items(), *_NAMES.items()):
+    for name, synonyms in (*_SETTINGS.items(), *_NAMES.items()):
         for synonym in synonyms.split():
             names[synonym] = (*names.get(synonym, ()), name)
     return names
@@ -187,13 +187,13 @@ def _by_synonym() -> dict[str, tuple[str, ...]]:
 _NAMES_BY_SYNONYM = _by_synonym()
 
 
-def names_here() -> Iterator[str]:
-    """Return every name of a setting that ``called_here`` may return, in the form of config keys."""
-    return (name.removeprefix("/") for name in _WORDS)
+def known_settings() -> Iterator[str]:
+    """Return every name of a setting that ``names_for_synonym`` may return, in the form of config keys."""
+    return (name.removeprefix("/") for name in _SETTINGS)
 
 
-def choices_here() -> Iterator[str]:
-    """Return every name of an agent or simulator library that ``called_here`` may return."""
+def known_choices() -> Iterator[str]:
+    """Return every name of an agent or simulator library that ``names_for_synonym`` may return."""
     return iter(_NAMES)
 
 
@@ -217,7 +217,7 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{f' {remark}' if remark else ''}")
 
 
-def called_here(name: str, valid: Iterable[str]) -> list[str]:
+def names_for_synonym(name: str, valid: Iterable[str]) -> list[str]:
     """Return the valid names that have ``name`` as a synonym in papers or other libraries.
 
     Only the first of evorl's names that exists counts; it matches the end of dotted keys. Keys at the level of ``name``
@@ -250,7 +250,7 @@ _LAYER_OPTIONS = {"n_filters": "filters", "out_channels": "filters", "filter_siz
 _LAYER_OPTIONS |= {"strides": "stride", "padding": "border", "units": "size", "out_features": "size"}
 
 
-def layer_called_here(layer: Mapping[str, Any]) -> str:
+def convert_layer(layer: Mapping[str, Any]) -> str:
     """Convert a layer with a ``type``, as in RELAAX, to evorl's notation, such as ``{conv: {filters: 8, size: 3}}``."""
     kind = str(layer["type"]).lower()
     if kind == "flatten":

@@ -12,7 +12,7 @@ from evorl.apps.kinds import KINDS
 from evorl.assembly import complete_config, workflow_class
 from evorl.cli.config_tree import config_folder, config_names
 from evorl.config.names import did_you_mean
-from evorl.config.other_words import called_here, choices_here, layer_called_here, names_here, refuse_arguments
+from evorl.config.synonyms import convert_layer, known_choices, known_settings, names_for_synonym, refuse_arguments
 from evorl.config.values import dotted_keys
 from evorl.runs.spec import RunSpec
 
@@ -39,7 +39,7 @@ SAC = ["tau", "batch_size", "replay_capacity", "actor_optimizer.learning_rate", 
     ],
 )
 def test_a_word_is_told_by_the_settings_that_there_are(word: str, valid: list[str], meant: list[str]) -> None:
-    assert called_here(word, valid) == meant
+    assert names_for_synonym(word, valid) == meant
 
 
 def test_what_is_meant_is_told_before_what_is_spelled_alike() -> None:
@@ -64,13 +64,13 @@ def keys_of(agent: str) -> tuple[str, ...]:
 AGENTS = config_names(FOLDER / "agent")
 
 
-@pytest.mark.parametrize("name", sorted(set(names_here())))
+@pytest.mark.parametrize("name", sorted(set(known_settings())))
 def test_every_name_that_is_answered_is_a_setting_of_an_agent(name: str) -> None:
     assert any(key == name or key.endswith(f".{name}") for agent in AGENTS for key in ("agent", "env", *keys_of(agent)))
 
 
 def test_every_agent_and_simulator_that_is_answered_exists() -> None:
-    assert set(choices_here()) <= {*AGENTS, *KINDS}
+    assert set(known_choices()) <= {*AGENTS, *KINDS}
 
 
 # What an agent's setting is called elsewhere: RELAAX, Stable-Baselines3, CleanRL, rejax, brax, xpag, Spinning Up.
@@ -123,7 +123,7 @@ ELSEWHERE = [
 def test_words_of_others_are_answered_by_ours(agent: str, theirs: str, ours: str) -> None:
     keys = keys_of(agent)
     assert theirs not in keys, "it is a setting of this agent"
-    assert called_here(theirs, keys) == [ours]
+    assert names_for_synonym(theirs, keys) == [ours]
     assert ours in keys
 
 
@@ -139,14 +139,14 @@ def test_words_of_others_are_answered_by_ours(agent: str, theirs: str, ours: str
     + [("openai-es", "ec/openes"), ("cma-es", "ec/cmaes"), ("pbt", "meta/pbt"), ("c51", "rainbow"), ("erl", "erl/erl")],
 )
 def test_agents_of_others_are_answered_by_ours(theirs: str, ours: str) -> None:
-    assert called_here(theirs, AGENTS) == [ours]
+    assert names_for_synonym(theirs, AGENTS) == [ours]
 
 
 @pytest.mark.parametrize(
     ("theirs", "ours"), [("openai-gym", "gymnasium"), ("lab", "deepmind-lab"), ("gym-doom", "vizdoom")]
 )
 def test_simulators_of_others_are_answered_by_ours(theirs: str, ours: str) -> None:
-    assert called_here(theirs, KINDS) == [ours]
+    assert names_for_synonym(theirs, KINDS) == [ours]
 
 
 def test_what_has_no_counterpart_is_answered_by_what_to_do() -> None:
@@ -166,5 +166,5 @@ def test_what_has_no_counterpart_is_answered_by_what_to_do() -> None:
     ],
 )
 def test_layers_with_a_type_are_written_by_their_kind(theirs: dict, ours: str) -> None:
-    assert layer_called_here(theirs) == ours
-    assert "{dense: 64}" in layer_called_here({"type": "attention"})
+    assert convert_layer(theirs) == ours
+    assert "{dense: 64}" in convert_layer({"type": "attention"})

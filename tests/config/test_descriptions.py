@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evorl.config.defaults import completed
-from evorl.config.explained import explained, explanations
+from evorl.config.descriptions import described_settings, field_descriptions
 from evorl.ops.optimization import Optimizer
 from evorl.types import PyTreeNode
 
@@ -35,14 +35,17 @@ class Heir(Base):
 
 
 def test_sentences_are_those_of_the_class_or_its_bases() -> None:
-    assert explanations(Heir) == {"size": "how large; null for as large as it gets", "speed": "how fast it really is"}
+    assert field_descriptions(Heir) == {
+        "size": "how large; null for as large as it gets",
+        "speed": "how fast it really is",
+    }
 
 
 def test_settings_of_a_part_come_after_itself_with_their_own_sentences() -> None:
-    settings = list(explained(Heir, completed(Heir, {"speed": 2.0}), "above."))
+    settings = list(described_settings(Heir, completed(Heir, {"speed": 2.0}), "above."))
     names = [name for name, _, _ in settings]
     assert names[:4] == ["above.size", "above.speed", "above.optimizer", "above.optimizer.name"]
     assert settings[1] == ("above.speed", 2.0, "how fast it really is")
-    meanings = explanations(Optimizer)
+    meanings = field_descriptions(Optimizer)
     of_part = {name.removeprefix("above.optimizer."): text for name, _, text in settings[3:]}
     assert of_part["max_grad_norm"] == meanings["max_grad_norm"] != ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evorl.runs.recording import Chart, Panel
+from evorl.runs.recorder import Chart, Panel
 
 COLUMNS = {"steps": np.arange(3), "score": np.ones(3), "best": np.array([0, 1, 0])}
 
@@ -22,5 +22,5 @@ def test_a_panel_of_a_column_that_is_not_there(panel: Panel) -> None:
 
 
 def test_columns_of_different_lengths() -> None:
-    with pytest.raises(ValueError, match=r"of one length, got {'steps': 3, 'score': 2}"):
+    with pytest.raises(ValueError, match=r"equal lengths, got {'steps': 3, 'score': 2}"):
         Chart({"steps": np.arange(3), "score": np.ones(2)}, ())

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from evorl.reports.elements import as_html, element
 from evorl.reports.recorded_run import find_runs
-from evorl.reports.repeating import how_to_repeat
+from evorl.reports.reproduction import reproduction
 from evorl.runs.about import add_start
 from tests.support.run_folders import START, make_run
 
 
 def shown(root: Path) -> str:
-    return as_html(element("div", how_to_repeat(find_runs(root))))
+    return as_html(element("div", reproduction(find_runs(root))))
 
 
 def test_one_machine_is_told_once(tmp_path: Path) -> None:
@@ -35,4 +35,4 @@ def test_machines_that_differ_are_told_with_their_runs(tmp_path: Path) -> None:
     page = shown(tmp_path)
     assert "<h3>a</h3>" in page
     assert "<h3>b</h3>" in page
-    assert page.count("nobody wrote down how it was started") == 1
+    assert page.count("its command was not recorded") == 1

@@ -29,12 +29,12 @@ from evorl.ops import processes
 from evorl.ops.random import seed_or_key
 from evorl.ops.trees import num_rows
 from evorl.replay_buffers.ring import ReplayState
-from evorl.runs.recording import RunPlan, algorithm_name, run_title
+from evorl.runs.recorder import RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
 NEW_EPISODES = (
-    "These simulators cannot be restored to their saved state: new episodes begin. Everything else continues exactly."
+    "The state of these simulators cannot be restored: new episodes begin. Everything else is restored exactly."
 )
 MANY_STEPS = 1e9  # per iteration: minutes to hours without any output or a chance to stop
 
@@ -121,7 +121,8 @@ class LearningRun:
         self._refuse_idle_processes()
         if self.total_timesteps != int(workflow.total_timesteps):
             session.recorder.message(
-                f"Whole iterations of {self.steps:,} steps: training for {self.total_timesteps:,} steps."
+                f"Training for {self.total_timesteps:,} steps: total_timesteps is rounded to iterations of "
+                f"{self.steps:,} steps."
             )
         if state is None:
             state = self._fresh_start(key)
@@ -184,7 +185,7 @@ class LearningRun:
     def _refuse_idle_processes(self) -> None:
         if processes.are_several() and self.workflow.execution.axis is None:
             raise ValueError(
-                f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or of "
+                f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or "
                 "environments outside JAX: start one process, or remove devices."
             )
 
@@ -248,10 +249,10 @@ class LearningRun:
     def _until_due(self) -> int:
         """Return the number of iterations until the next evaluation, checkpoint or the end."""
         session = self.session
-        most = most_timesteps(self.workflow) * self.num_seeds
+        max_steps = most_timesteps(self.workflow) * self.num_seeds
         intervals = filter(None, (self.intervals.evaluations, self.intervals.checkpoints))
-        left = [interval.until_due(session.iterations, session.counted, most) for interval in intervals]
+        left = [interval.until_due(session.iterations, session.counted, max_steps) for interval in intervals]
         left.append(self.last_iteration - session.iterations)
         if not self.steps:
-            left.append(math.ceil((self.total - session.counted) / most))
+            left.append(math.ceil((self.total - session.counted) / max_steps))
         return min(left)

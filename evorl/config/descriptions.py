@@ -16,7 +16,7 @@ _ENTRY = re.compile(r"^    (\w+): (.*(?:\n(?:     .*|(?=\n)))*)", re.MULTILINE)
 Setting = tuple[str, Any, str]
 
 
-def explanations(cls: type) -> dict[str, str]:
+def field_descriptions(cls: type) -> dict[str, str]:
     """Return the descriptions of the fields of a class and its bases, from the sections of their docstrings."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -26,7 +26,7 @@ def explanations(cls: type) -> dict[str, str]:
     return texts
 
 
-def explained(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
+def described_settings(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
     """Yield path, value and description of every setting of a config; a nested node comes before its settings.
 
     Args:
@@ -34,16 +34,16 @@ def explained(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator
         config: complete config, see ``completed``.
         above: path of the config, with a trailing dot.
     """
-    texts, hints = explanations(cls), field_types(cls)
+    texts, hints = field_descriptions(cls), field_types(cls)
     if (parts := getattr(cls, "part_settings", None)) is not None:
-        texts, hints = texts | explanations(type(parts)), {**hints, **field_types(type(parts))}
+        texts, hints = texts | field_descriptions(type(parts)), {**hints, **field_types(type(parts))}
     for name, value in config.items():
         nested = node_type(hints.get(name))
         path = f"{above}{name}"
         if isinstance(value, Mapping) and nested is not None:
             yield path, value, texts.get(name, "")
             kind, _ = described_node(nested, value, path)
-            yield from explained(kind, value, f"{path}.")
+            yield from described_settings(kind, value, f"{path}.")
         else:
             yield path, value, texts.get(name, "")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class OwnName(str):
+class CustomName(str):
     """Name of a user-defined function in a config, ``"package.module:function"``, with the function itself.
 
     In a field's annotation, it allows such a name in addition to the other values.
@@ -14,7 +14,7 @@ class OwnName(str):
 
     function: Callable[..., Any]
 
-    def __new__(cls, name: str, function: Callable[..., Any]) -> OwnName:
+    def __new__(cls, name: str, function: Callable[..., Any]) -> CustomName:
         """Return the name of an imported function."""
         self = super().__new__(cls, name)
         self.function = function

@@ -1,4 +1,4 @@
-"""The page section on repeating runs: their commands, and the machines and versions, listed once if equal."""
+"""Page section on reproducing runs: their commands, and the machines and versions, listed once if equal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from evorl.reports.elements import Content, element, table, without_folders
 from evorl.reports.recorded_run import RecordedRun
 
 _FACTS = {"commit": "commit", "device": "devices", "processor": "processor", "system": "system"}
-_NOT_KNOWN = "nobody wrote down how it was started: its config.yaml is all that is known"
+_NOT_KNOWN = "its command was not recorded; only its config.yaml is known"
 
 
-def how_to_repeat(runs: Sequence[RecordedRun]) -> list[Content]:
+def reproduction(runs: Sequence[RecordedRun]) -> list[Content]:
     """Return the commands of all runs, and each machine with its versions."""
     rows = [[name, _commands(run)] for name, run in {run.origin: run for run in runs}.items()]
     content: list[Content] = [table(["run", "command"], rows, left=2)]
@@ -22,9 +22,9 @@ def how_to_repeat(runs: Sequence[RecordedRun]) -> list[Content]:
             _, names = machines.setdefault(str(_machine(start)), (_machine(start), []))
             names.append(run.origin)
     for about, names in machines.values():
-        kept = list(dict.fromkeys(names))
-        whose = "All runs" if len(kept) == len(rows) else ", ".join(kept)
-        content += [element("h3", whose) if len(machines) > 1 else None, _facts(about)]
+        unique = list(dict.fromkeys(names))
+        heading = "All runs" if len(unique) == len(rows) else ", ".join(unique)
+        content += [element("h3", heading) if len(machines) > 1 else None, _facts(about)]
     return content
 
 
@@ -41,7 +41,7 @@ def _machine(start: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(about: dict[str, Any]) -> Content:
-    rows = [[words, str(about[name])] for name, words in _FACTS.items() if about[name]]
+    rows = [[label, str(about[name])] for name, label in _FACTS.items() if about[name]]
     versions = about["versions"] if isinstance(about["versions"], dict) else {}
     first = {name: versions[name] for name in ("evorl", "python", "jax", "jaxlib", "numpy") if name in versions}
     rows.append(["versions", ", ".join(f"{name} {version}" for name, version in first.items())])

@@ -9,8 +9,8 @@ from typing import Any
 
 from evorl.apps.app_config import APP_FILE, package_version
 from evorl.apps.app_text import as_entry, with_values
-from evorl.apps.kinds import KINDS, OF_PICTURES, Kind
-from evorl.apps.own_wheel import write_wheel
+from evorl.apps.kinds import IMAGE_KINDS, KINDS, Kind
+from evorl.apps.wheel import write_wheel
 from evorl.serving.client_copy import client_text
 
 _FILES = Path(__file__).resolve().parent / "files"
@@ -19,37 +19,37 @@ _IMPORTS = {
     re.compile(r"^(\s*)from evorl\.apps\.files\.(\w+) import", re.MULTILINE): r"\1from \2 import",
     re.compile(r"^(\s*)from evorl\.serving\.client import", re.MULTILINE): r"\1from evorl_client import",
 }
-OWN_ALGORITHMS = "algorithm"
-_OWN_AGENTS = "own"
+APP_ALGORITHMS = "algorithm"
+_AGENT_GROUP = "own"
 
 _HEAD = """\
-# An app of evorl: a simulator, and the training server that it asks for actions. In this folder:
-#   evorl run all            trains;  evorl run all -n 4  with four simulators
-#   evorl config             lists algorithms;  evorl config -a sac  takes another one
-#   evorl generate -a {agent}  copies an algorithm here, to be changed
-version: {version} # of evorl
+# An app of evorl: a simulator that requests actions from a training server. Commands in this folder:
+#   evorl run all              train;  evorl run all -n 4  with four simulators
+#   evorl config               list algorithms;  evorl config -a sac  choose another one
+#   evorl generate -a {agent}  copy an algorithm to this folder, to modify it
+version: {version} # version of evorl
 """
 _ADDRESSES = """\
-server: # where simulators ask for actions
-  bind: 127.0.0.1:7001 # any other address than this machine's own needs a token
-  bind_by_env_var: EVORL_SERVER_BIND # where this variable is set, it is the address
-  token: null # what simulators say
+server: # the training server
+  bind: 127.0.0.1:7001 # an address outside this machine requires a token
+  bind_by_env_var: EVORL_SERVER_BIND # environment variable that overrides bind
+  token: null # secret that simulators must send
   token_by_env_var: EVORL_SERVER_TOKEN
 
-metrics: # where a browser sees how it goes
+metrics: # the live page, for a browser
   bind: 127.0.0.1:7002
   bind_by_env_var: EVORL_METRICS_BIND
   token_by_env_var: EVORL_METRICS_TOKEN
 
-parameters: null # {servers: 2, mode: averaging, num_gradients: 2}: a parameter server that two servers learn for
+parameters: null # {servers: 2, mode: averaging, num_gradients: 2}: two training servers that share a parameter server
 
 """
 _RUN = """\
 run:
-  max_episodes: {max_episodes} # of each simulator; when all have ended, so do the servers
-  infinite_run: false # play on without end
-  start_seconds: 300 # that the training server may take until it answers
-  stop_seconds: 30 # that a process may take to end when it is asked to
+  max_episodes: {max_episodes} # per simulator; then the servers end too
+  infinite_run: false # ignore max_episodes
+  start_seconds: 300 # timeout for a server to start
+  stop_seconds: 30 # grace period for a process to end; afterwards it is killed
 """
 
 
@@ -70,11 +70,11 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
         ValueError: the folder, or a file of that name, exists already; nothing is changed.
     """
     if folder.exists():
-        raise ValueError(f"there is a {folder} already: choose another name, or go there and use evorl generate.")
+        raise ValueError(f"{folder} already exists: choose another name, or use evorl generate in that folder.")
     kind = KINDS[kind_name]
     sections = [
         _HEAD.format(version=package_version(), agent=agent),
-        f"agent: {agent} # the algorithm: evorl config lists them\n",
+        f"agent: {agent} # list them with evorl config\n",
         training_entry(training),
         f"{environment_entry(kind, in_boxes)}",
         _ADDRESSES + _RUN.format(max_episodes=kind.max_episodes),
@@ -90,9 +90,9 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
 def training_entry(training: Mapping[str, Any]) -> str:
     """Return the text of the section ``training``."""
     if not training:
-        return "training: {} # settings of the training that differ: evorl train agent=... --cfg job shows all\n"
+        return "training: {} # overrides of the agent's settings; list all with evorl train agent=... --cfg job\n"
     head, _, rest = as_entry("training", dict(training)).partition("\n")
-    return f"{head} # settings that differ from the algorithm's own: evorl train agent=... --cfg job shows all\n{rest}"
+    return f"{head} # overrides of the agent's settings; list all with evorl train agent=... --cfg job\n{rest}"
 
 
 def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | None = None) -> str:
@@ -107,22 +107,22 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
         ValueError: the simulator sends images, and the agent supports only Box actions.
     """
     text = (_FILES / f"{kind.script}.yaml").read_text(encoding="utf-8")
-    if in_boxes and any(kind is KINDS[name] for name in OF_PICTURES):
+    if in_boxes and any(kind is KINDS[name] for name in IMAGE_KINDS):
         raise ValueError(
-            "an agent that acts in boxes of numbers alone values actions beside flat observations, and "
-            f"{kind.does} sends pictures: choose another agent, such as {kind.agent} or sac."
+            f"agents that support only Box actions need flat observations, but {kind.does} sends images: choose "
+            f"another agent, such as {kind.agent} or sac."
         )
     return with_values(text, {**(kind.continuous if in_boxes else {}), **(values or {})})
 
 
 def write_environment(folder: Path, kind: Kind) -> list[Path]:
     """Write an app's folder ``environment``: the script, the modules that it imports, and the client."""
-    beside = folder / "environment"
-    beside.mkdir()
+    environment = folder / "environment"
+    environment.mkdir()
     written = []
     for name in (kind.script, "app_options", *kind.also):
-        written.append(_copy(_FILES / f"{name}.py", beside / f"{name}.py"))
-    client = beside / "evorl_client.py"
+        written.append(_copy(_FILES / f"{name}.py", environment / f"{name}.py"))
+    client = environment / "evorl_client.py"
     client.write_text(client_text(), encoding="utf-8")
     return [*written, client]
 
@@ -141,18 +141,18 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
     Raises:
         ValueError: the workflow in ``agent_file`` is not in ``source``.
     """
-    package = folder / OWN_ALGORITHMS
-    agents = package / "agent" / _OWN_AGENTS
+    package = folder / APP_ALGORITHMS
+    agents = package / "agent" / _AGENT_GROUP
     agents.mkdir(parents=True)
     (package / "__init__.py").write_text('"""Algorithms of this app."""\n', encoding="utf-8")
     _copy(source, package / source.name)
     text = agent_file.read_text(encoding="utf-8")
     workflow = rf"^workflow: *evorl\.algorithms\.{re.escape(source.stem)}\."
-    text, replaced = re.subn(workflow, f"workflow: {OWN_ALGORITHMS}.{source.stem}.", text, flags=re.MULTILINE)
+    text, replaced = re.subn(workflow, f"workflow: {APP_ALGORITHMS}.{source.stem}.", text, flags=re.MULTILINE)
     if not replaced:
-        raise ValueError(f"{agent_file.name} does not say that its workflow is of evorl.algorithms.{source.stem}.")
+        raise ValueError(f"{agent_file.name} has no workflow of evorl.algorithms.{source.stem}.")
     (agents / agent_file.name).write_text(text, encoding="utf-8")
-    return f"{_OWN_AGENTS}/{agent_file.stem}"
+    return f"{_AGENT_GROUP}/{agent_file.stem}"
 
 
 def write_containers(

@@ -18,10 +18,10 @@ from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.cli.overrides import own_recorders
+from evorl.config.custom_parts import describe_user_error
 from evorl.config.defaults import completed, plain_value
-from evorl.config.names import OWN_MODULES
+from evorl.config.names import USER_MODULES
 from evorl.config.nodes import node_from_config
-from evorl.config.own_parts import describe_own_error
 from evorl.ec.operators.variation import Mutation
 from evorl.ec.optimizers import OPTIMIZERS
 from evorl.networks.recurrent import GRU, build_cell
@@ -38,7 +38,7 @@ def my_parts() -> Any:
     """The module that the page on own parts prints."""
     module = types.ModuleType("my_parts")
     sys.modules["my_parts"] = module
-    python = [b.text for b in blocks(ROOT / "docs/guide/own_parts.md") if b.language == "python"]
+    python = [b.text for b in blocks(ROOT / "docs/guide/custom_components.md") if b.language == "python"]
     exec(compile("\n".join(python), "my_parts.py", "exec", dont_inherit=True), vars(module))
     vars(module)["Cell"] = type("Cell", (GRU,), {"__module__": "my_parts"})
     vars(module)["Strong"] = type("Strong", (Mutation,), {"__module__": "my_parts"})
@@ -172,12 +172,12 @@ def _raised(function: Any) -> BaseException:
 def test_an_error_of_own_code_is_told_with_its_module_and_line(my_parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\ndef layer(x):\n    raise KeyError('boo')\n\ndef wrong(x):\n    return x @ x.T.reshape(7)\n"
     exec(compile(text, "their_file.py", "exec", dont_inherit=True), vars(my_parts))
-    monkeypatch.setattr("evorl.config.names.OWN_MODULES", OWN_MODULES | {"my_parts"})
+    monkeypatch.setattr("evorl.config.names.USER_MODULES", USER_MODULES | {"my_parts"})
     for name, parts in {"layer": ["KeyError: 'boo'", "line 3"], "wrong": ["TypeError", "line 6"]}.items():
         network = build_torso({"torso": [f"my_parts:{name}"]})
-        described = describe_own_error(_raised(lambda network=network: network.init(jax.random.key(0), jnp.ones(3))))
+        described = describe_user_error(_raised(lambda network=network: network.init(jax.random.key(0), jnp.ones(3))))
         assert described is not None
-        parts = [*parts, "my_parts, a module of yours", f"failed in {name}", "their_file.py"]
+        parts = [*parts, "your module my_parts", f"failed in {name}", "their_file.py"]
         assert [part for part in parts if part not in described] == []
     ours = _raised(lambda: build_torso({"torso": ["my_parts:Gate"]}))
-    assert describe_own_error(ours) is None
+    assert describe_user_error(ours) is None

@@ -72,7 +72,7 @@ class Chart:
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"the columns of a chart are of one length, got {lengths}.")
+            raise ValueError(f"the columns of a chart must have equal lengths, got {lengths}.")
         for panel in self.panels:
             for name in filter(None, (panel.x, panel.y, panel.marked, panel.colour)):
                 if name not in self.columns:

@@ -13,20 +13,20 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evorl.config.names import OWN_MODULES, describe_error, load_named, no_such
+from evorl.config.names import USER_MODULES, describe_error, load_named, no_such
 
 
-def is_own_name(value: Any) -> bool:
+def is_custom_name(value: Any) -> bool:
     """Return True if a value names a user-defined part: a string with a colon between module and name."""
     return isinstance(value, str) and ":" in value
 
 
-def own_name(cls: type) -> str:
+def custom_name(cls: type) -> str:
     """Return the name of a user-defined class in configs, ``"package.module:Class"``."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def own_class(name: str, base: type, setting: str) -> Any:
+def custom_class(name: str, base: type, setting: str) -> Any:
     """Import the class that a config names.
 
     Args:
@@ -43,7 +43,7 @@ def own_class(name: str, base: type, setting: str) -> Any:
     return cls
 
 
-def describe_own_error(error: BaseException) -> str | None:
+def describe_user_error(error: BaseException) -> str | None:
     """Describe an error that the code of a user-defined part raised, in one sentence with its module and line.
 
     Returns:
@@ -53,14 +53,14 @@ def describe_own_error(error: BaseException) -> str | None:
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] == __name__.partition(".")[0]:
             return None
-        if module in OWN_MODULES:
+        if module in USER_MODULES:
             described = describe_error(error, frame.f_code.co_filename, line)
-            return f"{module}, a module of yours, failed in {frame.f_code.co_name}: {described}"
+            return f"your module {module} failed in {frame.f_code.co_name}: {described}"
     return None
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnPart:
+class CustomPart:
     """A user-defined function or class with its settings; compared by value.
 
     Attributes:
@@ -79,7 +79,7 @@ class OwnPart:
         return functools.partial(self.function, **dict(self.settings))
 
 
-def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
+def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:
     """Import the function or class that a config names, and check its settings.
 
     Args:
@@ -99,9 +99,9 @@ def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
             raise ValueError(f"{setting}: {no_such(f'setting of {name}', option, parameters or ('none',))}")
     for parameter, default in parameters.items():
         if default is inspect.Parameter.empty and parameter not in options:
-            raise ValueError(f"{setting}: {name} needs {parameter!r}: give it a value beside name.")
+            raise ValueError(f"{setting}: {name} requires {parameter!r}: set it next to name.")
     settings = tuple((option, _hashable(value)) for option, value in sorted(options.items()))
-    return OwnPart(name, function, settings)
+    return CustomPart(name, function, settings)
 
 
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:

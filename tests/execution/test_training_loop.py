@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.execution import learning, programs
+from evorl.execution import programs, training_loop
 from evorl.execution.session import TrainingDiverged
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import assert_identical, small
@@ -63,7 +63,7 @@ def test_iterations_made_by_hand_count(workflow: Workflow) -> None:
     assert int(last.iterations) == 6
     assert (notes.plans[0].first_iterations, notes.plans[0].total_timesteps) == (2, 6 * 64)
     assert [row["timesteps"] for row in notes.rows] == [4 * 64, 6 * 64]
-    assert "Whole iterations of 64 steps: training for 384 steps." in notes.messages
+    assert "Training for 384 steps: total_timesteps is rounded to iterations of 64 steps." in notes.messages
 
 
 def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
@@ -95,7 +95,7 @@ def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
 
     state = workflow.init(0)
     monkeypatch.setattr(programs, "iterate_program", noted)
-    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 1e9)
+    monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", 1e9)
     workflow.learn(state, recorder=notes, checkpointer=shelf)
     assert rows_at_calls == calls
     assert [row["iterations"] for row in notes.rows] == [1, 2, 3, 4, 5, 6]
