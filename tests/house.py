@@ -43,7 +43,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 7,
-    "lines of the package": 66140,
+    "lines of the package": 66310,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.
