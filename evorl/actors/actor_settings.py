@@ -12,7 +12,7 @@ from evorl.types import PyTreeNode, pytree_field
 
 KINDS = ("inline", "process", "ray")
 MODES = ("sync", "async")
-MOST_ACTORS = 4_096
+MAX_ACTORS = 4_096
 
 
 class ActorSettings(PyTreeNode):
@@ -37,8 +37,8 @@ class ActorSettings(PyTreeNode):
             if getattr(self, name) not in valid:
                 raise ValueError(no_such(f"value of actors.{name}", getattr(self, name), valid))
         require_positive(self, "count", "max_lag")
-        if self.count > MOST_ACTORS:
-            raise ValueError(f"actors.count={self.count:,} is too many processes: choose at most {MOST_ACTORS:,}.")
+        if self.count > MAX_ACTORS:
+            raise ValueError(f"actors.count={self.count:,} is too many processes: choose at most {MAX_ACTORS:,}.")
         if self.is_async and self.max_lag < self.count - 1:
             raise ValueError(
                 f"actors.max_lag={self.max_lag} keeps only {self.max_lag + 1} of actors.count={self.count} busy: "

@@ -154,10 +154,10 @@ def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings
         return
     except BaseException as error:  # includes SystemExit of an environment; Ctrl-C is ignored
         with contextlib.suppress(OSError):
-            pipe.send(("failed", in_words(error)))
+            pipe.send(("failed", describe_error(error)))
 
 
-def in_words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe an actor's error, as the learner reports it."""
     expected = isinstance(error, ValueError | OSError | ArithmeticError)
     return str(error) if expected else f"{type(error).__name__}: {error}"

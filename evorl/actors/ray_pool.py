@@ -134,7 +134,7 @@ class _RayWorker:
         return os.getpid()
 
     def answer(self, *request: Any) -> tuple[str, Any]:
-        from evorl.actors.process_pool import in_words, prepare_actor
+        from evorl.actors.process_pool import describe_error, prepare_actor
 
         try:
             if self._worker is None:
@@ -142,4 +142,4 @@ class _RayWorker:
                 self._worker = load(self._worker_name)(self._settings)
             return "done", self._worker.answer(*request)
         except BaseException as error:  # includes SystemExit of an environment
-            return "failed", in_words(error)
+            return "failed", describe_error(error)

@@ -10,7 +10,7 @@ from evorl.actors.pool import ActorPool
 from evorl.envs.host.host_vector_env import HostEnvError
 
 _POLL_SECONDS = 0.5
-MOST_DEATHS = 5  # consecutive deaths of one actor, without a rollout in between
+MAX_DEATHS = 5  # consecutive deaths of one actor, without a rollout in between
 
 
 class Supervisor:
@@ -83,8 +83,8 @@ class Supervisor:
             if reason is None:
                 continue
             self._deaths[number] += 1
-            if self._deaths[number] > MOST_DEATHS:
-                raise HostEnvError(f"actor {number} {reason}, {MOST_DEATHS + 1} times in a row without a rollout.")
+            if self._deaths[number] > MAX_DEATHS:
+                raise HostEnvError(f"actor {number} {reason}, {MAX_DEATHS + 1} times in a row without a rollout.")
             self.message(f"Actor {number} {reason}: replaced; its running episodes are dropped, nothing else is lost.")
             self._pool.stop(number)
             self._pool.start(number)

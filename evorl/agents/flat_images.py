@@ -18,7 +18,7 @@ _IMAGE_AXES = 3  # height, width and channels
 _MOST_CHANNELS = 16  # largest first axis that is mistaken for channels
 
 
-def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
+def describe_flat_images(agent: Any, obs_space: Space) -> str | None:
     """Return a warning about networks that misread images; ``None`` if there is nothing to report.
 
     Args:

@@ -14,7 +14,7 @@ from evorl.apps.training import training_words
 from evorl.assembly import complete_config, workflow_class, workflow_from_config
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder, config_names
-from evorl.cli.errors import config_error_in_words, is_of_config
+from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.config.names import no_such
 from evorl.config.values import field_types, plain
 from evorl.envs.action_spaces import ActionSpaces
@@ -103,7 +103,7 @@ def check_training(app: AppConfig) -> Any:
         reason = reason_not_served(workflow_from_config(config))
     except Exception as error:
         if is_of_config(error):
-            raise ValueError(config_error_in_words(error, config_folder())) from error
+            raise ValueError(describe_config_error(error, config_folder())) from error
         raise
     if reason:
         raise ValueError(f"{app.agent} cannot be served with these settings: {reason}")

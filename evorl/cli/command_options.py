@@ -159,7 +159,7 @@ def read_options(
     return {name: option.default for name, option in options.items()} | checked, without_name
 
 
-def options_in_words(options: Mapping[str, Option]) -> str:
+def describe_options(options: Mapping[str, Option]) -> str:
     """Format one line per option, with its default and its description."""
     shown = {f"{name}={as_given(option.default)}": option.meaning for name, option in options.items()}
     width = max(map(len, shown), default=0)

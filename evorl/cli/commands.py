@@ -7,16 +7,16 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.cli.command_options import options_in_words
+from evorl.cli.command_options import describe_options
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.completion import FLAGS, complete_from_arguments
 from evorl.cli.config_tree import config_folder, config_names
-from evorl.cli.errors import errors_in_words, print_any_character
+from evorl.cli.errors import explained_errors, print_any_character
 from evorl.cli.overrides import evaluation_settings
 from evorl.config.gate import scope
 from evorl.config.names import load, no_such
 from evorl.distribution import installed_version
-from evorl.execution.signals import signals_in_words
+from evorl.execution.signals import handled_signals
 
 _OPTIONS_OF_A_TRAINING = (
     "The options are the settings of a training: evorl train agent=... env=... --cfg job shows them all."
@@ -30,7 +30,7 @@ def main(*words: str) -> None:
         words: command, if the program that was started is named after it and its arguments do not start with it.
     """
     print_any_character()
-    with signals_in_words(), errors_in_words(config_folder()):
+    with handled_signals(), explained_errors(config_folder()):
         run([*words, *sys.argv[1:]])
 
 
@@ -75,11 +75,11 @@ def help_of(name: str) -> str:
     command = COMMANDS[name]
     lines = f"Usage: evorl {name} {command.usage}\n\n{command.does}\n"
     if not command.options:
-        return f"{lines}\n{_settings_in_words() if name == 'train' else _changes_in_words()}\n"
-    return f"{lines}\n{options_in_words(command.options)}"
+        return f"{lines}\n{_describe_settings() if name == 'train' else _describe_changes()}\n"
+    return f"{lines}\n{describe_options(command.options)}"
 
 
-def _settings_in_words() -> str:
+def _describe_settings() -> str:
     """Describe the choices of a training, and how to list its settings."""
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
     names = "\n\n".join(
@@ -90,7 +90,7 @@ def _settings_in_words() -> str:
     return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING}\n{sweep}"
 
 
-def _changes_in_words() -> str:
+def _describe_changes() -> str:
     """Describe the settings of a run that an evaluation can change."""
     told = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
     return f"Of the run's settings these can be given anew:\n{told}"

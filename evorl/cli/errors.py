@@ -22,7 +22,7 @@ TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
 
 @contextmanager
-def errors_in_words(folder: Path) -> Iterator[None]:
+def explained_errors(folder: Path) -> Iterator[None]:
     """Print expected errors as one sentence and exit with status 1; a lost process exits with ``LOST_STATUS``.
 
     If the environment variable ``EVORL_TRACEBACK`` is set, the traceback is shown.
@@ -40,8 +40,8 @@ def errors_in_words(folder: Path) -> Iterator[None]:
             _exit(error, text, LOST_STATUS)
         # Checked first, since some of these are ValueErrors or OSErrors as well.
         if is_of_config(error):
-            _exit(error, config_error_in_words(error, folder))
-        if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
+            _exit(error, describe_config_error(error, folder))
+        if isinstance(error, RuntimeError) and (text := _describe_machine_error(error)):
             _exit(error, text)
         if text := describe_user_error(error):
             _exit(error, f"{text} {TRACEBACK_VARIABLE}=1 shows the traceback.")
@@ -81,7 +81,7 @@ def _exit(error: Exception, text: str, status: int = 1) -> None:
     sys.exit(status)
 
 
-def _machine_error_in_words(error: RuntimeError) -> str | None:
+def _describe_machine_error(error: RuntimeError) -> str | None:
     """Return JAX's error about the machine as one sentence; ``None`` for other errors, which are bugs."""
     text = str(error)
     platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
@@ -99,7 +99,7 @@ def is_of_config(error: Exception) -> bool:
     return type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
 
 
-def config_error_in_words(error: Exception, folder: Path) -> str:
+def describe_config_error(error: Exception, folder: Path) -> str:
     """Return Hydra's error as one sentence, with the closest valid name."""
     text = str(error)
     missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
@@ -114,16 +114,16 @@ def config_error_in_words(error: Exception, folder: Path) -> str:
         # If a whole mapping is given, the unknown key is one of its entries.
         entry = str(getattr(error.__cause__, "full_key", None) or "")
         name = entry if entry.startswith(f"{key.group(1)}.") else key.group(1)
-        from evorl.cli.unknown_keys import unknown_key_in_words  # imports JAX
+        from evorl.cli.unknown_keys import describe_unknown_key  # imports JAX
 
-        return sentence(unknown_key_in_words(name, error, folder))
+        return sentence(describe_unknown_key(name, error, folder))
     return " ".join(text.split())
 
 
 def failure_text(error: Exception) -> str:
     """Return the reason of a failed run in one line; print the traceback of an unexpected error."""
     if is_of_config(error):
-        return config_error_in_words(error, config_folder())
+        return describe_config_error(error, config_folder())
     if text := describe_user_error(error):
         return text
     if not isinstance(error, ValueError | ArithmeticError | OSError | ImportError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from evorl.cli.errors import failure_text
 from evorl.cli.hydra_folders import sweep_folder
 from evorl.cli.override_text import given_text
-from evorl.cli.sweep_jobs import combinations, naming_setting, side_by_side_in_words, split_arguments
+from evorl.cli.sweep_jobs import combinations, describe_parallel_runs, naming_setting, split_arguments
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.multirun import Train, run_jobs
 from evorl.sweeps.trained import RunPlace, Trained
@@ -32,7 +32,7 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
     own, overrides = sweep_folder(overrides)
     jobs = list(combinations(overrides))
     names_code = [_checked(check, job, flags, setting) for job, setting in jobs]
-    if (hint := side_by_side_in_words(jobs)) and not flags:
+    if (hint := describe_parallel_runs(jobs)) and not flags:
         print(hint, flush=True)
     roots = [given_text(argument) for argument in jobs[0][0] if argument.startswith("runs_folder=")]
     root, name = (own.parent, own.name) if own else (roots[-1] if roots else usual, None)

@@ -1,4 +1,4 @@
-"""Options of the commands that compose no config: what ``evorl <command> --help`` and completion list."""
+"""Options of the commands that do not compose a config, for ``evorl <command> --help`` and for completion."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from evorl.export import FORMATS
 from evorl.runs.run_state import STATES
 
 RENDER_FORMATS = ("webp", "gif", "png", "mp4", "html")
-MOST_ELITES = 1_000
+MAX_ELITES = 1_000
 WATCH_TOKEN = "EVORL_TOKEN"
 APP_COMPONENTS = ("all", "parameters", "server", "environment", "metrics")
-MOST_PROCESSES = 10_000
+MAX_PROCESSES = 10_000
 _SECONDS = number("[0, 1e9]")
-_SERVERS, _SERVERS_OF_ALL = whole(1, MOST_PROCESSES), whole(0, LONGEST_AXIS)
+_SERVERS, _SERVERS_OF_ALL = whole(1, MAX_PROCESSES), whole(0, LONGEST_AXIS)
 _KINDS = ", ".join(KINDS)
 
 
@@ -37,98 +37,120 @@ def _cells(value: Any, name: str) -> int | list[int]:
     numbers = value if isinstance(value, list) else [value]
     try:
         cells = [whole(0, LONGEST_AXIS)(number, name) for number in numbers]
-        if not 1 <= len(cells) <= MOST_ELITES or (value is not numbers and cells[0] > MOST_ELITES):
+        if not 1 <= len(cells) <= MAX_ELITES or (value is not numbers and cells[0] > MAX_ELITES):
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{name} must be a number of elites, {MOST_ELITES:,} at most, or a list of as many cells such as [3,17]; "
-            f"got {value!r}."
+            f"{name} must be a number of elites up to {MAX_ELITES:,}, or a list of cells such as [3,17]; got {value!r}."
         ) from None
     return cells if value is numbers else cells[0]
 
 
 RENDER = {
     "run": Option(None, "a run folder, or latest", text=True),
-    "runs_folder": Option("runs", "where run folders are"),
-    "episodes": Option(3, "how many are played, side by side in one picture", NUM_EPISODES),
+    "runs_folder": Option("runs", "folder that contains the run folders"),
+    "episodes": Option(3, "number of episodes, drawn side by side in one animation", NUM_EPISODES),
     "format": Option(
-        "webp", f"of the picture: {', '.join(RENDER_FORMATS)}; mp4 needs the extra video", one_of(*RENDER_FORMATS)
+        "webp", f"file format: {', '.join(RENDER_FORMATS)}; mp4 needs the extra video", one_of(*RENDER_FORMATS)
     ),
-    "to": Option(None, "the file; null for one in the folder videos of the run", text=True),
-    "frames": Option(100, "pictures of the longest episode, at most", NUM_FRAMES),
-    "fps": Option(20, "pictures shown in a second", FPS),
-    "size": Option(240, "height of each episode's picture, in pixels", PIXELS),
-    "checkpoint": Option("best", "whose policy plays: best, latest or an iteration", checkpoint),
+    "to": Option(None, "output file; null for a new one in the folder videos of the run", text=True),
+    "frames": Option(100, "maximum number of frames of the longest episode", NUM_FRAMES),
+    "fps": Option(20, "frames per second", FPS),
+    "size": Option(240, "height of each episode's image, in pixels", PIXELS),
+    "checkpoint": Option("best", "checkpoint to play: best, latest or an iteration", checkpoint),
     "cells": Option(
-        None, "of an archive: a number of elites, or a list of cells; null for 9, 0 for the best policy alone", _cells
+        None,
+        "elites of an archive to play: a number, or a list of cells; null for 9, 0 for the best policy alone",
+        _cells,
     ),
-    "seed": Option(None, "of other episodes; null for those that evaluations of the checkpoint play", SEED),
-    "seed_number": Option("best", "which of several seeds plays, from 0; best for the best by evaluation", seed_choice),
-    "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
+    "seed": Option(
+        None, "random seed of the episodes; null for the episodes that evaluations of the checkpoint play", SEED
+    ),
+    "seed_number": Option(
+        "best", "index of the seed to play, in a run of several; best for the one that scored best", seed_choice
+    ),
+    "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }
 
 SHOW_EPISODE = {
-    "episode": Option(None, "the file of an episode", text=True),
-    "run": Option(None, "a run folder, or latest: its last episode", text=True),
-    "runs_folder": Option("runs", "where run folders are"),
-    "to": Option(None, "the picture; null for a file beside the episode", text=True),
-    "frames": Option(50, "of the animation, at most", NUM_FRAMES),
+    "episode": Option(None, "file of an episode", text=True),
+    "run": Option(None, "a run folder, or latest, to draw its last episode", text=True),
+    "runs_folder": Option("runs", "folder that contains the run folders"),
+    "to": Option(None, "output file; null for a file next to the episode", text=True),
+    "frames": Option(50, "maximum number of frames of the animation", NUM_FRAMES),
     "size": Option(320, "width and height in pixels", PIXELS),
-    "trust": Option(False, "whether the episode may name code outside evorl: true only if you trust its maker"),
+    "trust": Option(False, "allow the episode to load code outside evorl; only for files from sources that you trust"),
 }
 
 RUNS = {
-    "sort": Option("newest", "return, best, steps or newest, the greatest first; or run, algorithm, env, state"),
-    "algorithm": Option(None, "only those of this algorithm, as in algorithm=ppo", text=True),
-    "env": Option(None, "only those in environments with this in their name", text=True),
-    "state": Option(None, "only those that are running, stopped, finished or failed", one_of(*STATES), text=True),
+    "sort": Option(
+        "newest",
+        "newest, return, best or steps (descending); run, algorithm, env or state (ascending)",
+    ),
+    "algorithm": Option(None, "list only runs of this algorithm, such as algorithm=ppo", text=True),
+    "env": Option(None, "list only runs whose environment name contains this text", text=True),
+    "state": Option(
+        None, "list only runs in this state: running, stopped, finished or failed", one_of(*STATES), text=True
+    ),
 }
 
 WATCH = {
-    "port": Option(7002, "to listen on; 0 for one that is free", whole(0, 65_535)),
-    "bind": Option("127.0.0.1", "the address to listen on; any but this machine's own needs a token"),
-    "token": Option(None, f"asked of everybody; new for a new one, null for that in {WATCH_TOKEN} or none", text=True),
-    "hosts": Option(None, "names of this machine that may stand in the address, as in hosts=box,box.lan", text=True),
-    "cert": Option(None, "a certificate, PEM: the page is served by TLS", text=True),
-    "key": Option(None, "the certificate's key, PEM", text=True),
-    "open": Option(False, "whether the page is opened in a browser"),
-    "runs_folder": Option("runs", "where runs are looked for by their names, and watched where none is named"),
+    "port": Option(7002, "port to listen on; 0 for any free port", whole(0, 65_535)),
+    "bind": Option("127.0.0.1", "address to listen on; one that other machines can reach needs a token"),
+    "token": Option(
+        None,
+        f"token of clients; new creates one, null uses the variable {WATCH_TOKEN} if it is set",
+        text=True,
+    ),
+    "hosts": Option(
+        None, "further host names of this machine that browsers may use, such as hosts=box,box.lan", text=True
+    ),
+    "cert": Option(None, "PEM file of a certificate, to serve the page over TLS", text=True),
+    "key": Option(None, "PEM file of the certificate's private key", text=True),
+    "open": Option(False, "open the page in a browser"),
+    "runs_folder": Option("runs", "folder of runs given by name; without names, all of its runs are shown"),
     "metrics_folder": Option(
         "metrics", "folder for metrics that clients send; null keeps them in memory only", text=True, null=True
     ),
-    "metrics": Option({}, "by name whether a client's metric is taken, as in metrics={loss: false}"),
-    "enable_unknown_metrics": Option(True, "whether metrics are taken that metrics does not name"),
-    "log": Option(False, "whether every number that a client sends is printed"),
+    "metrics": Option({}, "accept or reject metrics of clients by name, such as metrics={loss: false}"),
+    "enable_unknown_metrics": Option(True, "accept metrics that are not listed in metrics"),
+    "log": Option(False, "print every number that a client sends"),
 }
 
 REPORT = {
-    "to": Option(None, "the page; null for report.html in the folder named, of several in this one", text=True),
-    "by": Option(None, "what groups differ by: agent, env, run or settings, as in by=agent,optimizer.name", text=True),
-    "metric": Option(None, "a column of metrics.csv, as in metric=eval/success; null for the return", text=True),
-    "csv": Option(None, "file for the table of results; --csv alone puts it beside the page", text=True, empty=True),
-    "title": Option(None, "of the page; null for one that says what was trained", text=True),
-    "pictures": Option(True, "whether pictures and videos of the run folders are in the page"),
-    "algorithm": Option(None, "only runs of this algorithm", text=True),
-    "env": Option(None, "only runs in environments with this in their name", text=True),
-    "state": Option(None, "only runs that are running, stopped, finished or failed", one_of(*STATES), text=True),
-    "runs_folder": Option("runs", "where runs are looked for by their names"),
-}  # fmt: skip
+    "to": Option(None, "output file; null for report.html in the given folder, or here for several folders", text=True),
+    "by": Option(None, "group runs by agent, env, run or settings, such as by=agent,optimizer.name", text=True),
+    "metric": Option(
+        None, "column of metrics.csv to compare, such as metric=eval/success; null for the return", text=True
+    ),
+    "csv": Option(
+        None, "file for the table of results; --csv without a value writes it next to the page", text=True, empty=True
+    ),
+    "title": Option(None, "title of the page; null for one derived from the runs", text=True),
+    "pictures": Option(True, "include pictures and videos of the run folders"),
+    "algorithm": Option(None, "include only runs of this algorithm", text=True),
+    "env": Option(None, "include only runs whose environment name contains this text", text=True),
+    "state": Option(
+        None, "include only runs in this state: running, stopped, finished or failed", one_of(*STATES), text=True
+    ),
+    "runs_folder": Option("runs", "folder of runs given by name"),
+}
 
 CHECK_ENV = {
-    "steps": Option(200, "steps of each copy, with random actions", whole(1, 1_000_000)),
-    "num_envs": Option(4, "copies that are stepped together", whole(1, 100_000)),
+    "steps": Option(200, "number of steps of each copy, with random actions", whole(1, 1_000_000)),
+    "num_envs": Option(4, "number of copies stepped in parallel", whole(1, 100_000)),
     "max_episode_steps": Option(
         None,
         "time limit of an episode; null for half of the steps if the environment has no limit",
         whole(1, LONGEST_AXIS),
     ),
-    "seed": Option(0, "of the starts and the actions", SEED),
-    "arguments": Option({}, "of the function, as in '{goal_reward: 2.0}'"),
+    "seed": Option(0, "random seed of initial states and actions", SEED),
+    "arguments": Option({}, "arguments of the function, such as '{goal_reward: 2.0}'"),
 }
 
 CHECK_CLIENT = {
     "bind": Option("127.0.0.1:7001", "address that the client connects to; port 0 chooses a free one"),
-    "command": Option("", "program to start for each check, in which {address} is the address"),
+    "command": Option("", "command to start for each check; {address} is replaced by the server's address"),
     "only": Option("", "names of the checks to play, separated by commas; * matches any text"),
     "skip": Option("", "names of checks to leave out"),
     "seconds": Option(10.0, "time limit for a connection and for each message", number("(0, 3600]")),
@@ -136,87 +158,105 @@ CHECK_CLIENT = {
 }
 
 WORK = {
-    "worker": Option(0, "which one this is, from 0: each has random draws of its own", whole(0, LONGEST_AXIS)),
-    "token": Option(None, "that the server wants; env:NAME reads a variable", text=True),
-    "cert": Option(None, "file of the server's TLS certificate; null for no TLS", text=True),
-    "profile_dir": Option(None, "folder for where the time goes, as trace.json", text=True),
-    "serve": Option({}, "of env=remote where simulators come to, as serve.bind=127.0.0.1:7001, as for evorl serve"),
-    "trust": Option(False, "whether the server may name code outside evorl: true only for servers of your own"),
+    "worker": Option(0, "index of this worker, from 0; each index has its own random keys", whole(0, LONGEST_AXIS)),
+    "token": Option(None, "token of the server; env:NAME reads an environment variable", text=True),
+    "cert": Option(None, "file of the server's TLS certificate; null disables TLS", text=True),
+    "profile_dir": Option(None, "folder for a profile of the run time, trace.json", text=True),
+    "serve": Option({}, "with env=remote: server for simulators, as in evorl serve, such as serve.bind=127.0.0.1:7001"),
+    "trust": Option(
+        False, "allow the server to make this worker load code outside evorl; only for servers that you trust"
+    ),
 }
 
 NEW = {
     "algorithm": Option(
-        None, "what learns, as in algorithm=ppo (or -a ppo); null for what suits the simulator", text=True
+        None, "algorithm, such as algorithm=ppo (or -a ppo); null for one that suits the simulator", text=True
     ),
-    "env": Option("bandit", f"the simulator (or -e): {_KINDS}; or gymnasium/<id>"),
+    "env": Option("bandit", f"simulator (or -e): {_KINDS}; or gymnasium/<id>"),
 }
 
 GENERATE = {
-    "algorithm": Option(None, "copy this algorithm into the app, to be changed (or -a)", text=True),
-    "env": Option(None, f"write the simulator anew (or -e): {_KINDS}", text=True),
-    "docker": Option(False, "write a Dockerfile, compose.yaml and the wheel of this evorl that they install"),
-    "file": Option(APP_FILE, "the app's settings (or -c)"),
+    "algorithm": Option(None, "copy this algorithm into the app, so that you can change it (or -a)", text=True),
+    "env": Option(None, f"replace the simulator by (or -e): {_KINDS}", text=True),
+    "docker": Option(False, "write a Dockerfile, compose.yaml and a wheel of this evorl, which they install"),
+    "file": Option(APP_FILE, "settings file of the app (or -c)"),
 }
 
 CONFIG = {
     "algorithm": Option(None, "fill in the settings of this algorithm or experiment (or -a)", text=True),
     "env": Option(None, f"fill in the settings of this simulator (or -e): {_KINDS}", text=True),
-    "list": Option(False, "tell what there is (or -l); so does nothing at all"),
-    "file": Option(APP_FILE, "the app's settings (or -c)"),
+    "list": Option(False, "list the algorithms and simulators (or -l); the default without other options"),
+    "file": Option(APP_FILE, "settings file of the app (or -c)"),
 }
 
 RUN = {
-    "n": Option(1, "environments at a time (or -n 4)", whole(1, MOST_PROCESSES)),
-    "exploit": Option(False, "the first environment plays by the policy as it is, and is not learned from (--exploit)"),
-    "show_ui": Option(False, "the first environment shows itself, if it can (--show-ui)"),
-    "servers": Option(None, "servers here that learn for a parameter server; null for the number of the app", _SERVERS),
-    "worker": Option(0, "number of the first of these among those of all machines", _SERVERS_OF_ALL),
-    "file": Option(APP_FILE, "the app's settings (or -c)"),
+    "n": Option(1, "number of environments in parallel (or -n 4)", whole(1, MAX_PROCESSES)),
+    "exploit": Option(False, "the first environment plays greedy actions and is not used for training (--exploit)"),
+    "show_ui": Option(False, "the first environment opens a window, if it has one (--show-ui)"),
+    "servers": Option(
+        None,
+        "number of training servers here for a parameter server; null for the app's number",
+        _SERVERS,
+    ),
+    "worker": Option(0, "index of the first of these servers among the servers of all machines", _SERVERS_OF_ALL),
+    "file": Option(APP_FILE, "settings file of the app (or -c)"),
 }
 
 ACT = {
     "run": Option(None, "a run folder, or latest", text=True),
-    "policy": Option(None, "instead of a run the file of evorl export, format=onnx or jax", text=True),
-    "runs_folder": Option("runs", "where run folders are"),
-    "checkpoint": Option("best", "whose policy acts: best, latest or an iteration", checkpoint),
-    "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
-    "seed": Option(0, "of these draws", SEED),
-    "seed_number": Option("best", "which of several seeds acts, from 0; best for the best by evaluation", seed_choice),
-    "follow": Option(0.0, "seconds between looks for a newer checkpoint, which then acts; 0 for none", _SECONDS),
+    "policy": Option(None, "instead of a run: a file written by evorl export, format=onnx or jax", text=True),
+    "runs_folder": Option("runs", "folder that contains the run folders"),
+    "checkpoint": Option("best", "checkpoint to use: best, latest or an iteration", checkpoint),
+    "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
+    "seed": Option(0, "random seed of sampled actions", SEED),
+    "seed_number": Option(
+        "best", "index of the seed to use, in a run of several; best for the one that scored best", seed_choice
+    ),
+    "follow": Option(
+        0.0, "check for a newer checkpoint at this interval in seconds, and switch to it; 0 disables", _SECONDS
+    ),
     "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
-    "web": Option(None, "address and port of WebSocket, of /healthz and of robots' clients (extra serve)", text=True),
-    "token": Option(None, "that clients show, needed where others than this machine can connect", text=True),
-    "cert": Option(None, "file of a TLS certificate; null for no TLS", text=True),
-    "key": Option(None, "file of its private key", text=True),
-    "max_clients": Option(256, "clients at a time", whole(1, 100_000)),
-    "max_frame": Option(2**24, "bytes of a message", whole(64, 2**30)),
-    "idle_seconds": Option(600.0, "that a client may be silent; 0 for ever", _SECONDS),
-    "trust": Option(False, "whether the run or file may name code outside evorl: true only if you trust its maker"),
+    "web": Option(
+        None, "address and port of the WebSocket, of /healthz and of robot clients; needs the extra serve", text=True
+    ),
+    "token": Option(None, "token that clients must send; required if other machines can connect", text=True),
+    "cert": Option(None, "file of a TLS certificate; null disables TLS", text=True),
+    "key": Option(None, "file of the certificate's private key", text=True),
+    "max_clients": Option(256, "maximum number of connected clients", whole(1, 100_000)),
+    "max_frame": Option(2**24, "maximum size of a message in bytes", whole(64, 2**30)),
+    "idle_seconds": Option(
+        600.0, "disconnect a client after this many seconds without a message; 0 disables", _SECONDS
+    ),
+    "trust": Option(False, "allow the run or file to load code outside evorl; only for sources that you trust"),
 }
 
 POLICY = {
     "run": Option(None, "a run folder, or latest", text=True),
-    "runs_folder": Option("runs", "where run folders are"),
-    "checkpoint": Option("best", "best, latest, or the number of an iteration", checkpoint),
-    "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
-    "seed_number": Option("best", "which of several seeds, from 0; best for the best by evaluation", seed_choice),
-    "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
+    "runs_folder": Option("runs", "folder that contains the run folders"),
+    "checkpoint": Option("best", "checkpoint to use: best, latest or an iteration", checkpoint),
+    "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
+    "seed_number": Option(
+        "best", "index of the seed to use, in a run of several; best for the one that scored best", seed_choice
+    ),
+    "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }
 
 EXPORT = {
-    "format": Option(None, f"of the file: {', '.join(FORMATS)}, or several of them as in onnx,numpy", text=True),
-    "to": Option(None, "the file, or a folder for several; null for the folder export of the run", text=True),
+    "format": Option(None, f"file format: {', '.join(FORMATS)}, or several, such as onnx,numpy", text=True),
+    "to": Option(
+        None, "output file, or a folder for several formats; null for the folder export of the run", text=True
+    ),
     **POLICY,
 }
 
 PLAY = {
-    "env": Option(None, "the environment, as in gymnasium/CartPole-v1; null for that of the run", text=True),
-    "episodes": Option(1, "how many are played", NUM_EPISODES),
-    "seed": Option(0, "of the first episode; the others follow", SEED),
-    "max_steps": Option(1000, "of an episode, at most", whole(1, LONGEST_AXIS)),
-    "to": Option(None, "the animation, a .gif or .webp; null for the folder play of the run", text=True),
-    "screen": Option(False, "whether to play on the screen instead, as fast as the environment says"),
-    "frames": Option(200, "of the animation, at most", NUM_FRAMES),
-    "fps": Option(30, "steps shown in a second", FPS),
+    "env": Option(None, "environment, such as gymnasium/CartPole-v1; null for that of the run", text=True),
+    "episodes": Option(1, "number of episodes", NUM_EPISODES),
+    "seed": Option(0, "random seed of the first episode; later ones count up from it", SEED),
+    "max_steps": Option(1000, "maximum number of steps per episode", whole(1, LONGEST_AXIS)),
+    "to": Option(None, "output file, .gif or .webp; null for a new one in the folder play of the run", text=True),
+    "screen": Option(False, "show a window instead of writing a file, at the environment's own frame rate"),
+    "frames": Option(200, "maximum number of frames of the animation", NUM_FRAMES),
+    "fps": Option(30, "frames per second", FPS),
     **POLICY,
 }

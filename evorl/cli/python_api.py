@@ -15,7 +15,7 @@ from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.commands import run
 from evorl.cli.composition import initialize_configs
 from evorl.cli.config_tree import config_folder
-from evorl.cli.errors import config_error_in_words, is_of_config
+from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.training import train_run
 from evorl.config.override_grammar import as_override
@@ -52,7 +52,7 @@ def train(*overrides: str, **settings: Any) -> Path:
         trained = _trained(arguments)
     except Exception as error:
         if is_of_config(error):
-            raise ValueError(config_error_in_words(error, config_folder())) from error
+            raise ValueError(describe_config_error(error, config_folder())) from error
         raise
     if trained.folder is None:
         raise RuntimeError("the training does not say where its results are.")

@@ -41,7 +41,7 @@ from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
 _OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments MuJoCo renders
-MOST_PICTURE_BYTES = 2 * 10**9
+MAX_PICTURE_BYTES = 2 * 10**9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,12 +122,12 @@ def _request(arguments: Sequence[str]) -> Request:
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
-    """Raise ``ValueError`` if all frames together exceed ``MOST_PICTURE_BYTES``."""
+    """Raise ``ValueError`` if all frames together exceed ``MAX_PICTURE_BYTES``."""
     num_bytes = 3 * episodes * frames * size**2
-    if num_bytes > MOST_PICTURE_BYTES:
+    if num_bytes > MAX_PICTURE_BYTES:
         raise ValueError(
             f"episodes={episodes:,}, frames={frames:,} and size={size:,} make pictures of {num_bytes / 1e9:,.1f} GB, "
-            f"and at most {MOST_PICTURE_BYTES / 1e9:,.1f} GB are drawn: take fewer or smaller ones."
+            f"and at most {MAX_PICTURE_BYTES / 1e9:,.1f} GB are drawn: take fewer or smaller ones."
         )
 
 

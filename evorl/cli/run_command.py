@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder
-from evorl.cli.errors import errors_in_words, print_any_character
+from evorl.cli.errors import explained_errors, print_any_character
 from evorl.cli.hydra_folders import refuse_other_names
 from evorl.cli.hydra_job import job_overrides, with_hydra
 from evorl.cli.override_text import given_text
@@ -23,7 +23,7 @@ from evorl.config.gate import scope
 from evorl.config.values import plain
 from evorl.execution.multiprocess import leaving_together
 from evorl.execution.runtime import collect_garbage_seldom
-from evorl.execution.signals import signals_in_words
+from evorl.execution.signals import handled_signals
 from evorl.runs.spec import RunSpec
 
 Handled = Callable[[Sequence[str]], bool]
@@ -41,12 +41,12 @@ def run_command(
         command: name of the ``evorl`` subcommand.
         handled: called first; if it returns True, it has done all that the command line asks for.
     """
-    # With this variable Hydra passes exceptions unchanged to ``errors_in_words``.
+    # With this variable Hydra passes exceptions unchanged to ``explained_errors``.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(list(arguments))
-    with leaving_together(), signals_in_words(), errors_in_words(config_folder()), scope():
+    with leaving_together(), handled_signals(), explained_errors(config_folder()), scope():
         _refuse_the_other(arguments, names_run, command)
         refuse_other_names(arguments, names_a_run(arguments, names_run))
         if handled(arguments):
@@ -60,7 +60,7 @@ def run_command(
             return
 
         def job(config: DictConfig) -> Any:
-            with errors_in_words(config_folder()):  # inside the job, before Hydra adds its own lines
+            with explained_errors(config_folder()):  # inside the job, before Hydra adds its own lines
                 check_overrides(*job_overrides())
                 return task(RunSpec.from_config(config))
 

@@ -75,7 +75,7 @@ def _shown(value: str) -> str:
     return value if value[:1] in ("'", '"') else re.sub(r"\\([\\()\[\]{}:=, \t])", r"\1", value)
 
 
-def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
+def describe_parallel_runs(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
     """Suggest the command line that trains the jobs in parallel, if they differ only in seeds and numbers."""
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}

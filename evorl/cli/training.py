@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
-from evorl.agents.flat_images import flat_images_in_words
+from evorl.agents.flat_images import describe_flat_images
 from evorl.cli import STARTED
 from evorl.cli.choices import choices, origin_of_settings, title_of
 from evorl.cli.config_tree import config_folder
@@ -142,7 +142,7 @@ def _notices(
     """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
     if progress:
         recorder.resume_at(progress["iterations"])
-        return _resumed_in_words(folder, checkpointer, progress)
+        return _describe_resumed(folder, checkpointer, progress)
     return filter(None, (origin_of_settings(choices()), _flat_images(workflow), *weak_spots(workflow)))
 
 
@@ -162,14 +162,14 @@ def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolde
     return changed_spec(resumed, stored.trust, overrides)[0], resumed
 
 
-def _resumed_in_words(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
+def _describe_resumed(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
     """Return the messages at the start of a resumed run."""
     resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
     return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
 
 
 def _flat_images(workflow: Workflow) -> str | None:
-    return flat_images_in_words(getattr(workflow, "agent", None), workflow.env.obs_space)
+    return describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)
 
 
 def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:

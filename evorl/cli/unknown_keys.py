@@ -24,7 +24,7 @@ from evorl.config.values import dotted_keys, plain
 _AGENTS_TOLD = 8
 
 
-def unknown_key_in_words(key: str, error: BaseException | None, folder: Path) -> str:
+def describe_unknown_key(key: str, error: BaseException | None, folder: Path) -> str:
     """Return the error message for an unknown key, with suggestions.
 
     Args:

@@ -34,7 +34,7 @@ from evorl.types import PyTreeDict, State
 
 OffPolicyWorkflow: TypeAlias = Any  # its module loads this one
 _MINARI = "evorl.runs.minari_data"
-MOST_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
+MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
 
 
 def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
@@ -91,7 +91,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     rows = jax.tree.map(lambda x: _time_major(x, num_rows, num_envs), steps)
     rows.dones[-1] = True  # the end of a piece is not followed by its true successor
     _check_slots(workflow, rows.dones, named)
-    at_once = max(1, MOST_AT_ONCE // num_envs)
+    at_once = max(1, MAX_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
         state = _store(workflow, state, jax.tree.map(lambda x, i=start: x[i : i + at_once], rows))
     return state

@@ -30,7 +30,7 @@ _stops: list[_Stop] = []  # nested contexts, innermost last
 
 
 @contextmanager
-def signals_in_words() -> Iterator[None]:
+def handled_signals() -> Iterator[None]:
     """End the process on SIGINT or SIGTERM with one line and status 130 or 143, unless a training can stop first.
 
     Outside the main thread, where Python does not allow signal handlers, the context has no effect.
@@ -67,7 +67,7 @@ def stop_on_signals(way_on: str = "") -> Iterator[Callable[[], bool]]:
         A function that returns True once a stop was requested.
     """
     stop = _Stop(f" Its checkpoints are kept; to go on: {way_on}" if way_on else "")
-    with signals_in_words():
+    with handled_signals():
         _stops.append(stop)
         try:
             yield lambda: bool(stop.received)

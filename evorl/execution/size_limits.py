@@ -8,11 +8,11 @@ from typing import Any
 from evorl.envs.factory import HOST_LIBRARIES
 from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
 
-LEAST_CHECKED = 10**9  # bytes; smaller sizes are not checked
-MOST_SIMULATORS = 20_000
-LEAST_SEED = 256  # bytes: keys, counters, and a network of a few numbers
-LEAST_INDIVIDUAL = 16  # bytes: a few parameters and the fitness
-LEAST_TRANSITION = 16  # bytes: observation, next observation, action and reward, with one number each
+MIN_CHECKED_BYTES = 10**9  # bytes; smaller sizes are not checked
+MAX_SIMULATORS = 20_000
+MIN_SEED_BYTES = 256  # bytes: keys, counters, and a network of a few numbers
+MIN_INDIVIDUAL_BYTES = 16  # bytes: a few parameters and the fitness
+MIN_TRANSITION_BYTES = 16  # bytes: observation, next observation, action and reward, with one number each
 
 
 def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
@@ -26,25 +26,25 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
         capacity, rollout, num_envs, episodes = (
             _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
         )
-        _refuse_bytes(f"{above}replay_capacity", capacity, LEAST_TRANSITION, "transitions")
+        _refuse_bytes(f"{above}replay_capacity", capacity, MIN_TRANSITION_BYTES, "transitions")
         if rollout * num_envs >= 2**31:
             raise ValueError(
                 f"{above}num_envs={num_envs:,} times {above}rollout_length={rollout:,} are {num_envs * rollout:,} "
                 f"transitions in an iteration, and at most {2**31 - 1:,} can be indexed: choose smaller numbers."
             )
-        _refuse_bytes(f"{above}rollout_length", rollout, LEAST_TRANSITION * max(1, num_envs), "transitions")
-        _refuse_bytes(f"{above}eval_episodes", episodes, LEAST_TRANSITION, "episodes")
-    _refuse_bytes("num_seeds", _number(config.get("num_seeds")), LEAST_SEED, "seeds")
-    _refuse_bytes("pop_size", _number(config.get("pop_size")), LEAST_SEED, "members")
+        _refuse_bytes(f"{above}rollout_length", rollout, MIN_TRANSITION_BYTES * max(1, num_envs), "transitions")
+        _refuse_bytes(f"{above}eval_episodes", episodes, MIN_TRANSITION_BYTES, "episodes")
+    _refuse_bytes("num_seeds", _number(config.get("num_seeds")), MIN_SEED_BYTES, "seeds")
+    _refuse_bytes("pop_size", _number(config.get("pop_size")), MIN_SEED_BYTES, "members")
     optimizer = config.get("optimizer")
     if isinstance(optimizer, Mapping):
-        _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), LEAST_INDIVIDUAL, "individuals")
+        _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), MIN_INDIVIDUAL_BYTES, "individuals")
     _refuse_many_simulators(config)
 
 
 def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
     """Raise ``ValueError`` if ``number`` items exceed the memory."""
-    if number * bytes_of_each < LEAST_CHECKED:
+    if number * bytes_of_each < MIN_CHECKED_BYTES:
         return
     available = available_bytes()
     if available is None or number * bytes_of_each <= MEMORY_SHARE * available:
@@ -62,10 +62,10 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
     number = _number(config.get("num_envs"))
-    if library in HOST_LIBRARIES and number > MOST_SIMULATORS:
+    if library in HOST_LIBRARIES and number > MAX_SIMULATORS:
         raise ValueError(
             f"num_envs={number:,} simulators of {library} are too many, each of which is started by itself: choose "
-            f"{MOST_SIMULATORS:,} at most, or an environment in JAX."
+            f"{MAX_SIMULATORS:,} at most, or an environment in JAX."
         )
 
 

@@ -88,7 +88,7 @@ class LivePage:
 
         @web.middleware
         async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
-            return await self._in_words(request, handler)
+            return await self._with_error_responses(request, handler)
 
         application = web.Application(middlewares=[guarded], client_max_size=MAX_BODY)
         doors = {
@@ -129,7 +129,7 @@ class LivePage:
             },
         }
 
-    async def _in_words(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _with_error_responses(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Check access, call the handler, and return errors as JSON."""
         web = self._web
         try:

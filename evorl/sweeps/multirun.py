@@ -136,7 +136,7 @@ def _tell(sweep: SweepFolder, way_on: str) -> None:
         }
         curves = {name: [read_curves(path).get(EVALUATION) for path in paths] for name, paths in tables.items()}
         panels[f"env={env}" if env else sweep.path.name] = {name: [c for c in of if c] for name, of in curves.items()}
-        lines += _ranking_in_words(ranking, env)
+        lines += _describe_ranking(ranking, env)
     drawn = [sweep.learning_curves.name] if draw_sweep(sweep.learning_curves, panels) else []
     states = ("finished", "stopped", "failed", "diverged")
     counts = {state: sum(job.state == state for job in sweep.jobs) for state in states}
@@ -148,7 +148,7 @@ def _tell(sweep: SweepFolder, way_on: str) -> None:
         print(f"To go on with the sweep: {way_on}")
 
 
-def _ranking_in_words(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
+def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
     """Yield one line for each of the best settings."""
     known = [(name, *_score(jobs)) for name, jobs in ranking if _score(jobs)[2]]
     if not known:

@@ -25,7 +25,7 @@ from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
 FEW_ROWS = 16  # up to this number, rows take hardly longer than one row
-MOST_IDLE = 7  # maximum number of padding settings, which give every device the same number of rows
+MAX_IDLE = 7  # maximum number of padding settings, which give every device the same number of rows
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ class SweepRun:
 
     def _for_all_devices(self, group: Group, count: int) -> int:
         """Return ``count``, or slightly more (padding) if only then several devices can share the rows evenly."""
-        for more in range(MOST_IDLE + 1 if count * self.num_seeds > 1 else 1):
+        for more in range(MAX_IDLE + 1 if count * self.num_seeds > 1 else 1):
             repeated = [min(place, len(group.members) - 1) for place in range(count + more)]
             if self.rows(group, repeated).execution.num_devices > 1:
                 return count + more

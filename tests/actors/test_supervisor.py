@@ -40,4 +40,4 @@ def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
     actors.submit(0, ())
     with pytest.raises(HostEnvError, match="actor 0 ended by signal SIGSEGV, 6 times in a row without a rollout"):
         actors.take([0])
-    assert len(told) == supervisor.MOST_DEATHS == pool.started - 1
+    assert len(told) == supervisor.MAX_DEATHS == pool.started - 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.agents.flat_images import flat_images_in_words
+from evorl.agents.flat_images import describe_flat_images
 from evorl.assembly import workflow_class
 from evorl.envs import create_env
 
@@ -18,17 +18,17 @@ def _agent(workflow: str, torso: Any, env: Any) -> Any:
 @pytest.mark.parametrize("workflow", ["evorl.algorithms.ppo.PPOWorkflow", "evorl.algorithms.dqn.DQNWorkflow"])
 def test_a_network_without_convolutions_is_told(workflow: str) -> None:
     env = create_env("gymnax/Breakout-MinAtar", parallel=2)
-    told = flat_images_in_words(_agent(workflow, [8], env), env.obs_space)
+    told = describe_flat_images(_agent(workflow, [8], env), env.obs_space)
     assert told is not None
     assert told.startswith(
         "Observations are images [10, 10, 4], which a network without convolutions sees as one vector"
     )
     assert "of 400 numbers" in told
     assert "agent.network.torso=<one of minatar, nature" in told
-    assert flat_images_in_words(_agent(workflow, "minatar", env), env.obs_space) is None
+    assert describe_flat_images(_agent(workflow, "minatar", env), env.obs_space) is None
 
 
 def test_vectors_are_no_images() -> None:
     env = create_env("gymnax/CartPole-v1", parallel=2)
-    assert flat_images_in_words(_agent("evorl.algorithms.ppo.PPOWorkflow", [8], env), env.obs_space) is None
-    assert flat_images_in_words(None, env.obs_space) is None
+    assert describe_flat_images(_agent("evorl.algorithms.ppo.PPOWorkflow", [8], env), env.obs_space) is None
+    assert describe_flat_images(None, env.obs_space) is None

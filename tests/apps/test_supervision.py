@@ -142,8 +142,8 @@ from evorl.apps.app_config import RunSettings
 from evorl.apps.prefixed_log import PrefixedLog
 from evorl.apps.supervision import Program, supervise
 from tests.apps.test_supervision import PID, a_server, program
-from evorl.execution.signals import signals_in_words
-with signals_in_words():
+from evorl.execution.signals import handled_signals
+with handled_signals():
     players = [program(f"environment-{n}", sys.argv[1]) for n in range(2)]
     settings = RunSettings(1, False, 20.0, 60.0)
     raise SystemExit(supervise([a_server()], players, Path("."), settings, PrefixedLog(sys.stdout)))

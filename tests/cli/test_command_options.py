@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evorl.cli.command_options import Option, options_in_words, read_options, whole
+from evorl.cli.command_options import Option, describe_options, read_options, whole
 
 OPTIONS = {
     "run": Option(None, "a run folder", text=True),
@@ -61,6 +61,6 @@ def test_what_cannot_be_is_refused_in_words(argument: str, said: str) -> None:
 
 
 def test_help_shows_defaults_as_they_are_given() -> None:
-    assert options_in_words(OPTIONS) == (
+    assert describe_options(OPTIONS) == (
         "  run=null    a run folder\n  to=here     where it goes\n  frames=50   at most\n  metrics={}  by name\n"
     )

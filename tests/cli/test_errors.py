@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder
-from evorl.cli.errors import TRACEBACK_VARIABLE, errors_in_words, print_any_character
+from evorl.cli.errors import TRACEBACK_VARIABLE, explained_errors, print_any_character
 from evorl.config.names import load_named
 
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as exit_info, errors_in_words(folder):
+    with pytest.raises(SystemExit) as exit_info, explained_errors(folder):
         raise error
     assert exit_info.value.code == 1
     return capsys.readouterr().err
@@ -66,13 +66,13 @@ def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str])
 def test_a_wrong_name_is_answered_with_the_nearest_one(
     override: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with initialize_config_dir(str(folder), version_base="1.3"), pytest.raises(SystemExit), errors_in_words(folder):
+    with initialize_config_dir(str(folder), version_base="1.3"), pytest.raises(SystemExit), explained_errors(folder):
         compose("config", overrides=[override])
     assert capsys.readouterr().err.startswith(f"Error: {expected}")
 
 
 def test_what_cannot_be_read_is_said_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with initialize_config_dir(str(folder), version_base="1.3"), pytest.raises(SystemExit), errors_in_words(folder):
+    with initialize_config_dir(str(folder), version_base="1.3"), pytest.raises(SystemExit), explained_errors(folder):
         compose("config", overrides=["seed=["])
     printed = capsys.readouterr().err
     assert printed.startswith("Error: ")
@@ -89,7 +89,7 @@ def test_memory_that_ran_out_is_one_sentence(folder: Path, capsys: pytest.Captur
     printed = _printed(error, folder, capsys)
     assert printed.startswith("Error: The memory of the machine is not enough (RESOURCE_EXHAUSTED: Out of memory alloc")
     assert printed.count("\n") == 1
-    with pytest.raises(RuntimeError, match="INTERNAL"), errors_in_words(folder):
+    with pytest.raises(RuntimeError, match="INTERNAL"), explained_errors(folder):
         raise RuntimeError("INTERNAL: a fault")
 
 
@@ -104,13 +104,13 @@ def test_every_character_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_fault_of_ours_is_raised_as_it_is(folder: Path) -> None:
-    with pytest.raises(TypeError, match="a fault"), errors_in_words(folder):
+    with pytest.raises(TypeError, match="a fault"), explained_errors(folder):
         raise TypeError("a fault")
 
 
 def test_the_traceback_is_there_for_those_who_ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TRACEBACK_VARIABLE, "1")
-    with pytest.raises(ValueError, match="too few"), errors_in_words(folder):
+    with pytest.raises(ValueError, match="too few"), explained_errors(folder):
         raise ValueError("too few")
 
 
@@ -127,7 +127,7 @@ def test_a_name_is_of_the_agent_that_was_chosen(
         (["agent=meta/pbt", "inner=sca"], "There is no agent 'sca'. Did you mean 'sac'?\n"),
     ):
         monkeypatch.setattr("sys.argv", ["evorl", *overrides])
-        with pytest.raises(SystemExit), errors_in_words(config_folder()):
+        with pytest.raises(SystemExit), explained_errors(config_folder()):
             compose_config(overrides)
         assert capsys.readouterr().err.startswith(f"Error: {expected}")
 
@@ -138,7 +138,7 @@ def test_an_error_of_own_code_ends_in_a_sentence(
     (tmp_path / "part_that_fails.py").write_text("def part(x):\n    return x[3]\n")
     monkeypatch.syspath_prepend(tmp_path)
     part = load_named("part_that_fails:part", "part")
-    with pytest.raises(SystemExit), errors_in_words(folder):
+    with pytest.raises(SystemExit), explained_errors(folder):
         part([])
     printed = capsys.readouterr().err
     parts = ["part_that_fails", "IndexError", "part_that_fails.py, line 2", TRACEBACK_VARIABLE]

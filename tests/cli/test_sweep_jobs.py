@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evorl.cli.sweep_jobs import combinations, is_sweep, side_by_side_in_words, split_arguments
+from evorl.cli.sweep_jobs import combinations, describe_parallel_runs, is_sweep, split_arguments
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_every_combination_is_a_job() -> None:
     ],
 )
 def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:
-    told = side_by_side_in_words(list(combinations(overrides)))
+    told = describe_parallel_runs(list(combinations(overrides)))
     assert (told is None) == (words is None)
     assert words is None or (told is not None and told.endswith(words))
 

@@ -8,7 +8,7 @@ import pytest
 
 from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder
-from evorl.cli.errors import errors_in_words
+from evorl.cli.errors import explained_errors
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_each_key_is_answered(
     arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["evorl", *arguments])
-    with pytest.raises(SystemExit), errors_in_words(config_folder()):
+    with pytest.raises(SystemExit), explained_errors(config_folder()):
         compose_config(arguments)
     told = capsys.readouterr().err
     assert said in told
@@ -63,6 +63,6 @@ def test_files_of_ones_own_count(
     (tmp_path / "agent/mine.yaml").write_text("# @package _global_\nworkflow: evorl.algorithms.sac.SACWorkflow\n")
     arguments = ["agent=mine", "env=pendulum", "optimizer=sgd"]
     monkeypatch.setattr("sys.argv", ["evorl", "--config-dir", str(tmp_path), *arguments])
-    with pytest.raises(SystemExit), errors_in_words(config_folder()):
+    with pytest.raises(SystemExit), explained_errors(config_folder()):
         compose_config([f"hydra.searchpath=[file://{tmp_path}]", *arguments])
     assert "There is no config key 'optimizer'. Did you mean 'actor_optimizer'?" in capsys.readouterr().err

@@ -12,14 +12,14 @@ import time
 import pytest
 
 from evorl.execution import signals
-from evorl.execution.signals import signals_in_words, stop_on_signals
+from evorl.execution.signals import handled_signals, stop_on_signals
 from tests.support.waiting import wait_until
 
 # The main thread is kept from running Python's handlers, as it is while XLA compiles.
 CHILD = """
 import contextlib, ctypes
-from evorl.execution.signals import signals_in_words, stop_on_signals
-with signals_in_words(), {training}:
+from evorl.execution.signals import handled_signals, stop_on_signals
+with handled_signals(), {training}:
     print("ready", flush=True)
     for _ in range(100):
         ctypes.CDLL(None).sleep(60)
@@ -73,7 +73,7 @@ def test_a_first_signal_asks_for_a_stop_and_a_second_one_ends(ended: list[int]) 
 
 
 def test_outside_of_a_training_the_first_one_ends(ended: list[int]) -> None:
-    with signals_in_words():
+    with handled_signals():
         with stop_on_signals():
             pass
         os.kill(os.getpid(), signal.SIGINT)

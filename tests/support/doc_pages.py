@@ -88,14 +88,14 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, _Text) else as_yaml(value)
 
 
-def commands_in_words() -> str:
+def describe_commands() -> str:
     """What ``evorl <command> --help`` says of every command, as Markdown."""
     return "".join(f"### evorl {name}\n\n```text\n{help_of(name)}```\n\n" for name in COMMANDS)
 
 
 def with_tables(text: str) -> str:
     """A page's text with its tables as the YAML files, the commands and the recorded results have it now."""
-    text = _COMMANDS.sub(lambda m: f"{m[1]}\n{commands_in_words()}{m[2]}", text)
+    text = _COMMANDS.sub(lambda m: f"{m[1]}\n{describe_commands()}{m[2]}", text)
     text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
     return with_learning(text, load("learning"))
 
