@@ -51,7 +51,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
 def _check_source(options: dict[str, Any]) -> None:
     """Raise ``ValueError`` unless exactly one of run and policy is given, or if an option does not apply to a file."""
     if not options["run"] and not options["policy"]:
-        raise ValueError("no policy is options: set run=<folder>, run=latest, or policy=<file of evorl export>.")
+        raise ValueError("no policy is given: set run=<folder>, run=latest, or policy=<file of evorl export>.")
     if not options["policy"]:
         return
     fixed = [

@@ -93,7 +93,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
     words = without_flags(arguments, _FLAGS)
     settings, _ = read_options(words, GENERATE, "evorl generate")
     if not (settings["algorithm"] or settings["env"] or settings["docker"]):
-        raise ValueError(f"Write what? evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
+        raise ValueError(f"nothing to generate: evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
     file = Path(settings["file"])
     app = read_app(file)
     text = read_text_file(file)
@@ -122,7 +122,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         packages = KINDS[kind_name].packages if kind_name else ()
         write_containers(app.folder, config_folder(), app.parameters is not None, packages)
     kept.append(replace_text(file, text))
-    return _told(kept, read_app(file), facts)
+    return _report(kept, read_app(file), facts)
 
 
 def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
@@ -158,21 +158,21 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         entry = environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
         text = with_entry(text, "environment", entry)
         if not (app.folder / "environment" / f"{KINDS[settings['env']].script}.py").exists():
-            print(f"Its script is not here yet: evorl generate -e {settings['env']}")
+            print(f"Its script does not exist yet: evorl generate -e {settings['env']}")
     _check_text(file, text, facts)
-    return _told([replace_text(file, text)], read_app(file), facts)
+    return _report([replace_text(file, text)], read_app(file), facts)
 
 
 def _list() -> list[str]:
-    told = {}
+    descriptions = {}
     for group, names in (("agent", served_agents()), ("experiment", experiments())):
-        told |= {name: _description(config_folder() / group / f"{name}.yaml") for name in names}
-    width = max(map(len, told))
-    for name, description in told.items():
+        descriptions |= {name: _description(config_folder() / group / f"{name}.yaml") for name in names}
+    width = max(map(len, descriptions))
+    for name, description in descriptions.items():
         print(f"  {name:{width}s}  {description}".rstrip())
     print(f"\nSimulators:\n{''.join(f'  {name:{width}s}  {kind.does}{chr(10)}' for name, kind in KINDS.items())}")
     print("To fill app.yaml in: evorl config -a ppo -e bandit")
-    return list(told)
+    return list(descriptions)
 
 
 def _description(file: Path) -> str:
@@ -234,9 +234,9 @@ def _check(app: AppConfig, facts: AgentFacts | None) -> None:
     check_training(app)
 
 
-def _told(kept: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:
+def _report(kept: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:
     found = [path for path in kept if path is not None]
     for path in found:
-        print(f"What it was is kept as {path}.")
+        print(f"The previous file is kept as {path}.")
     _check(app, facts)
     return found

@@ -31,5 +31,5 @@ def without_flags(arguments: Sequence[str], flags: Mapping[str, str]) -> list[st
         elif words:
             found.append(f"{flags[flag]}={words.pop(0)}")
         else:
-            raise ValueError(f"{flag} needs a value behind it: {flag} ..., or {flags[flag]}=...")
+            raise ValueError(f"{flag} needs a value: {flag} ..., or {flags[flag]}=...")
     return found

@@ -56,7 +56,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
         key, _, value = override.partition("=")
         name = key.lstrip("~+")
         if key.startswith("~") and name.partition("@")[0] not in groups:
-            raise ValueError(f"{override}: a setting cannot be taken away. Give it a value, as in {name}=null.")
+            raise ValueError(f"{override}: a setting cannot be removed. Give it a value, such as {name}=null.")
         if name == "experiment" and value not in ("", "null") and not key.startswith("~"):
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:

@@ -137,7 +137,7 @@ def read_options(
         name, equals, text = argument.partition("=")
         if not equals or not _NAME.fullmatch(name):  # a path may contain an equals sign
             if unnamed is None or argument.startswith("-"):
-                raise ValueError(f"{argument!r} is no option: give name=value. {command} --help tells which there are.")
+                raise ValueError(f"{argument!r} is not an option: give name=value. {command} --help lists the options.")
             if not argument:
                 raise ValueError(f"an empty argument is no {unnamed}: {command} --help has examples.")
             without_name.append(argument)
@@ -147,7 +147,7 @@ def read_options(
         if dot and whole_name in options and isinstance(options[whole_name].default, Mapping):
             target = given.setdefault(whole_name, {})
             if not isinstance(target, dict):
-                raise ValueError(f"{whole_name}={target!r} is no mapping, of which {name} could be an entry.")
+                raise ValueError(f"{whole_name}={target!r} is not a mapping, so it cannot have the entry {name}.")
             value: Any = read_yaml(text, argument)
         else:
             check_names([name], options, f"option of {command}")

@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> Any:
         print(f"evorl {installed_version()}")
         return None
     if name not in COMMANDS:
-        raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help says what they do.")
+        raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help describes them.")
     if any(flag in ("--help", "-h") for flag in rest):
         print(help_of(name), end="")
         return None
@@ -83,7 +83,7 @@ def _describe_settings() -> str:
     """Describe the choices of a training, and how to list its settings."""
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
     names = "\n\n".join(
-        textwrap.fill(f"{group}: {told}", 100, break_on_hyphens=False) for group, told in chosen.items()
+        textwrap.fill(f"{group}: {listed}", 100, break_on_hyphens=False) for group, listed in chosen.items()
     )
     more = "Other environments by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
     sweep = "A sweep: evorl train -m agent=ppo,sac seed=0,1,2"
@@ -92,5 +92,5 @@ def _describe_settings() -> str:
 
 def _describe_changes() -> str:
     """Describe the settings of a run that an evaluation can change."""
-    told = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
-    return f"Of the run's settings these can be given anew:\n{told}"
+    listed = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
+    return f"Settings of the run that can be changed:\n{listed}"

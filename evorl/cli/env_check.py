@@ -30,7 +30,9 @@ def check_env_from_arguments(arguments: Sequence[str]) -> None:
     """
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
-        raise ValueError("Which environment? Give the function or class that makes it: evorl check-env my_envs:Walk.")
+        raise ValueError(
+            "no environment is given: name the function or class that creates it: evorl check-env my_envs:Walk."
+        )
     _check(unnamed[0], settings)
 
 
@@ -64,7 +66,7 @@ def _check(factory: str, settings: dict[str, Any]) -> None:
     for note in trial.notes:
         print(f"Note: {note}")
     _refuse(factory, list(trial.problems))
-    print("Nothing is wrong with it that these steps could show.")
+    print("These steps found no errors.")
 
 
 def _single_env(factory: str, arguments: dict[str, Any]) -> Any:

@@ -102,6 +102,6 @@ def _write(
     if workflow.keeping.save_episodes:
         first = sorted(folder.episodes.glob(f"{name}_*.npz"))[0]
         command = f"evorl show-episode {as_arguments({'episode': str(first)})}"
-        print(f"Episodes are in {folder.episodes}. To see one: {command}")
+        print(f"Episodes are in {folder.episodes}. To watch one: {command}")
     if workflow.keeping.plot_episodes:
-        print(f"Their ways are drawn in {folder.plots / name}.png")
+        print(f"Their trajectories are drawn in {folder.plots / name}.png")

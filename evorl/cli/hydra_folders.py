@@ -37,7 +37,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
         if not equals or not key.startswith("hydra."):
             continue
         if names_a_run and key in (RUN, SWEEP, SUBDIR):
-            raise ValueError(f"{key}={value} has no effect on a stored run, which stays in its folder: leave it out.")
+            raise ValueError(f"{key}={value} has no effect on a stored run, which stays in its folder: remove it.")
         if key in _INSTEAD and value.lower() != "false":
             other = _INSTEAD[key]
             shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})

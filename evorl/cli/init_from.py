@@ -43,4 +43,4 @@ def begin_with(start: WarmStart, seed: int, recorder: Recorder) -> State:
 def refuse_with_resume(overrides: Sequence[str]) -> None:
     """Raise ``ValueError`` if the arguments of a resumed run contain ``init_from``, which only a new run accepts."""
     if any(argument.lstrip("+").startswith(("init_from=", "init_from.")) for argument in overrides):
-        raise ValueError("init_from is for a run that begins, and resume goes on with one: leave one of them out.")
+        raise ValueError("init_from starts a new run, and resume continues one: remove one of them.")

@@ -62,7 +62,7 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
     """
     flags = [argument for argument in arguments if argument.startswith("-")]
     if flags:
-        raise ValueError(f"{flags[0]} does not go with a run folder: one run, with its own config. Leave it out.")
+        raise ValueError(f"{flags[0]} does not apply to a stored run, which has its own config: remove it.")
     overrides = OverridesParser.create().parse_overrides(list(arguments))
     return StoredRun.read({override.key_or_group: override.value() for override in overrides})
 
@@ -87,8 +87,8 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]
     if others:
         raise ValueError(
-            f"{folder} is a sweep, whose jobs go on as they began: leave {' '.join(others)} out, or resume one of its "
-            "runs by itself."
+            f"{folder} is a sweep, whose runs keep their settings: remove {' '.join(others)}, or resume one of its "
+            "runs alone."
         )
     return folder, stored_run_settings(arguments).trust
 
@@ -121,7 +121,7 @@ def read_changes(
         if key in (*_GROUPS, *AGENT_PARTS):
             raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
         if allowed is not None and key not in allowed:
-            raise ValueError(f"{key} has no effect here; what can be set: {', '.join(allowed)}.")
+            raise ValueError(f"{key} has no effect here; valid settings: {', '.join(allowed)}.")
         if override.is_delete() or (key not in known and not override.is_add()):
             raise ValueError(no_such("setting of the run", key, known))
         if isinstance(value, str) and f"{key}.name" in known:

@@ -55,7 +55,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
     """
     arguments = [argument for argument in arguments if argument != FLAG]
     if names_a_run(arguments, "resume"):
-        raise ValueError(f"{FLAG} is for a run that begins: leave resume out.")
+        raise ValueError(f"{FLAG} is for a new run: remove resume.")
     if is_sweep(arguments):
         _print_jobs(arguments, compose)
         return
@@ -74,7 +74,7 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
             raise ValueError(
-                f"{FLAG} does not know the runs that a sweeper or launcher of Hydra starts: leave {others} out, "
+                f"{FLAG} does not support sweepers and launchers of Hydra: remove {others} out, "
                 f"or plan one run, without {argument}."
             )
 
@@ -180,8 +180,8 @@ def _refuse_too_large(names: Sequence[str]) -> None:
     if not names:
         return
     raise ValueError(
-        f"{'; '.join(names)} would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers, of "
-        "environments, steps in a rollout, members or transitions."
+        f"{'; '.join(names)} would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers "
+        "of environments, steps per rollout, members or transitions."
     )
 
 

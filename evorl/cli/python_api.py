@@ -45,8 +45,8 @@ def train(*overrides: str, **settings: Any) -> Path:
     for argument in arguments:
         if argument.startswith("-") or not argument.partition("=")[0]:
             raise ValueError(
-                f"{argument!r} is no setting: give settings as in evorl.train('agent=sac', 'env=pendulum'). Flags are "
-                "of the command line; what -m is for is a loop here, or sweep={...}."
+                f"{argument!r} is not a setting: give settings such as evorl.train('agent=sac', 'env=pendulum'). Flags "
+                "work only on the command line; instead of -m use a loop, or sweep={...}."
             )
     try:
         trained = _trained(arguments)
@@ -55,7 +55,7 @@ def train(*overrides: str, **settings: Any) -> Path:
             raise ValueError(describe_config_error(error, config_folder())) from error
         raise
     if trained.folder is None:
-        raise RuntimeError("the training does not say where its results are.")
+        raise RuntimeError("the training did not report a folder for its results.")
     return trained.folder
 
 

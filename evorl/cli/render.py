@@ -127,7 +127,7 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
     if num_bytes > MAX_PICTURE_BYTES:
         raise ValueError(
             f"episodes={episodes:,}, frames={frames:,} and size={size:,} make pictures of {num_bytes / 1e9:,.1f} GB, "
-            f"and at most {MAX_PICTURE_BYTES / 1e9:,.1f} GB are drawn: take fewer or smaller ones."
+            f"and at most {MAX_PICTURE_BYTES / 1e9:,.1f} GB are allowed: choose fewer or smaller ones."
         )
 
 
@@ -146,7 +146,7 @@ def _prepare_to_draw(env: Any, kind: str) -> None:
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
     elif library != "gymnax":
-        with _pages_told(kind):
+        with _pages_explained(kind):
             draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(env))
 
 
@@ -161,7 +161,7 @@ def _library_of(env: Any) -> str | None:
 
 
 @contextlib.contextmanager
-def _pages_told(kind: str) -> Iterator[None]:
+def _pages_explained(kind: str) -> Iterator[None]:
     """Suggest the format ``html``, which needs no renderer, in errors about a missing one."""
     try:
         yield
@@ -198,10 +198,10 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
         num_frames=request.frames,
         as_bodies=request.format != "html",
     )
-    with _pages_told(request.format), episodes as shown:
+    with _pages_explained(request.format), episodes as shown:
         _write(request, target, title, shown, workflow)
-        told = [f"  {each.caption(each.length)}\n" for each in shown]
-    print(f"{title}:\n{''.join(told)}{target}")
+        captions = [f"  {each.caption(each.length)}\n" for each in shown]
+    print(f"{title}:\n{''.join(captions)}{target}")
     return target
 
 
@@ -210,7 +210,7 @@ def _write(request: Request, target: Path, title: str, shown: Sequence[Shown], w
     if request.format == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
         num_boxes = write_body_page(target, title, shown, env, request.frames)
         if num_boxes:
-            print(f"{num_boxes} meshes are shown as the boxes around them.")
+            print(f"{num_boxes} meshes are shown as their bounding boxes.")
         return
     frames = picture_grid(shown, request.frames)
     if request.format == "html":

@@ -36,7 +36,7 @@ def write_report(arguments: Sequence[str]) -> Path:
     """
     settings, places = read_options(_without_flag(arguments), REPORT, "evorl report", unnamed="run")
     if not places:
-        raise ValueError("Which runs? Name run folders, folders that hold runs, or latest: evorl report runs")
+        raise ValueError("no runs are given: name run folders, folders that contain runs, or latest: evorl report runs")
 
     checked_value(settings["pictures"], bool, "pictures")
     found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
@@ -45,7 +45,7 @@ def write_report(arguments: Sequence[str]) -> Path:
     for note in notes:
         print_line(note)
     if not runs:
-        raise RunFolderError(f"There are no such runs in {', '.join(places)}.")
+        raise RunFolderError(f"no matching runs in {', '.join(places)}.")
     by = [name.strip() for name in (settings["by"] or "").split(",") if name.strip()]
     report = Report.of(runs, by, settings["metric"], settings["title"])
     text = report.to_html(settings["pictures"])

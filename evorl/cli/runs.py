@@ -28,7 +28,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     """
     settings, folders = read_options(arguments, RUNS, "evorl runs", unnamed="folder")
     if len(folders) > 1:
-        raise ValueError(f"one folder at a time, got {', '.join(folders)}: name the one above them.")
+        raise ValueError(f"one folder at a time, got {', '.join(folders)}: name their parent folder.")
 
     runs, notes = readable(find_runs(folders[0] if folders else "runs"))
     filters = Filters(settings["algorithm"], settings["env"], settings["state"])
@@ -42,9 +42,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
         command = as_arguments({"resume": newest.folder.path, **names})
         print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
         if names:
-            print_line(
-                f"It executes code from outside evorl ({as_arguments(names)}): resume it only if you trust that."
-            )
+            print_line(f"It runs code from outside evorl ({as_arguments(names)}): resume it only if you trust that.")
     for note in notes:
         print_line(note)
     return [run.name for run in runs]

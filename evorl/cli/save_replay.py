@@ -38,7 +38,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     workflow = workflow_from_config(spec.workflow_config())
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(
-            f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer of its own: off-policy "
+            f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer: off-policy "
             "agents such as dqn, td3 and sac have one."
         )
     checkpointer = RunCheckpointer(folder.checkpoints)

@@ -65,7 +65,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
 def _settings(arguments: Sequence[str]) -> dict[str, Any]:
     settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
     if (settings["episode"] is None) == (settings["run"] is None):
-        raise ValueError("Which episode? Give episode=<file>, or run=<folder> (or latest) for the last one of a run.")
+        raise ValueError("no episode is given: set episode=<file>, or run=<folder>|latest for the last one of a run.")
     return settings
 
 
@@ -88,7 +88,7 @@ def _draw(target: Path, episode: Any, env: Any) -> None:
     name = next((name for name in shown if name in episode.arrays), None)
     if name is None or episode.arrays[name].ndim != 2:
         raise ValueError(
-            "This episode has no positions of bodies, and its observations are no vectors: it cannot be drawn. Its "
+            "this episode has no body positions, and its observations are not vectors, so it cannot be drawn. Its "
             f"arrays are {', '.join(episode.arrays)}."
         )
     dimensions = tuple(range(min(2, episode.arrays[name].shape[1])))

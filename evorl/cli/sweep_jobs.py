@@ -59,8 +59,8 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
             choices[key] = [override.input_line or ""]
         elif not override.is_discrete_sweep():
             raise ValueError(
-                f"{override.input_line}: an interval has no values to run through. Give values, {key}=1,2,3, or choose "
-                "a sweeper of Hydra that draws from intervals (hydra/sweeper=optuna, once it is installed)."
+                f"{override.input_line}: an interval has no list of values. Give values, {key}=1,2,3, or choose "
+                "a Hydra sweeper that samples from intervals (hydra/sweeper=optuna, if it is installed)."
             )
         else:
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]

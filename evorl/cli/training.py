@@ -84,7 +84,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
             if beginning:
                 state = begin_with(beginning, spec.seed, recorder)
             connect_training_server(workflow, folder, stops)
-            with _failures_told(folder, checkpointer, spec):
+            with _failures_explained(folder, checkpointer, spec):
                 if served:
                     served.serve(recorder, checkpointer, stops)
                 else:
@@ -213,7 +213,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
 
 
 @contextmanager
-def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
+def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
     """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
     try:
         yield

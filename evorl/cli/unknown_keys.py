@@ -21,7 +21,7 @@ from evorl.config.names import no_such
 from evorl.config.synonyms import names_for_synonym
 from evorl.config.values import dotted_keys, plain
 
-_AGENTS_TOLD = 8
+_MAX_AGENTS = 8
 
 
 def describe_unknown_key(key: str, error: BaseException | None, folder: Path) -> str:
@@ -42,9 +42,9 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
     agents = () if is_near else tuple(_agents_with(key, folder))
     if not agents:
         return no_such("config key", key, keys)
-    told = ", ".join(agents[:_AGENTS_TOLD]) + (" ..." if len(agents) > _AGENTS_TOLD else "")
+    named = ", ".join(agents[:_MAX_AGENTS]) + (" ..." if len(agents) > _MAX_AGENTS else "")
     yours = "evorl train agent=... --cfg job shows what yours has."
-    return f"there is no config key {key!r} here: it is a setting of other agents ({told}). {yours}"
+    return f"there is no config key {key!r} here: it is a setting of other agents ({named}). {yours}"
 
 
 def _mapping_with_own_name(key: str) -> str | None:

@@ -51,7 +51,7 @@ def run_jobs(
                 break
             heading = f"[{number} of {len(sweep.jobs)}] {job.describe() or job.folder}"
             if job.state == "diverged":  # with the same seed it would diverge again
-                print(f"{heading}: passed over, it diverged before.", flush=True)
+                print(f"{heading}: skipped, because it diverged before.", flush=True)
                 continue
             print(heading, flush=True)
             resumes = resume is not None and sweep.run_of(job).saved_at is not None
@@ -140,12 +140,12 @@ def _tell(sweep: SweepFolder, way_on: str) -> None:
     drawn = [sweep.learning_curves.name] if draw_sweep(sweep.learning_curves, panels) else []
     states = ("finished", "stopped", "failed", "diverged")
     counts = {state: sum(job.state == state for job in sweep.jobs) for state in states}
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    described = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     for line in lines:
         print_line(line)
-    print(f"Sweep of {len(sweep.jobs)} runs ({told}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
+    print(f"Sweep of {len(sweep.jobs)} runs ({described}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
     if any(job.state not in ("finished", "diverged") for job in sweep.jobs):
-        print(f"To go on with the sweep: {way_on}")
+        print(f"To resume the sweep: {way_on}")
 
 
 def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
@@ -155,10 +155,10 @@ def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: st
         return
     where = f" in env={env}" if env else ""
     name, mean, std, runs = known[0]
-    told = f"{mean:,.1f}" + (f" ± {std:,.1f} over {runs} runs" if runs > 1 else "")
+    described = f"{mean:,.1f}" + (f" ± {std:,.1f} over {runs} runs" if runs > 1 else "")
     if len(ranking) == 1:
-        yield f"Best evaluation return{where}: {told}"
+        yield f"Best evaluation return{where}: {described}"
         return
-    yield f"Best{where}: {name}, with a best evaluation return of {told}"
+    yield f"Best{where}: {name}, with a best evaluation return of {described}"
     for name, mean, std, runs in known[1:_SHOWN]:
         yield f"  {name}: {mean:,.1f}" + (f" ± {std:,.1f}" if runs > 1 else "")

@@ -72,7 +72,7 @@ def search_settings(
                     break
                 study.end(trial, trained.best_return, tried.failure)
                 _write(folder.search_table, study, over)
-    return _told(study, folder, num_trials, way_on)
+    return _report(study, folder, num_trials, way_on)
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _read(spec: RunSpec) -> tuple[dict[str, Any], int]:
     search = checked_mapping(spec.search, "search")
     check_names(search, _OPTIONS, "key of search")
     if "trials" not in search:
-        raise ValueError("search.trials is missing: how many settings are tried, as in search.trials=30.")
+        raise ValueError("search.trials is missing: set the number of trials, such as search.trials=30.")
     return what_is_varied(search.get("over"), "search"), positive(search["trials"], "search.trials")
 
 
@@ -192,7 +192,7 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
     )
 
 
-def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
+def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
     """Print the best setting, and return the result of the search."""
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]
     best = max(found, key=lambda pair: pair[0], default=None)

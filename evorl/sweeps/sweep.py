@@ -143,7 +143,7 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
     """
     for path, value in setting.items():
         if "${" in str(value):
-            raise ValueError(f"{path}={value}: nothing is looked up for a setting, write the value itself.")
+            raise ValueError(f"{path}={value}: interpolations are not supported here: write the value.")
     run = {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, "sweep": None, "search": None}
     return spec.changed({**setting, **run, **others})
 
@@ -171,13 +171,13 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
     for path in over:
         if is_shared(path):
             instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
-            raise ValueError(f"{path} is that of all trainings, it cannot be compared.{instead}")
+            raise ValueError(f"{path} is shared by all runs, so it cannot be compared.{instead}")
         if path in ("agent", "env"):
-            raise ValueError(f"{path} is another training, not another setting: compare them by -m {path}=...")
+            raise ValueError(f"{path} changes the whole training: compare its values with -m {path}=...")
         if path not in known:
             raise ValueError(no_such("config key", path, known))
     if not spec.workflow.get("eval_interval"):
-        raise ValueError("Settings are compared by evaluations, and eval_interval is 0: give it a number of steps.")
+        raise ValueError("settings are compared by evaluations, but eval_interval is 0: set it to a number of steps.")
 
 
 def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
@@ -202,6 +202,6 @@ def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: st
     recorder.start(RunPlan(title, max(returns), 0, 0, num_seeds, 1))
     for number, timesteps in enumerate(sorted(returns), start=1):
         of_seeds = np.asarray(returns[timesteps] if num_seeds > 1 else returns[timesteps][0])
-        told = describe_evaluation(PyTreeDict(episode_return=of_seeds))
-        recorder.write({"iterations": number, "timesteps": timesteps, **told})
+        evaluation = describe_evaluation(PyTreeDict(episode_return=of_seeds))
+        recorder.write({"iterations": number, "timesteps": timesteps, **evaluation})
     recorder.close()

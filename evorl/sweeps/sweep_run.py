@@ -120,20 +120,22 @@ class SweepRun:
             for number, part in enumerate(parts, start=1):
                 if part.is_finished:
                     continue
-                self.message(f"Part {number} of {len(parts)}{self._of_round(rung, num_rounds)}: {self._told(part)}.")
+                self.message(
+                    f"Part {number} of {len(parts)}{self._of_round(rung, num_rounds)}: {self._describe(part)}."
+                )
                 part.train(self.seed, functools.partial(self._start, part, before), recorders(part), should_stop)
                 if not part.is_finished:
                     return False
             rounds.append(parts)
             if rung < num_rounds - 1:
                 left = self._going_on(rounds)
-                self.message(f"{len(left)} of {self.num_settings} settings go on.")
+                self.message(f"{len(left)} of {self.num_settings} settings continue.")
         return True
 
     def _of_round(self, rung: int, num_rounds: int) -> str:
         return f" of round {rung + 1} of {num_rounds}" if num_rounds > 1 else ""
 
-    def _told(self, part: Part) -> str:
+    def _describe(self, part: Part) -> str:
         seeds = f" with {self.num_seeds} seeds each" if self.num_seeds > 1 else ""
         return f"{counted(len(part.members), 'setting')}{seeds} side by side"
 

@@ -83,7 +83,9 @@ class SweepSettings:
         draws = None if config.get("draws") is None else positive(config["draws"], "sweep.draws")
         ranges = [path for path, values in over.items() if isinstance(values, Mapping)]
         if ranges and draws is None:
-            raise ValueError(f"sweep.over.{ranges[0]} is a range to draw from: say how many settings, by sweep.draws.")
+            raise ValueError(
+                f"sweep.over.{ranges[0]} is a range to sample from: set sweep.draws to the number of samples."
+            )
         memory = config.get("memory")
         return cls(
             over=over,
@@ -117,7 +119,7 @@ def what_is_varied(over: Any, of: str) -> dict[str, Any]:
     """
     entries = dict(_entries(checked_mapping(over, f"{of}.over")))
     if not entries:
-        raise ValueError(f"{of} names nothing to compare: give, for example, {of}={{over: {{discount: [0.9, 0.99]}}}}")
+        raise ValueError(f"{of} has no values to compare: give, for example, {of}={{over: {{discount: [0.9, 0.99]}}}}")
     return {path: _checked(f"{of}.over.{path}", values) for path, values in entries.items()}
 
 
@@ -146,9 +148,9 @@ def _checked(where: str, values: Any) -> Any:
         raise ValueError(f"{where} must be a list of the values to compare, such as [{values}], got {values!r}.")
     values = list(values)
     if not values:
-        raise ValueError(f"{where} is an empty list: give the values that are compared.")
+        raise ValueError(f"{where} is an empty list: give the values to compare.")
     if any(values[i] in values[:i] for i in range(1, len(values))):
-        raise ValueError(f"{where} has a value twice: {values}. To repeat a training use num_seeds.")
+        raise ValueError(f"{where} contains a value twice: {values}. To repeat a run, use num_seeds.")
     return values
 
 
@@ -161,7 +163,7 @@ def _checked_halving(config: Any) -> Halving | None:
         raise ValueError("sweep.halving.first is missing: the environment steps before the first selection.")
     factor = positive(config.get("factor", Halving.factor), "sweep.halving.factor")
     if factor < 2:
-        raise ValueError("sweep.halving.factor must be 2 or more: one in so many goes on.")
+        raise ValueError("sweep.halving.factor must be at least 2: one in this many settings continues.")
     return Halving(checked_value(config["first"], float, "sweep.halving.first", "(0, inf)"), factor)
 
 

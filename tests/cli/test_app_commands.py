@@ -102,7 +102,7 @@ def test_generate_writes_the_simulator_and_its_section(app: Path) -> None:
 
 
 def test_generate_is_told_what_to_write(app: Path) -> None:
-    with pytest.raises(ValueError, match=r"Write what\? evorl generate -a ppo"):
+    with pytest.raises(ValueError, match=r"nothing to generate: evorl generate -a ppo"):
         generate_from_arguments([])
     with pytest.raises(ValueError, match="there is no simulator 'atari'"):
         generate_from_arguments(["-e", "atari"])

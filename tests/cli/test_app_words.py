@@ -24,5 +24,5 @@ def test_flags_are_options_by_another_name(words: list[str], plain: list[str]) -
 
 
 def test_a_flag_without_its_value_is_told() -> None:
-    with pytest.raises(ValueError, match=r"-a needs a value behind it: -a \.\.\., or algorithm="):
+    with pytest.raises(ValueError, match=r"-a needs a value: -a \.\.\., or algorithm="):
         without_flags(["app", "-a"], FLAGS)

@@ -37,7 +37,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
     [
         (
             "~total_timesteps",
-            "~total_timesteps: a setting cannot be taken away. Give it a value, as in total_timesteps=",
+            "~total_timesteps: a setting cannot be removed. Give it a value, such as total_timesteps=",
         ),
         ("~env.name=x", "~env.name=x: a setting cannot be taken away"),
         ("experiment=sac/hoper", r"There is no experiment 'sac/hoper'. Did you mean 'sac/hopper'\?"),

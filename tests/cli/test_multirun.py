@@ -54,7 +54,7 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     assert [job.state for job in sweep.jobs] == ["finished", "stopped", "waiting"]
     out = capsys.readouterr().out
     assert "[2 of 3] seed=1\n" in out
-    assert f"To go on with the sweep: evorl train resume={sweep.path}\n" in out
+    assert f"To resume the sweep: evorl train resume={sweep.path}\n" in out
     resume_sweep(sweep.path, trainer.train, trainer.resume)
     assert trainer.resumed == ["1-seed_1"]
     assert trainer.trained[2:] == [(["agent=ppo", "seed=2"], "2-seed_2")]
@@ -97,7 +97,7 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
         resume_sweep(path, trainer.train, trainer.resume)
     out = capsys.readouterr().out
     assert "Best in env=b: lr=3, with a best evaluation return of 7.0\n" in out
-    assert "[2 of 8] env=a lr=2: passed over, it diverged before.\n" in out
+    assert "[2 of 8] env=a lr=2: skipped, because it diverged before.\n" in out
     assert "To go on" not in out  # nothing is left that could end otherwise
     assert (path / "2-env_a-lr_3").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
     assert trainer.trained[-1] == (["env=a", "lr=3"], "2-env_a-lr_3_2")

@@ -57,7 +57,7 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
     [
         ([], "Which runs"),
         (["nowhere"], "There is no folder nowhere"),
-        (["runs", "state=failed"], "There are no such runs in runs"),
+        (["runs", "state=failed"], "no matching runs in runs"),
         (["runs", "by=colour"], "there is no setting 'colour'"),
         (["runs", "pictures=3"], "pictures"),
         (["runs", "--page"], "is no option: give name=value"),
