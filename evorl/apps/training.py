@@ -48,7 +48,7 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
     names = foreign_names(app.training) if app.algorithm is None else {}
     if names := {path: name for path, name in names.items() if f"{path}={name}" not in extra}:
         raise ValueError(
-            f"training in {APP_FILE} would have code executed that is not of evorl: {as_arguments(names)}. If you "
+            f"training in {APP_FILE} would run code outside evorl: {as_arguments(names)}. If you "
             f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"
         )
 

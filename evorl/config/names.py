@@ -17,6 +17,7 @@ from evorl.config.gate import ForeignCodeError, admit
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
+_MAX_LIST = 1_000  # maximum number of characters of a list of valid names
 _MAX_SYNONYMS = 3  # maximum number of suggested synonyms
 
 
@@ -42,16 +43,25 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
 def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
 
-    It lists the valid names, of dotted names only those at the same level. If there are many names and one is close,
-    the message has only the suggestion.
+    It lists the valid names, of dotted names only those at the same level, up to 1,000 characters. If there are many
+    names and one is close, the message has only the suggestion.
     """
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
     above = str(name).rpartition(".")[0]
     siblings = [option for option in options if option.rpartition(".")[0] == above]
     siblings = siblings or [option for option in options if "." not in option] or options
-    available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {', '.join(siblings)}."
+    available = "" if not siblings or (hint and len(siblings) > _LISTED) else f" Available: {_listed(siblings)}."
     return f"there is no {kind} {name!r}.{hint}{available}"
+
+
+def _listed(names: list[str]) -> str:
+    """Return names separated by commas, as many as fit in a readable message."""
+    text = ", ".join(names)
+    if len(text) <= _MAX_LIST:
+        return text
+    text = text[:_MAX_LIST].rpartition(", ")[0]
+    return f"{text} and {len(names) - text.count(', ') - 1:,} others"
 
 
 def load(path: str) -> Any:

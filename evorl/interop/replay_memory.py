@@ -266,7 +266,7 @@ class ReplayMemory:
         if batch.keys() != first:
             raise ValueError(
                 f"transitions have other entries than the first ones: new are {sorted(batch.keys() - first)}, lacking "
-                f"{sorted(first - batch.keys())}. What is not always there is named in extra_columns."
+                f"{sorted(first - batch.keys())}. List columns that are not always present in extra_columns."
             )
         return batch
 

@@ -92,8 +92,8 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
     }
     if found := [name for name, is_given in wrong.items() if is_given]:
         raise ValueError(
-            f"A parameter server goes with no {' and no '.join(found)}: it is one training on one device, which more "
-            "workers make faster. Leave it out."
+            f"a parameter server does not support {' and '.join(found)}: it updates one set of parameters on one "
+            "device. Remove it, and start more workers for more speed."
         )
     return dataclasses.replace(spec, devices=1)
 
@@ -103,8 +103,8 @@ def refuse_ordinary_run(which: str, runs_folder: str) -> None:
     folder = RunFolder.find(which, runs_folder)
     if folder.load_config(trust=True).get("parameters") is None:
         raise ValueError(
-            f"{folder.path} is a training without a parameter server, which goes on by evorl train "
-            f"{as_arguments({'resume': folder.path})}. Leave out resume= to begin one with a parameter server."
+            f"{folder.path} is a run without a parameter server: resume it with evorl train "
+            f"{as_arguments({'resume': folder.path})}, or remove resume= to start a new run with a parameter server."
         )
 
 
@@ -157,5 +157,5 @@ def token_of(given: Any, name: str) -> str | None:
             raise ValueError(f"{name}={token} reads a variable that is not set: export {variable}=...")
         token = os.environ[variable]
     if len(token) < 8:
-        raise ValueError(f"{name} must have 8 characters at least: others would guess it.")
+        raise ValueError(f"{name} must have 8 characters at least: a shorter one could be guessed.")
     return token

@@ -29,7 +29,7 @@ def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: An
         if serve:
             raise ValueError(
                 f"serve is for simulators that connect over the network, and the training at {address} is of "
-                f"{config['env']}: leave it out, or begin that training with env=remote."
+                f"{config['env']}: remove it, or start that training with env=remote."
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
@@ -48,11 +48,13 @@ def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> Non
     """
     checked_value(trust, bool, "trust")
     if missing := [name for name in ("workflow", "env") if name not in config]:
-        raise ValueError(f"What the server at {address} hands out is no config: it has no {', '.join(missing)}.")
+        raise ValueError(f"the server at {address} sent an incomplete config: it has no {', '.join(missing)}.")
     if "${" in repr(config):
-        raise ValueError(f"The config of the server at {address} has ${{...}} in it: nothing is looked up for it.")
+        raise ValueError(
+            f"the config of the server at {address} contains ${{...}}: interpolations of a server are not resolved."
+        )
     if not trust and (names := foreign_names(config)):
         raise ValueError(
-            f"The server at {address} would have code executed here that is not of evorl: {as_arguments(names)}. "
+            f"the server at {address} would run code outside evorl on this machine: {as_arguments(names)}. "
             "If you trust its operator, give trust=true."
         )

@@ -33,7 +33,7 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
         return workflow
     if workflow.execution.collector is not None:
         raise ValueError(
-            "actors step environments of their own, and those of env=remote come by themselves: leave it out."
+            "actors step local environments, but simulators of env=remote connect by themselves: remove actors."
         )
     return collected_by(workflow, TrainingServer(workflow, serve_settings(spec.serve or {})))
 

@@ -36,7 +36,7 @@ def test_new_leaves_a_folder_that_is_there_as_it_is(app: Path, monkeypatch: pyte
     with pytest.raises(SystemExit) as ended:
         commands.main()
     assert ended.value.code == 1
-    assert capsys.readouterr().err.startswith("Error: there is a bandit-test already")
+    assert capsys.readouterr().err.startswith("Error: bandit-test already exists")
     assert (app / "app.yaml").read_text() == before
 
 
@@ -80,7 +80,11 @@ def test_generate_copies_an_algorithm_and_keeps_what_was_there(app: Path) -> Non
     assert (own.agent, own.algorithm) == ("own/reinforce", "algorithm")
     assert own.training["rollout_length"] == 64
     source = app / "algorithm" / "reinforce.py"
-    source.write_text(source.read_text().replace("value_coefficient: float = 0.5", "value_coefficient: float = 0.25"))
+    source.write_text(
+        source.read_text().replace(
+            'value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5', "value_coefficient: float = 0.25"
+        )
+    )
     for number in (1, 2):
         kept = generate_from_arguments(["algorithm=ppo"])
         assert app / f"algorithm.~{number}~" in kept

@@ -175,7 +175,7 @@ def test_ctrl_c_saves_the_training_and_leaves_nothing(app: AppConfig) -> None:
     )
     assert process.stdout is not None
     text = ""
-    while "server is at" not in text:
+    while "server is ready at" not in text:
         line = process.stdout.readline()
         assert line, text
         text += line

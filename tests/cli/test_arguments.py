@@ -39,7 +39,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
             "~total_timesteps",
             "~total_timesteps: a setting cannot be removed. Give it a value, such as total_timesteps=",
         ),
-        ("~env.name=x", "~env.name=x: a setting cannot be taken away"),
+        ("~env.name=x", "~env.name=x: a setting cannot be removed"),
         ("experiment=sac/hoper", r"There is no experiment 'sac/hoper'. Did you mean 'sac/hopper'\?"),
         ("+experiment=zzz", "There is no experiment 'zzz'. Available: "),
     ],

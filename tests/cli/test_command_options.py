@@ -31,7 +31,7 @@ def test_entries_of_a_mapping_are_given_together_or_each_for_itself() -> None:
     assert metrics("metrics={a: 1}", "metrics.loss=false") == {"a": 1, "loss": False}
     with pytest.raises(ValueError, match=r"metrics\.loss is given twice: True and 'false'"):
         metrics("metrics.loss=true", "metrics.loss=false")
-    with pytest.raises(ValueError, match="metrics=7 is no mapping"):
+    with pytest.raises(ValueError, match="metrics=7 is not a mapping"):
         metrics("metrics=7", "metrics.loss=false")
     with pytest.raises(ValueError, match=r"option of evorl draw 'frames\.a'"):
         metrics("frames.a=1")
@@ -46,7 +46,7 @@ def test_what_has_no_name_is_kept_where_there_may_be_some() -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("b", r"'b' is no option: give name=value\. evorl draw --help tells which there are"),
+        ("b", r"'b' is not an option: give name=value\. evorl draw --help"),
         ("frame=1", "option of evorl draw 'frame'. Did you mean 'frames'"),
         ("frames=[", "cannot be read"),
     ],
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_refused_in_words(argument: str, said: str) -> None:
         read_options([argument], OPTIONS, "evorl draw")
     with pytest.raises(ValueError, match="to is given twice: 'a' and 'b'"):
         read_options(["to=a", "to=b"], OPTIONS, "evorl draw")
-    with pytest.raises(ValueError, match="'--fast' is no option"):
+    with pytest.raises(ValueError, match="'--fast' is not an option"):
         read_options(["--fast"], OPTIONS, "evorl draw", unnamed="run")
 
 

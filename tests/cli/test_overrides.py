@@ -52,7 +52,7 @@ def test_which_run_is_meant() -> None:
     assert names_a_run(["tau=1", "resume=latest"], "resume")
     assert not names_a_run(["resume=null", "run=x"], "resume")
     assert stored_run_settings(["run=x", "env=hopper", "seed=3"]) == StoredRun(run="x")
-    with pytest.raises(ValueError, match="-m does not go with a run folder"):
+    with pytest.raises(ValueError, match="-m does not apply to a stored run"):
         stored_run_settings(["-m", "run=x"])
 
 

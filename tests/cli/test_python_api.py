@@ -58,8 +58,8 @@ def test_a_sweep_gives_its_folder() -> None:
         (["gamma=0.9"], "Did you mean 'discount'"),
         (["agent=pop"], "There is no agent 'pop'"),
         (["experiment=ppo/nowhere"], "There is no experiment"),
-        (["-m"], "'-m' is no setting"),
-        (["=3"], "'=3' is no setting"),
+        (["-m"], "'-m' is not a setting"),
+        (["=3"], "'=3' is not a setting"),
         (["num_envs=0"], "num_envs"),
     ],
 )

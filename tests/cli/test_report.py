@@ -55,12 +55,12 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Which runs"),
+        ([], "no runs are given"),
         (["nowhere"], "There is no folder nowhere"),
         (["runs", "state=failed"], "no matching runs in runs"),
         (["runs", "by=colour"], "there is no setting 'colour'"),
         (["runs", "pictures=3"], "pictures"),
-        (["runs", "--page"], "is no option: give name=value"),
+        (["runs", "--page"], "is not an option: give name=value"),
     ],
 )
 def test_what_cannot_be_is_told(runs: Path, arguments: list[str], said: str) -> None:

@@ -41,16 +41,18 @@ def test_the_last_episode_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_pictures_are_no_vectors(tmp_path: Path) -> None:
     path = save(tmp_path / "images", {"name": "gymnax/Breakout-MinAtar"}, {"obs": np.zeros((4, 10, 10, 4))})
-    with pytest.raises(ValueError, match=r"its observations are no vectors: it cannot be drawn\. Its arrays are obs"):
+    with pytest.raises(
+        ValueError, match=r"its observations are not vectors, so it cannot be drawn\. Its arrays are obs"
+    ):
         show_episode_from_arguments([f"episode={path}"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Which episode? Give episode=<file>, or run=<folder>"),
-        (["episode=a", "run=b"], "Which episode?"),
-        (["episode"], "'episode' is no option: give name=value"),
+        ([], "no episode is given: set episode=<file>, or run=<folder>"),
+        (["episode=a", "run=b"], "no episode is given"),
+        (["episode"], "'episode' is not an option: give name=value"),
         (["episode=a", "frame=3"], "no option of evorl show-episode 'frame'. Did you mean 'frames'?"),
         (["episode=a", "frames=0"], "frames must be a positive whole number, got 0."),
         (["episode=a", "trust=1"], "trust must be true or false"),

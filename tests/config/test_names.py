@@ -64,3 +64,12 @@ def test_a_module_that_fails_at_its_import_is_named_with_the_error(
 def test_a_module_that_does_not_exist_is_missed() -> None:
     with pytest.raises(ValueError, match=r"part=no_such.module:f: Python finds no module 'no_such'.*PYTHONPATH"):
         load_named("no_such.module:f", "part")
+
+
+def test_a_long_list_of_names_is_cut_at_a_name() -> None:
+    names = [f"name-{number}" for number in range(1_000)]
+    message = no_such("thing", "zzz", names)
+    assert len(message) < 1_100
+    listed, _, others = message.partition("Available: ")[2].removesuffix(" others.").rpartition(" and ")
+    assert listed.split(", ") == names[: len(listed.split(", "))]
+    assert len(listed.split(", ")) + int(others) == 1_000

@@ -19,7 +19,7 @@ def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatc
     config["serve"] = {"bind": "0.0.0.0:7", "token": "of-the-server", "max_clients": 3}
     found: list[ServeSettings] = []
     monkeypatch.setattr(
-        "evorl.parameter_server.worker.work",
+        "evorl.parameter_server.worker_process.work",
         lambda *_, collector, **__: found.append(collector.settings),
     )
     for serve in ({}, {"max_clients": 5, "bind": "127.0.0.1:0"}):
@@ -38,7 +38,7 @@ def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatc
         ({"workflow": "os.path", "env": "CartPole-v1"}, "workflow=os.path"),
         ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": {"factory": "os:system"}}, "env.factory=os:system"),
         ({"env": "CartPole-v1"}, "no workflow"),
-        ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": "${oc.env:HOME}"}, "looked up"),
+        ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": "${oc.env:HOME}"}, "interpolations"),
     ],
 )
 def test_what_a_server_may_not_hand_out(config: dict[str, Any], said: str) -> None:

@@ -49,7 +49,7 @@ def test_a_worker_executes_nothing_that_a_server_names(
     HostileServer.handed_out = {**CONFIG, **filled(NAMES[name], stranger.command)}
     monkeypatch.setattr("evorl.parameter_server.client.ParameterClient", HostileServer)
     said = refused("work", "127.0.0.1:7000")
-    assert "The server at 127.0.0.1:7000 would have code executed here that is not of evorl" in said
+    assert "the server at 127.0.0.1:7000 would run code outside evorl" in said
     assert "give trust=true" in said
 
 
@@ -58,7 +58,7 @@ def test_a_worker_looks_nothing_up_for_a_server(
 ) -> None:
     HostileServer.handed_out = {**CONFIG, "title": "${oc.env:HOME}"}
     monkeypatch.setattr("evorl.parameter_server.client.ParameterClient", HostileServer)
-    assert "nothing is looked up" in refused("work", "127.0.0.1:7000")
+    assert "interpolations" in refused("work", "127.0.0.1:7000")
 
 
 @pytest.mark.parametrize("seed", [None, [1], {}, "x", 1.5, -1, 10**400, True])
@@ -191,7 +191,7 @@ def test_the_training_of_an_app_names_no_code(
 ) -> None:
     monkeypatch.chdir(app_of(tmp_path / "app", training))
     said = refused("run", "server")
-    assert "training in app.yaml would have code executed that is not of evorl" in said
+    assert "training in app.yaml would run code outside evorl" in said
     assert "stranger" in said
 
 

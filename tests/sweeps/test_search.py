@@ -129,7 +129,7 @@ def test_two_processes_cannot_go_on_with_one_search(tmp_path: Path, capsys: pyte
     ("argument", "said"),
     [
         (f"search={{{OVER}}}", "search.trials is missing"),
-        ("search={over: {},trials: 2}", "search names nothing to compare"),
+        ("search={over: {},trials: 2}", "search has no values to compare"),
         ("search={over: {agent.clip: [1]},trials: 2}", "no config key 'agent.clip'. Did you mean 'agent.clip_epsilon'"),
         (f"search={{{OVER},trial: 2}}", "key of search 'trial'. Did you mean 'trials'"),
     ],
