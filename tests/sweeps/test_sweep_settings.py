@@ -40,7 +40,7 @@ def test_rounds_of_halving() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, "sweep names nothing to compare"),
+        ({}, "sweep has no values to compare"),
         ({"over": {"a": [1]}, "drawn": 3}, "key of sweep 'drawn'. Did you mean 'draws'"),
         ({"a": []}, r"sweep\.over\.a is an empty list"),
         ({"a": [1, 2, 1]}, "contains a value twice: .* use num_seeds"),
