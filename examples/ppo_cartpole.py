@@ -90,8 +90,7 @@ class PPO(HostAgent):
         params, opt_state, key = state
         values, next_values = (self.network.apply(params, obs)[1] for obs in (batch.obs, batch.next_obs))
         ends = (batch.termination, batch.termination | batch.truncation)
-        discounts = {"discount": DISCOUNT, "gae_lambda": GAE_LAMBDA}
-        advantages, targets = gae(batch.rewards, values, next_values, *ends, **discounts)
+        advantages, targets = gae(batch.rewards, values, next_values, *ends, discount=DISCOUNT, gae_lambda=GAE_LAMBDA)
         data = flatten_leading_axes(batch | {"advantages": advantages, "targets": targets})
         key, *epoch_keys = jax.random.split(key, EPOCHS + 1)
 

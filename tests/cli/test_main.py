@@ -192,7 +192,7 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
         (["resume=3"], "There is no folder 3."),
         (["deterministic=3"], "deterministic must be true or false, got 3."),
         (["experiment=ppo/nope"], "There is no experiment 'ppo/nope'. Did you mean 'ppo/"),
-        (["~total_timesteps"], "~total_timesteps: a setting cannot be taken away. Give it a value"),
+        (["~total_timesteps"], "~total_timesteps: a setting cannot be removed. Give it a value"),
         (["total_timesteps=1e18"], "total_timesteps must be a number in (0, 9007199254740992], got 1e+18."),
         (["devices=100000"], "devices=100000 is too many: this machine has"),
         (["num_seeds=1e10"], "num_seeds must be at most 2^31 - 1 = 2,147,483,647, got 10000000000.0."),

@@ -11,8 +11,8 @@ from evorl.actors.actor_loop import Actors
 from evorl.actors.actor_settings import ActorSettings
 from evorl.actors.host_loop import HOST_LOOP, HostLoop
 from evorl.assembly import workflow_from_config
-from evorl.execution.collector import PROGRAM, ProgramCollector
-from evorl.execution.trainable import Collector
+from evorl.execution.collector import PROGRAM, ProgramCollector, iterate
+from evorl.execution.trainable import Collector, collected_by
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from tests.support.scripted_simulator import DISCRETE, remote
@@ -71,11 +71,11 @@ def test_a_workflow_has_the_collector_of_its_settings(changes: dict[str, Any], k
 
 def test_a_training_server_polls_the_last_function_it_was_given() -> None:
     serving, asked = server(), []
-    workflow = remote("ppo", DISCRETE, {"num_envs": 2}).replace(actors=serving)
+    workflow = collected_by(remote("ppo", DISCRETE, {"num_envs": 2}), serving)
     try:
         assert workflow.collector is serving
         workflow.collector.stop_when(lambda: asked.append(1) or True)
-        metrics, _ = workflow.iterate(workflow.init(0), 3)
+        metrics, _ = iterate(workflow, workflow.init(0), 3)
         assert metrics is None  # no client came
         assert asked
     finally:

@@ -181,7 +181,7 @@ def test_channels_of_images_are_moved_behind_wherever_they_are() -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
     seen, _ = row.seen(PyTreeDict(eye=pixels, speed=np.zeros(2, np.float32)), None)
     np.testing.assert_array_equal(seen.eye, np.moveaxis(pixels, 0, -1))
-    with pytest.raises(ValueError, match=r"env.channels=first is for images.*leave it out"):
+    with pytest.raises(ValueError, match=r"env.channels=first is for images.*remove it"):
         wrap_env(Showing(Box(-1.0, 1.0, (2,))), channels="first")
     with pytest.raises(ValueError, match=r"channels is one of first, last; got .*middle"):
         wrap_env(Showing(image), channels="middle")
