@@ -56,5 +56,5 @@ def test_only_calls_are_followed() -> None:
     closed = jax.make_jaxpr(lambda x: jnp.tanh(x) + 1.0)(ROW)
     (result,) = walk(closed.jaxpr, closed.consts, [jnp.zeros(3)], computed)
     np.testing.assert_array_equal(result, np.ones(3))
-    with pytest.raises(TypeError, match="tanh is no call"):
+    with pytest.raises(TypeError, match="tanh is not a call"):
         walk(closed.jaxpr, closed.consts, [jnp.zeros(3)], lambda eqn, inputs: None)

@@ -60,7 +60,7 @@ def test_which_environment(tmp_path: Path) -> None:
     config = {"library": "gymnasium", "name": "X-v0", "history": 2, "host": "loop", "wrappers": ["A"], "obs_key": None}
     of_gymnasium = dataclasses.replace(cartpole, title="gymnasium/X-v0", env_config=config)
     assert environment_of(of_gymnasium, None) == ("X-v0", {"wrappers": ["A"]})
-    with pytest.raises(ValueError, match="gymnax/Breakout-MinAtar is no environment of Gymnasium: name one"):
+    with pytest.raises(ValueError, match="gymnax/Breakout-MinAtar is not a Gymnasium environment"):
         environment_of(stored("dqn_convolutional", tmp_path), None)
 
 

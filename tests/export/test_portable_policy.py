@@ -80,7 +80,7 @@ def test_random_numbers_are_inputs(tmp_path: Path) -> None:
 def test_a_random_agent_has_no_greedy_policy() -> None:
     env = create_env("Pendulum-v1")
     agent_state = RandomAgent().init(env.obs_space, env.action_space, jax.random.key(0))
-    with pytest.raises(ValueError, match="RandomAgent draws its actions even in evaluations"):
+    with pytest.raises(ValueError, match="RandomAgent samples its actions even in evaluations"):
         portable_policy(RandomAgent(), agent_state, env)
 
 
