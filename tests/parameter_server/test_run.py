@@ -120,7 +120,7 @@ def test_another_mode_cannot_go_on(tmp_path: Path) -> None:
     run = _run(tmp_path)
     _push(run, [1])
     run.end()
-    with pytest.raises(CheckpointError, match="another structure"):
+    with pytest.raises(CheckpointError, match="a different structure"):
         _run(tmp_path, mode="averaging")
 
 

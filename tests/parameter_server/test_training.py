@@ -235,7 +235,7 @@ def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
     checkpointer = RunCheckpointer(tmp_path)
     monkeypatch.setattr(checkpointer, "save", full)
     serving = _Serving(CONFIG, checkpointer=checkpointer)
-    with ParameterClient(serving.address) as client, pytest.raises(CommandRefused, match="the server failed"):
+    with ParameterClient(serving.address) as client, pytest.raises(CommandRefused, match="the server has failed"):
         client.checkpoint()
     with pytest.raises(OSError, match="no space is left"):
         serving.end()

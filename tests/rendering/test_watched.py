@@ -110,7 +110,7 @@ class Blind:
     ("picture", "kind", "said"),
     [
         (None, HostEnvError, "gymnasium/Blind-v0 returned no image"),
-        (RuntimeError("no pygame"), HostEnvError, "gymnasium/Blind-v0 cannot draw: RuntimeError: no pygame"),
+        (RuntimeError("no pygame"), HostEnvError, "gymnasium/Blind-v0 cannot be rendered: RuntimeError: no pygame"),
         (np.zeros((4, 4)), ValueError, r"must be an image, uint8 \[height, width, 3\]; got float64 \[4, 4\]"),
     ],
 )
