@@ -243,7 +243,7 @@ class Switchboard:
             RuntimeError: the inference failed.
         """
         segments = self._segments
-        assert segments is not None, "batches are waited for where somebody learns from them"
+        assert segments is not None, "only a training server waits for batches"
         if not self._wait(lambda: segments.is_ready, should_stop):
             return None
         with self._lock:

@@ -21,7 +21,7 @@ class TestSpaces:
     def test_others_are_refused_in_words(self) -> None:
         talk = Talk(begun=False)
         message = talk.error("init", action_space={"n": 4})
-        assert "action_space of this client is" in message
+        assert "action_space must be Discrete(3)" in message
         assert "the space of the server" in message
         assert not talk.session.has_begun
 
@@ -76,4 +76,4 @@ class TestSpaces:
         space: dict[str, Any] = {"shape": [2]}
         for _ in range(700):
             space = {"a": space}
-        assert "in more than 8" in Talk(begun=False).error("init", obs_space=space)
+        assert "more than 8 levels" in Talk(begun=False).error("init", obs_space=space)

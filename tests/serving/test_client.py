@@ -292,5 +292,5 @@ def test_settings_by_their_paths() -> None:
     assert options.get("size", "none") == "none"
     training = TrainingBase("localhost:7001")
     assert (training.exploit, training.max_episodes, training.infinite_run) == (False, 1, False)
-    with pytest.raises(NotImplementedError, match="TrainingBase has to have a method episode"):
+    with pytest.raises(NotImplementedError, match="TrainingBase must define the method episode"):
         training.episode(0)

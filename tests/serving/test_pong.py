@@ -108,4 +108,4 @@ def test_the_app_ends_with_a_message_where_its_file_has_another_number_of_action
     with pytest.raises(SystemExit) as ended:
         played_by_app(pong_game().actions, action_space={"n": 3})
     assert ended.value.code == 1
-    assert 'is {"n": 3}, and ALE/Pong-v5 has {"n": 6}' in capsys.readouterr().err
+    assert 'is {"n": 3}, but ALE/Pong-v5 has {"n": 6}' in capsys.readouterr().err

@@ -69,7 +69,7 @@ def address_of(tmp_path: Path, process: subprocess.Popen[str], count: int = 1) -
     end = time.monotonic() + 120.0
     while time.monotonic() < end and process.poll() is None:
         logs = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("runs/*/*/run.log"))
-        found = re.findall(r"Simulators are waited for at (rlx://\S+[0-9])", logs)
+        found = re.findall(r"Waiting for simulators at (rlx://\S+[0-9])", logs)
         if len(found) >= count:
             return found[-1]
         time.sleep(0.05)

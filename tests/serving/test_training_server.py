@@ -135,7 +135,7 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
     assert int(served.state.iterations) == 6
     assert metrics["serving/clients"].tolist()[-1] == 3
     assert np.all(metrics.policy_lag <= 1) or case == "dqn"
-    assert any("Simulators are waited for at rlx://127.0.0.1:" in message for message in served.messages)
+    assert any("Waiting for simulators at rlx://127.0.0.1:" in message for message in served.messages)
 
 
 def test_one_client_and_one_seed_have_the_same_hundred_actions(serve: Any) -> None:
