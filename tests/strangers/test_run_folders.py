@@ -190,7 +190,7 @@ def test_the_setting_that_a_message_proposes_can_be_given(
 ) -> None:
     folder = store(tmp_path, {"env": env})
     said = refused("evaluate", f"run={folder}")
-    assert f"give {given} with" in said.replace("'", "")
+    assert f"add {given} to" in said.replace("'", "")
     said = refused("evaluate", f"run={folder}", given.replace("[...]", "[stranger:wrapper]"))
     assert "has no effect here" not in said
     assert "no setting" not in said

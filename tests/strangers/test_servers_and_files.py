@@ -47,7 +47,7 @@ def test_a_worker_executes_nothing_that_a_server_names(
     name: str, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     HostileServer.handed_out = {**CONFIG, **filled(NAMES[name], stranger.command)}
-    monkeypatch.setattr("evorl.parameter_server.client.ParameterClient", HostileServer)
+    monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     said = refused("work", "127.0.0.1:7000")
     assert "the server at 127.0.0.1:7000 would run code outside evorl" in said
     assert "give trust=true" in said
@@ -57,7 +57,7 @@ def test_a_worker_looks_nothing_up_for_a_server(
     stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     HostileServer.handed_out = {**CONFIG, "title": "${oc.env:HOME}"}
-    monkeypatch.setattr("evorl.parameter_server.client.ParameterClient", HostileServer)
+    monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     assert "interpolations" in refused("work", "127.0.0.1:7000")
 
 
@@ -66,7 +66,7 @@ def test_a_seed_that_is_none_is_one_sentence(
     seed: Any, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     HostileServer.handed_out = {**CONFIG, "seed": seed, "compilation_cache": False, "devices": 1}
-    monkeypatch.setattr("evorl.parameter_server.client.ParameterClient", HostileServer)
+    monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     assert "seed must be" in refused("work", "127.0.0.1:7000")
 
 
