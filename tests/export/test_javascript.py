@@ -42,7 +42,5 @@ def test_what_has_no_form_is_told() -> None:
     graph = Graph()
     graph.inputs = [Value((3,), np.dtype(np.float32))]
     graph.outputs = [graph.add("cumsum", graph.inputs, (3,), np.float32, axis=0)]
-    with pytest.raises(
-        NoRule, match="uses cumsum, which format=html does not support: use format=onnx, numpy or jax"
-    ):
+    with pytest.raises(NoRule, match="uses cumsum, which format=html does not support: use format=onnx, numpy or jax"):
         function_text("sums", graph, ["x"], ["y"])

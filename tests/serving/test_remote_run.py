@@ -123,7 +123,10 @@ def train(tmp_path: Path, *overrides: str) -> Any:
         (["agent=ppo", "env=remote", *SPACES, "+serve.port=1"], "port"),
         (["agent=dqn", "env=remote", SPACES[0], "env.action_space={n: 2}", "n_step=3"], "consecutive steps"),
         (["agent=ec/openes", "env=remote", *SPACES], "does not learn from rollouts"),
-        (["agent=ppo", "env=remote", *SPACES, "+actors={kind: inline, count: 2}"], "simulators of env=remote connect by them"),
+        (
+            ["agent=ppo", "env=remote", *SPACES, "+actors={kind: inline, count: 2}"],
+            "env=remote connect by them",
+        ),
         (["agent=ppo", "env=remote", *SPACES, "env.max_episode_steps=100"], "a simulator ends its episodes itself"),
     ],
     ids=["env", "obs", "action", "token", "key", "n_step", "evolution", "actors", "limit"],
