@@ -38,7 +38,6 @@ Place = tuple[str, str]  # file and function
 REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/__init__.py", "__getattr__"): "names of the package's own table",
     ("evorl/actors/inline_pool.py", "start"): "the class of workers, which the code that makes the pool names",
-    ("evorl/actors/pool.py", "make_pool"): "a table of pools",
     ("evorl/actors/process_pool.py", "_jax_settings"): "names of settings of JAX, written there",
     ("evorl/actors/process_pool.py", "_serve"): "the class of workers, which the code that makes the pool names",
     ("evorl/actors/ray_pool.py", "answer"): "the class of workers, which the code that makes the pool names",

@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.actors.actor_settings import ActorSettings
 from evorl.actors.host_loop import stacked_rows
-from evorl.actors.pool import make_pool
+from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import acting_template, leaves_of, tree_of
 from evorl.execution.collector import PROGRAM

@@ -6,17 +6,8 @@ import abc
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from evorl.config.names import load, no_such
-
 STARTING_SECONDS = 180.0  # time limit for an actor's imports, environments and compilation
 SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hung
-
-
-_POOLS = {
-    "inline": "evorl.actors.inline_pool:InlinePool",
-    "process": "evorl.actors.process_pool:ProcessPool",
-    "ray": "evorl.actors.ray_pool:RayPool",
-}
 
 
 class ActorWorker(Protocol):
@@ -63,20 +54,3 @@ class ActorPool(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Stop all actors."""
-
-
-def make_pool(kind: str, worker: str, settings_of: Callable[[int], Any]) -> ActorPool:
-    """Return a pool without actors.
-
-    Args:
-        kind: inline, process or ray.
-        worker: see ``ActorPool``.
-        settings_of: see ``ActorPool``.
-
-    Raises:
-        ValueError: unknown kind.
-        ImportError: ``kind`` is ray, and Ray is not installed.
-    """
-    if kind not in _POOLS:
-        raise ValueError(no_such("kind of actors", kind, _POOLS))
-    return load(_POOLS[kind])(worker, settings_of)

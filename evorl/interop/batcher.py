@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.actors.pool import make_pool
+from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.config.names import load_named
 from evorl.config.values import positive

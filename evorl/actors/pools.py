@@ -1,0 +1,31 @@
+"""Kinds of actor pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evorl.actors.inline_pool import InlinePool
+from evorl.actors.pool import ActorPool
+from evorl.actors.process_pool import ProcessPool
+from evorl.actors.ray_pool import RayPool
+from evorl.config.names import no_such
+
+POOLS: Mapping[str, type[ActorPool]] = {"inline": InlinePool, "process": ProcessPool, "ray": RayPool}
+
+
+def make_pool(kind: str, worker: str, settings_of: Callable[[int], Any]) -> ActorPool:
+    """Return a pool without actors.
+
+    Args:
+        kind: inline, process or ray.
+        worker: see ``ActorPool``.
+        settings_of: see ``ActorPool``.
+
+    Raises:
+        ValueError: unknown kind.
+        ImportError: ``kind`` is ray, and Ray is not installed.
+    """
+    if kind not in POOLS:
+        raise ValueError(no_such("kind of actors", kind, POOLS))
+    return POOLS[kind](worker, settings_of)
