@@ -29,7 +29,6 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/algorithms/test_action_masks\.py::test_what_is_learned_stays_finite\[(?!ppo|dqn)",
         r"tests/algorithms/test_(action_spaces|dict_observations|soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/agents/test_(intrinsic|actor_critic)\.py::test_(any|every)_algorithm",
-        r"tests/benchmarks/learning/test_evolution_budgets\.py::",
     ),
     # Short: PPO, SAC, OpenES, ERL and MAP-Elites train from the command line.
     "start of a further agent from the command line": (
@@ -67,6 +66,40 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/workflows/test_device_exactness\.py::",
         r"tests/conformance/test_\w+_bite\w*\.py::",
     ),
+    # Short: one experiment of each kind of algorithm is built.
+    "experiments and combinations beyond the first of a kind": (
+        r"tests/test_configs\.py::test_an_experiment_builds\[(?!ppo/cartpole\]|sac/pendulum\]|dqn/cartpole\])",
+        r"tests/algorithms/test_(pbt|trpo)\.py::",
+        r"tests/algorithms/test_erl\.py::test_(every_combination|critics_with_running)",
+        r"tests/algorithms/test_(cemrl|pga_me)\.py::test_(a_stochastic_learner|a_learner_of_other)",
+        r"tests/algorithms/test_ppo\.py::test_a_further_pass",
+        r"tests/workflows/test_evolution_guided\.py::test_(devices_do_not_show|a_seed_of_several|the_buffer_holds)",
+        r"tests/workflows/test_learner_emitter\.py::test_any_learner_lends_its_gradients\[(?!sac)",
+        r"tests/workflows/test_replay_settings\.py::test_hindsight_solves",
+        r"tests/workflows/test_on_policy\.py::test_schedules_may_advance\w*\[(?!ppo)",
+        r"tests/execution/test_env_faults\.py::test_(a_generation|settings_side|a_population)",
+        r"tests/networks/test_kernel_activations\.py::test_ppo_learns",
+        r"tests/networks/test_image_sides\.py::",
+        r"tests/envs/host/test_bridge\.py::test_seeds_side_by_side",
+        r"tests/envs/host/test_bridge\.py::test_the_numbers_are_those_of_the_same_environment_in_jax\[(?!ppo)",
+        r"tests/envs/wrappers/test_randomization\.py::test_simulators",
+        r"tests/envs/test_gymnax\.py::test_(one_environment_is_imported|the_plain_import)",
+        r"tests/envs/test_physics\.py::",
+        r"tests/envs/goals/test_(setting|point_maze)\.py::",
+    ),
+    "packages that are missing, broken clients, other processes, sweeps of every kind": (
+        r"tests/test_extras\.py::",
+        r"tests/recorders/test_wandb_recorder\.py::",
+        r"tests/serving/test_(abuse|pong|remote_run|pictures)\.py::",
+        r"tests/export/test_artefacts\.py::test_a_process_without_evorl\w*\[(?!onnx)",
+        r"tests/parameter_server/test_training\.py::test_(a_training_outlives|simulators_come)",
+        r"tests/sweeps/test_(search|capacity)\.py::",
+        r"tests/cli/test_(python_api|proposed_lines|override_text|preparation)\.py::",
+        r"tests/cli/test_main\.py::test_a_population_of_another_agent",
+        r"tests/apps/(files/test_bandit_app|test_app_text|test_supervision)\.py::",
+        r"tests/benchmarks/",
+    ),
+    "static checks, which make check runs as well": (r"tests/test_(architecture|code_sinks|house)\.py::",),
 }
 
 _PATTERNS = [(re.compile(pattern), reason) for reason, patterns in LONG.items() for pattern in patterns]

@@ -1,0 +1,48 @@
+"""The lanes of the suite: every test is in one of them, by the patterns of ``tests/lanes.py``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lanes import reason_for_long, unused_patterns
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _collected(lane: str, *paths: str) -> set[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "--lane", lane, *paths]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_the_lanes_divide_the_tests() -> None:
+    paths = ["tests/ops/test_returns.py", "tests/test_architecture.py"]
+    lanes = {lane: _collected(lane, *paths) for lane in ("short", "long", "all")}
+    assert lanes["short"] | lanes["long"] == lanes["all"]
+    assert {test.partition("::")[0] for test in lanes["short"]} == {paths[0]}
+    assert {test.partition("::")[0] for test in lanes["long"]} == {paths[1]}
+
+
+@pytest.mark.parametrize(
+    ("test", "is_long"),
+    [
+        ("tests/algorithms/test_ppo.py::TestContract::test_the_state_is_donated", False),
+        ("tests/algorithms/test_a2c.py::TestContract::test_the_state_is_donated", True),
+        ("tests/algorithms/test_cartpole.py::test_cartpole_is_solved[ppo]", False),
+        ("tests/algorithms/test_cartpole.py::test_cartpole_is_solved[dqn]", True),
+        ("tests/cli/test_every_agent.py::test_an_agent_trains_from_the_command_line[sac]", False),
+        ("tests/cli/test_every_agent.py::test_an_agent_trains_from_the_command_line[tqc]", True),
+        ("tests/ops/test_returns.py::test_gae", False),
+    ],
+)
+def test_first_of_a_family_is_in_the_short_lane(test: str, is_long: bool) -> None:
+    assert (reason_for_long(test) is not None) == is_long
+
+
+def test_a_pattern_without_tests_is_noticed() -> None:
+    assert r"tests/examples/" in unused_patterns(["tests/ops/test_returns.py::test_gae"])
+    assert r"tests/examples/" not in unused_patterns(["tests/examples/test_examples.py::test_an_example_runs"])
