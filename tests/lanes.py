@@ -10,25 +10,20 @@ import re
 from collections.abc import Iterable
 
 LONG: dict[str, tuple[str, ...]] = {
-    # Short: the whole contract of PPO, SAC, DQN, neuroevolution, ERL, MAP-Elites and PBT.
-    "contract of a further algorithm of a family": (
-        (
-            r"tests/algorithms/test_(a2c|cemrl|crossq|discor|impala|iql|multi_objective|pga_me|pqn|r2d2|reinforce|td3|tqc)"
-            r"\.py::TestContract::"
-        ),
-        r"tests/algorithms/test_(trpo|td3_bc|random_agent)\.py::\w*(Contract|test_programs|test_neither_devices)",
+    # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. Every algorithm is built by tests/test_configs.py.
+    "further algorithms of a family": (
+        r"tests/algorithms/test_(a2c|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2|reinforce)\.py::",
+        r"tests/algorithms/test_(td3|td3_bc|tqc|trpo|soft_updates|td3_noise|soft_actor_critics)\.py::",
+        r"tests/algorithms/test_(action_spaces|dict_observations)\.py::",
     ),
     # Short: PPO and SAC learn the probes, PPO solves CartPole.
     "learning of a further algorithm, or with memory": (
         r"tests/algorithms/test_\w+\.py::TestProbesWithMemory::",
-        r"tests/algorithms/test_(?!ppo|sac)\w+\.py::(TestProbes::)?test_values_of_a_probe",
+        r"tests/algorithms/test_(?!ppo|sac)\w+\.py::(TestProbes::|test_\w+_probe)",
         r"tests/algorithms/test_cartpole\.py::test_cartpole_is_solved\[(?!ppo)",
-        r"tests/algorithms/test_(td3|sac)\.py::test_pendulum_is_learned",
-        r"tests/algorithms/test_reinforce\.py::test_actions_are_found_without_a_baseline",
-        r"tests/algorithms/test_iql\.py::test_state_values_are_an_expectile",
+        r"tests/algorithms/test_sac\.py::test_pendulum_is_learned",
         r"tests/algorithms/test_action_masks\.py::test_what_is_learned_stays_finite\[(?!ppo|dqn)",
-        r"tests/algorithms/test_(action_spaces|dict_observations|soft_updates|td3_noise|soft_actor_critics)\.py::",
-        r"tests/agents/test_(intrinsic|actor_critic)\.py::test_(any|every)_algorithm",
+        r"tests/agents/test_(intrinsic|actor_critic)\.py::test_(any|every|two|replay)_",
     ),
     # Short: PPO, SAC, OpenES, ERL and MAP-Elites train from the command line.
     "start of a further agent from the command line": (
@@ -69,9 +64,9 @@ LONG: dict[str, tuple[str, ...]] = {
     # Short: one experiment of each kind of algorithm is built.
     "experiments and combinations beyond the first of a kind": (
         r"tests/test_configs\.py::test_an_experiment_builds\[(?!ppo/cartpole\]|sac/pendulum\]|dqn/cartpole\])",
-        r"tests/algorithms/test_(pbt|trpo)\.py::",
-        r"tests/algorithms/test_erl\.py::test_(every_combination|critics_with_running)",
-        r"tests/algorithms/test_(cemrl|pga_me)\.py::test_(a_stochastic_learner|a_learner_of_other)",
+        r"tests/algorithms/test_(erl|sac|neuroevolution)\.py::TestContract::test_(neither_devices|resumed_on_more|no_key)",
+        r"tests/algorithms/test_erl\.py::test_(every_combination|critics_with_running|injection_waits)",
+        r"tests/algorithms/test_neuroevolution\.py::test_continuous_actions",
         r"tests/algorithms/test_ppo\.py::test_a_further_pass",
         r"tests/workflows/test_evolution_guided\.py::test_(devices_do_not_show|a_seed_of_several|the_buffer_holds)",
         r"tests/workflows/test_learner_emitter\.py::test_any_learner_lends_its_gradients\[(?!sac)",

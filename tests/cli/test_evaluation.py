@@ -102,7 +102,7 @@ def test_an_evaluation_tells_which_goals_are_reached(run, trained: RunFolder) ->
     table = lines[header + 1 : header + 5]
     assert [line.split()[0] for line in table] == ["goal_0"] * 4
     assert sum(int(line.split()[8]) for line in table) == 40
-    assert "To see one: evorl show-episode episode=" in out
+    assert "To watch one: evorl show-episode episode=" in out
     assert trained.eval_goals.read_bytes() == before[0]
     new = set(names(trained.episodes)) - set(before[1])
     stems = {Path(name).stem.removesuffix("_000").removesuffix("_001") for name in new}
@@ -119,7 +119,7 @@ def test_a_checkpoint_plays_the_episodes_of_its_training_again(run, trained: Run
     if played.startswith("checkpoint of 64 "):
         after = SavedEpisode.load(trained.episodes / f"{steps}_000.npz")
         np.testing.assert_array_equal(after.arrays["obs.achieved_goal"], before.arrays["obs.achieved_goal"])
-    assert "Their ways are drawn" not in out
+    assert "trajectories are drawn" not in out
 
 
 def test_an_episode_without_bodies_is_drawn(

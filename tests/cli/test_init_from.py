@@ -77,7 +77,7 @@ def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
     for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
         assert warm_start_from(RunSpec.from_config(config), workflow)[1] is None
     refuse_with_resume(["resume=latest", "seed=3"])
-    with pytest.raises(ValueError, match=r"init_from is for a run that begins, and resume goes on with one"):
+    with pytest.raises(ValueError, match=r"init_from starts a new run, and resume continues one"):
         refuse_with_resume(["resume=latest", "init_from.run=latest"])
     assert overrides_first(["init_from=latest"]) == ["init_from.run=latest"]
     assert overrides_first(["init_from={run: a}"]) == ["init_from={run: a}"]

@@ -87,7 +87,7 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
     assert [job.state for job in sweep.jobs] == ["finished", "diverged", "failed", "failed"] * 2
     printed = capsys.readouterr()
     assert "Failed: loss became nan" in printed.out
-    assert "To go on with the sweep" in printed.out
+    assert "To resume the sweep" in printed.out
     assert "TypeError: a fault of the environment" in printed.err  # where: it is a bug
     with sweep.summary.open() as file:
         assert [row["failure"] for row in csv.DictReader(file)][:3] == ["", "loss became nan", "no such thing"]

@@ -86,7 +86,7 @@ def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.Captu
     assert "Error executing job" not in err
     (folder,) = tmp_path.glob("sweep_*")
     out, err = run(cli.train, f"resume={folder}")
-    assert "passed over, it diverged before" in out
+    assert "skipped, because it diverged before" in out
     assert "1 run failed" in err
 
 

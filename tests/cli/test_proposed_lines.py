@@ -112,7 +112,7 @@ def test_a_command_takes_the_path_of_a_run_as_the_shell_hands_it_over(
 def test_an_episode_that_was_saved_is_drawn_by_the_line_that_says_so(run_folder: RunFolder, paste) -> None:
     run = as_arguments({"run": run_folder.path})
     told = paste(f"evorl evaluate {run} eval_episodes=2 evaluation.save_episodes=1")
-    line = next(line for line in told.splitlines() if "To see one: " in line).partition("To see one: ")[2]
+    line = next(line for line in told.splitlines() if "To watch one: " in line).partition("To watch one: ")[2]
     assert ".png" in paste(line)
 
 
