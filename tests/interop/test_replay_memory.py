@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
     memory.store(_transitions(0, 4))
     batch = _transitions(4, 2)
     wrong = {
-        "new are ['a'], lacking []. What is not always there": lambda: memory.store({**batch, "a": np.zeros(2)}),
+        "new are ['a'], lacking []. List columns": lambda: memory.store({**batch, "a": np.zeros(2)}),
         "new are [], lacking ['logp']": lambda: memory.store({k: v for k, v in batch.items() if k != "logp"}),
         "lead with the axes [N], got {'obs': (2, 5), 'actions': (1,)": lambda: memory.store(
             {**batch, "actions": np.zeros(1, np.int32)}
