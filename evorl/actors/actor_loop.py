@@ -1,4 +1,4 @@
-"""Training iterations with rollouts from actors: synchronous, all with one policy, or asynchronous, first come."""
+"""Training iterations with rollouts from actors: synchronous with one policy, or asynchronous in order of arrival."""
 
 from __future__ import annotations
 

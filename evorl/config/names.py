@@ -128,12 +128,12 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
 
 
 def describe_error(error: BaseException, file: str | None = None, line: int | None = None) -> str:
-    """Format an error of a user's code: its type, its text in one line, and its place, which ends the sentence.
+    """Format an exception of a user's code as the end of a sentence: type, text in one line, file and line.
 
     Args:
-        error: that was raised.
-        file: where; by default the file of a syntax error, else that of the last frame of the traceback.
-        line: in that file.
+        error: the exception.
+        file: file in which it was raised; by default the file of a syntax error, or of the last frame of the traceback.
+        line: line in that file.
     """
     if file is None and isinstance(error, SyntaxError) and error.filename:
         file, line = error.filename, error.lineno

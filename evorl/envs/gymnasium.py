@@ -149,7 +149,7 @@ def _own_limit(env: Any) -> int | None:
     """Return the time limit of an environment without a spec, from a wrapper or an attribute."""
     limits = [getattr(env.unwrapped, "max_episode_steps", None)]
     while env is not env.unwrapped:
-        limits.append(getattr(env, "_max_episode_steps", None))  # of Gymnasium's TimeLimit
+        limits.append(getattr(env, "_max_episode_steps", None))  # set by Gymnasium's TimeLimit
         env = env.env
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -94,8 +94,8 @@ def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collect
     """Return the faults without those after a divergence, in which the policy's actions broke the environment.
 
     Args:
-        faults: of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; of JAX or NumPy.
-        metrics: of the same iterations, ``[N, ...]`` by name.
+        faults: faults of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; a JAX or NumPy array.
+        metrics: metrics of the same iterations by name, ``[N, ...]``.
         optional: metrics that are NaN while they have no value.
     """
     rows = faults.shape[:2] if faults.ndim > 2 else (len(faults), 1)
@@ -114,7 +114,7 @@ def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
 
     Args:
         faults: see ``env_faults``.
-        steps_per_iteration: of one environment; the step is counted from the first iteration on.
+        steps_per_iteration: steps of one environment per iteration; the result counts steps from the first iteration.
     """
     at = jnp.argmax(faults[..., 0] != _NONE, axis=0)
     first = jnp.take_along_axis(faults, at[None, ..., None], axis=0)[0]

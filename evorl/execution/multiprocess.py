@@ -58,7 +58,7 @@ def process_info() -> ProcessInfo | None:
 
 
 def train_command() -> str:
-    """Return the command that starts a training like this one, without its settings."""
+    """Return the command that started this training, without its settings; ``evorl train`` by default."""
     info = process_info()
     if info:
         return info.command

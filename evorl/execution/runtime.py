@@ -88,7 +88,10 @@ def prepare_for(spec: RunSpec) -> None:
 
 
 def _keep_programs(folder: Path | None) -> None:
-    """Cache compiled programs in this folder, the environment variable's, or the user's; warn if it is not usable."""
+    """Enable the cache of compiled programs; warn if its folder is not usable.
+
+    The folder is ``folder``, else that of ``JAX_COMPILATION_CACHE_DIR``, else one in the user's cache folder.
+    """
     import jax
 
     from evorl.runs.files import RunFolderError, make_private_folder

@@ -127,7 +127,7 @@ def stored_policy(
 
 
 def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tuple[Agent, AgentState]:
-    """Return the agent that acts in a workflow's evaluations and its state; in a population, the best member's.
+    """Return the agent that acts in a workflow's evaluations, and its state; in a population, of the best member.
 
     Args:
         workflow: the workflow.

@@ -174,8 +174,8 @@ class Batcher:
             blocking: wait for all workers.
 
         Returns:
-            A batch with rows in the order of the infos. Transitions have the entries of a collector's, and all outputs
-            of agents and entries of environments' ``info``; zeros follow the end of a row. The batch's ``info`` has for
+            A batch with rows in the order of the infos. Transitions have the entries that collectors return, and all
+            outputs of agents and entries of ``info``; zeros follow the end of a row. The batch's ``info`` has for
             every row its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state of
             the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if the
             episodes of all rows had ended before (``num_running`` is 0).

@@ -158,7 +158,7 @@ def custom_network_part(config: Any, setting: str) -> CustomPart:
     """Import a function of an array, or a module of Flax; see ``evorl.config.custom_parts.custom_part``.
 
     Raises:
-        ValueError: it is a class of another kind, or see there.
+        ValueError: the class is not a Flax module, or ``custom_part`` rejects it.
     """
     name = config["name"] if isinstance(config, Mapping) else config
     is_module = isinstance(load_named(name, setting), type)

@@ -114,7 +114,7 @@ def minibatch_share(batch: Tree) -> Tree:
 
 
 def whole_minibatch(share: Tree, num_rows: int) -> Tree:
-    """Gather the results for all rows from the results for ``minibatch_share`` of a minibatch of ``num_rows``."""
+    """Gather the results of all ``num_rows`` rows; each device passes the results of its ``minibatch_share``."""
     return share if num_rows % num_shards() else gather_rows(share)
 
 

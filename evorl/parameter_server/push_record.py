@@ -33,7 +33,7 @@ class PushRecord:
         sequence: sequence number of the push, counted per worker.
         step: step of the server at the worker's pull.
         updates: update count of the server at the worker's pull.
-        steps: number of environment steps that the push stands for.
+        steps: number of environment steps that the push covers.
         metrics: numbers by name.
         episodes: number of episodes that ended, and the sums of their returns and lengths.
     """
@@ -77,7 +77,7 @@ class PushRecord:
 def max_steps_per_push(workflow: Workflow) -> int:
     """Return the maximum number of environment steps of one push of a workflow.
 
-    A push stands for its iteration and for preceding iterations without an update: those before ``learning_starts``,
+    A push covers its iteration and preceding iterations without an update: those before ``learning_starts``,
     and those between two updates if ``updates_per_iteration`` is below 1.
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))

@@ -46,7 +46,7 @@ class Shown:
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Return up to ``num_frames`` moments of the longest episode; shorter episodes stay at their end."""
+    """Return up to ``num_frames`` step numbers to draw, over the longest episode; ended episodes show their end."""
     return frame_numbers(max(each.length for each in shown) + 1, num_frames)
 
 

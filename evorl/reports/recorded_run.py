@@ -275,7 +275,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
-    """Return each column of rows as a curve over their ``timesteps``, without values that are not finite."""
+    """Return each column of ``rows`` as a curve over ``timesteps``, without non-finite values."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():

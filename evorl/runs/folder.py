@@ -107,7 +107,7 @@ class RunFolder:
 
     @property
     def sweep_table(self) -> Path:
-        """The result of every setting of a sweep, CSV; its presence makes the folder a sweep's."""
+        """The result of every setting of a sweep, CSV; a folder with this file is the folder of a sweep."""
         return self.path / "sweep.csv"
 
     @property
@@ -117,7 +117,7 @@ class RunFolder:
 
     @property
     def search_table(self) -> Path:
-        """The result of every trial of a search, CSV; its presence makes the folder a search's."""
+        """The result of every trial of a search, CSV; a folder with this file is the folder of a search."""
         return self.path / "search.csv"
 
     @property

@@ -13,7 +13,7 @@ class ClientMetrics:
     """Stores metrics of clients in a ``MetricsStore``; metrics without a step get that of the learner.
 
     Args:
-        folder: of the files; created with the first metric.
+        folder: folder of the files; created with the first metric.
     """
 
     def __init__(self, folder: Path) -> None:

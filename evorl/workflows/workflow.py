@@ -123,7 +123,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Kinds of data that the workflow can learn from, which decide what collectors it supports."""
+        """Kinds of data that the workflow can learn from, which determine the collectors that it supports."""
         return Capabilities()
 
     @property

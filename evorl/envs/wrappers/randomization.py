@@ -254,7 +254,10 @@ def _uniform(key: Key, shape: tuple[int, ...], limits: tuple[float, float]) -> A
 
 
 def _used_arguments(jaxpr: Any) -> list[bool]:
-    """Return for each argument of a program True if its results depend on it; an equation counts as a whole."""
+    """Return one bool per argument of a program: True if a result depends on it.
+
+    Every output of an equation is assumed to depend on all of its inputs.
+    """
     needed = {id(var) for var in jaxpr.outvars}
     for equation in reversed(jaxpr.eqns):
         if any(id(var) in needed for var in equation.outvars):
