@@ -106,7 +106,7 @@ def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _example(off: str, key: str, folder: Path) -> str:
-    """Return an example of enabling a setting that is null, with its description."""
+    """Return an example that enables ``off``, a setting that is null, and its description."""
     name = key.removeprefix(f"{off}.")
     whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
     options = folder / "env" / "_options.yaml"

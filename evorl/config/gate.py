@@ -31,7 +31,7 @@ _MARK = "evorl read this from: "  # prefix of the flag of an OmegaConf node; its
 
 
 class ForeignCodeError(ValueError):
-    """Raised for a text from an untrusted source that names code outside evorl; the message has the remedy."""
+    """Raised for a text from an untrusted source that names code outside evorl; the message suggests a fix."""
 
 
 class _Scope:

@@ -32,7 +32,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
     """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars.
 
     Args:
-        config: mapping, whose nodes may be OmegaConf's.
+        config: mapping; may contain OmegaConf nodes.
         resolve: false keeps interpolations, ``${...}``, as text.
     """
     if type(config).__module__.startswith("omegaconf"):
@@ -111,7 +111,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
         high: largest valid number.
 
     Raises:
-        ValueError: another type, a fraction, or out of the interval; the message has the value and the interval.
+        ValueError: the type is wrong, or the value is a fraction or out of range; the message has value and interval.
     """
     value = _plain(value)
     is_whole = _is_number(value) and (isinstance(value, int) or (math.isfinite(value) and value == int(value)))

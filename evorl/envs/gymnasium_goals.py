@@ -72,8 +72,8 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
             user's environment may have the attribute ``goal_task`` instead.
 
     Raises:
-        ValueError: its goals end its episodes or move by themselves, or the goal task disagrees with the environment's
-            rewards.
+        ValueError: goals end episodes or move on their own, or the goal task disagrees with the rewards of the
+            environment.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
         if function is not None:

@@ -98,7 +98,7 @@ class MujocoVectorEnv(HostVectorEnv):
 
         Raises:
             HostEnvError: the simulation of a row has become unstable.
-            ValueError: actions of another shape.
+            ValueError: the actions have the wrong shape.
         """
         actions = np.asarray(actions, np.float64)
         if actions.shape != (self.num_envs, self._model.nu):
@@ -219,7 +219,7 @@ def make_mujoco_simulators(
         **options: the fields of the task's class: numbers, under Gymnasium's names.
 
     Raises:
-        ValueError: an unknown task or option, or a value of another type.
+        ValueError: the task or an option is unknown, or a value has the wrong type.
         ImportError: MuJoCo or Gymnasium, which contains the models, is not installed.
     """
     task = make_task("host", name, options, ENV_NAMES, ())

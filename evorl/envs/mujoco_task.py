@@ -37,7 +37,7 @@ class Physics:
     """Simulated bodies after a step, or at the start of an episode.
 
     Attributes:
-        model: the MuJoCo model, or MJX's.
+        model: the model, of MuJoCo or MJX.
         qpos: generalized positions ``[nq]``.
         qvel: generalized velocities ``[nv]``.
         derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they are the engine's last

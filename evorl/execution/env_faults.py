@@ -60,7 +60,9 @@ def env_faults(experience: Any) -> jax.Array | None:
         return None if experience.faults is None else _fault_of_generation(experience.returns, experience.faults)
     if not isinstance(experience, SampleBatch):
         return None
-    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:  # of members, found by each of them
+    if (
+        isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras
+    ):  # faults of members, found by each member
         return experience.extras[ENV_FAULTS]
     if getattr(experience.dones, "ndim", None) != 2:
         return None
@@ -91,7 +93,7 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
 
 
 def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
-    """Return the faults without those after a divergence, in which the policy's actions broke the environment.
+    """Remove the faults after a divergence, which are caused by invalid actions of the policy.
 
     Args:
         faults: faults of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; a JAX or NumPy array.
@@ -104,7 +106,7 @@ def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collect
         is_number = name not in optional and jnp.issubdtype(getattr(values, "dtype", jnp.bool_), jnp.floating)
         if is_number and values.size % math.prod(rows) == 0:
             diverged |= ~jnp.isfinite(jnp.reshape(values, (*rows, -1))).all(axis=-1)
-    before = jnp.cumsum(diverged, axis=0) - diverged > 0  # in an earlier iteration
+    before = jnp.cumsum(diverged, axis=0) - diverged > 0  # diverged in an earlier iteration
     before = before.reshape(*before.shape, *[1] * (faults.ndim - 2)) if faults.ndim > 2 else before
     return jnp.where(before, jnp.asarray([_NONE, 0, 0], jnp.int32), faults)
 

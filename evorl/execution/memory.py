@@ -141,17 +141,14 @@ def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
 
 
 def available_bytes() -> int | None:
-    """Return the memory of this machine or of its control group, for a CPU; or of one accelerator, in bytes.
-
-    ``None`` if unknown.
-    """
+    """Return the memory in bytes of one accelerator, or of this machine or control group; ``None`` if unknown."""
     statistics = jax.local_devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"]
     if not on_cpu():
         return None
     limits = list(_control_group_limits())
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # not on every system
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not available on every system
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(limits, default=None)
 

@@ -63,7 +63,7 @@ class Pace:
         self._timesteps, self._since = timesteps, time.perf_counter()
 
     def exclude(self, seconds: float) -> None:
-        """Exclude seconds, such as an evaluation's, from the next reading."""
+        """Exclude seconds, such as the duration of an evaluation, from the next reading."""
         self._since += seconds
 
     def read(self, timesteps: int) -> float:

@@ -68,7 +68,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         trust: whether a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
-        RunFolderError: the file is missing, in another format, damaged or not trusted; the message names the reason.
+        RunFolderError: the file is missing, corrupted, not trusted or in an unknown format; the message has the reason.
         ImportError: onnxruntime is not installed; the message gives the install command.
     """
     path = user_path(path)

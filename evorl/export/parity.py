@@ -21,7 +21,7 @@ Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
 
 class NotTheSame(ValueError):
-    """Raised for a file whose outputs differ from its policy's."""
+    """Raised for a file whose outputs differ from those computed by its policy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], rec
     """Compare outputs with the recorded ones.
 
     Raises:
-        NotTheSame: an output has another shape.
+        NotTheSame: the shape of an output differs.
     """
     difference, same = 0.0, []
     discrete = [port.name for port in policy.results if port.name != SCORES and port.dtype.kind in "iub"]

@@ -25,7 +25,7 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     Gymnasium's version.
 
     Raises:
-        ValueError: the environment is of another library.
+        ValueError: the environment belongs to another library.
     """
     library, _, name = stored.title.partition("/")
     options = {}

@@ -189,7 +189,7 @@ class LoadedPolicy:
         """Return the action for one observation of the environment, or the actions for a batch of them ``[B, ...]``.
 
         Raises:
-            ValueError: the observation has another shape than the policy expects, or the batch size has changed.
+            ValueError: the observation does not have the shape that the policy expects, or the batch size has changed.
         """
         given = self._policy.arrays_of(obs)
         arrays = {port.name: np.asarray(given[port.name]).astype(port.dtype) for port in self._policy.observations}

@@ -91,7 +91,9 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
         ValueError: steps differ in shape or in their extras, or an extra has the name of a standard entry.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
-    if termination[0].__class__ is bool and not (any(termination) or any(truncation)):  # most short rollouts
+    if termination[0].__class__ is bool and not (
+        any(termination) or any(truncation)
+    ):  # the common case for short rollouts
         terminations, truncations, ends = np.zeros((3, len(steps)), np.bool_)
     else:
         terminations, truncations = np.array((termination, truncation), np.bool_)
@@ -140,7 +142,7 @@ def _column(name: str, values: Sequence[Any]) -> Any:
         if first.__class__ is int and [*map(type, values)].count(int) == len(values):
             return np.array(values, np.int32)
         if not is_array and not isinstance(first, _NUMPY):
-            values = [np.asarray(value) for value in values]  # of another framework
+            values = [np.asarray(value) for value in values]  # arrays of another framework
         array = np.asarray(values)
     except ValueError:
         shapes = sorted({np.shape(value) for value in values})

@@ -22,7 +22,7 @@ from evorl.recorders.row_file import RowFile
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 
 LONGEST_NAME = 200  # characters
-MAX_VALUES = 100_000  # of a histogram
+MAX_VALUES = 100_000  # maximum number of values of a histogram
 MAX_BINS = 40
 GREATEST_VALUE = 1e100  # absolute value in a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # per name

@@ -144,7 +144,7 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
 
 
 def of_all_agents(tree: Tree, num_agents: int) -> Tree:
-    """Gather the data of each agent of a copy, ``[num_agents, ...]``, the same for all of them.
+    """Gather the data of all agents of a copy, ``[num_agents, ...]``; every agent receives the same result.
 
     Raises:
         ValueError: several agents, but called outside ``over_agents``.

@@ -17,7 +17,7 @@ from evorl.execution.trainable import most_timesteps
 from evorl.parameter_server.frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
-MAX_METRICS = 100  # of one push
+MAX_METRICS = 100  # maximum number of metrics of one push
 MAX_NAMES = 1000  # metric names in the whole training: each is a column of its files
 MAX_LENGTHS = 2**53  # sum of the episode lengths of one push
 MAX_STEPS = 2**32 - 1  # environment steps of one push, if no workflow determines the limit
@@ -58,7 +58,7 @@ class PushRecord:
             known_names: metric names of earlier pushes.
 
         Raises:
-            CommandRefused: a field is missing, of another type, not finite or out of range; the message names it.
+            CommandRefused: a field is missing, not finite, out of range or has the wrong type; the message names it.
         """
         worker = header.get("worker")
         if not isinstance(worker, str) or not _WORKER.fullmatch(worker):

@@ -32,8 +32,8 @@ from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 
-_LOOK = 0.05  # seconds between two checks whether the training is over
-_ASK = 1.0  # seconds between two such requests to the server by a worker that waits for simulators
+_LOOK = 0.05  # interval in seconds between two checks for the end of the training
+_ASK = 1.0  # interval in seconds between two such requests by a worker that waits for simulators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +197,7 @@ def work(
 
     Raises:
         ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
-        CommandRefused: the server refused a command, or has parameters of another network.
+        CommandRefused: the server refused a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """
     workflow = workflow_of(config)

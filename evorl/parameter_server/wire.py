@@ -58,7 +58,7 @@ class CommandConnection(FrameConnection):
         super().__init__()
         self._server = server
         self._buffer = bytearray()
-        self._header: dict[str, Any] | None = None  # of the incomplete frame
+        self._header: dict[str, Any] | None = None  # header of the incomplete frame
         self._body_length = 0
         self._has_ended = False  # whether the client sends nothing more
         self._writable = asyncio.Event()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RESAMPLES = 2_000
-_PAIR_NUMBERS = 20_000_000  # most comparisons of seeds in memory at once
+_PAIR_NUMBERS = 20_000_000  # maximum number of comparisons of seeds in memory at once
 ALL_PAIRS = 5  # with more groups, each is compared only with the best one
 MAX_AXES = 8
-MAX_TICKS = 6  # most ticks of an axis of parallel coordinates
+MAX_TICKS = 6  # maximum number of ticks of an axis of parallel coordinates
 
 
 class Improvement(NamedTuple):

@@ -28,8 +28,8 @@ from evorl.reports.svg import variable, variables
 
 MAX_BYTES = 3_000_000  # size limit of a page
 _RESERVED_BYTES = 50_000
-MAX_COLUMNS = 8  # most columns of groups in a table of settings
-MAX_CHARTS = 8  # most charts of losses
+MAX_COLUMNS = 8  # maximum number of columns of groups in a table of settings
+MAX_CHARTS = 8  # maximum number of loss charts
 MAX_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "

@@ -15,7 +15,7 @@ from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FINISHED, STOPPED, RunState
 
-_SHOWN = 80  # most characters of a cell in a message
+_SHOWN = 80  # maximum number of characters of a cell in a message
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,7 +116,7 @@ class Part:
         """Read the fields of this class from a mapping, with defaults for missing ones.
 
         Raises:
-            ValueError: a value has another type or is out of range.
+            ValueError: a value has the wrong type or is out of range.
         """
         values, types = {}, field_types(cls)
         for field in dataclasses.fields(cls):

@@ -49,7 +49,7 @@ def stored_spec(
 
     Raises:
         RunFolderError: the config cannot be read, or would execute code outside evorl.
-        ValueError: a value has another type or is out of range.
+        ValueError: a value has the wrong type or is out of range.
     """
     checked_value(trust, bool, "trust")
     changes = changes or {}

@@ -19,8 +19,8 @@ import numpy as np
 from evorl.serving.rlx import BOOLEAN, DOUBLE, INT4, INT64, LIST, NDARRAY, NULL, STRING, UINT4, Limits, decode
 
 MAX_LAYOUTS = 4  # cached per connection, of different message lengths
-MAX_ATTEMPTS = 64  # to find a layout; then clients that never repeat a message are always decoded in full
-MAX_ITEMS = 256  # of a list of numbers in a layout
+MAX_ATTEMPTS = 64  # attempts to find a layout; then clients that never repeat a message are always decoded in full
+MAX_ITEMS = 256  # maximum length of a list of numbers in a layout
 _NUMBERS = {INT4: "i", DOUBLE: "d", UINT4: "I", INT64: "q"}  # format characters of the module struct
 Places = list[tuple[int, int, str]]  # (start, end, format) of each number
 

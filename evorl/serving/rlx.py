@@ -42,7 +42,7 @@ class Limits:
 
     max_frame: int = 16 * 2**20  # bytes of a payload
     max_depth: int = 16  # nesting of lists and dicts
-    max_axes: int = 8  # of an array
+    max_axes: int = 8  # maximum number of axes of an array
     max_values: int = 2**19  # in a message, nested ones included: in Python they occupy ten times their encoded size
 
 

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 from evorl.sockets.access import require_token_beyond_this_machine
 
-REQUEST_SECONDS = 10.0  # from the beginning of a connection to the end of its first request
-FRAME_SECONDS = 120.0  # from the first byte of a later request to its last one
-WRITE_BUFFER_BYTES = 2**20  # of responses that a client has not read
+REQUEST_SECONDS = 10.0  # timeout from the beginning of a connection to the end of its first request
+FRAME_SECONDS = 120.0  # timeout from the first to the last byte of a later request
+WRITE_BUFFER_BYTES = 2**20  # size of the buffer of responses that a client has not read
 BACKLOG = 512
-PARTING_SECONDS = 0.5  # for clients to read the last response at shutdown
+PARTING_SECONDS = 0.5  # time for clients to read the last response at shutdown
 _LOG = logging.getLogger("evorl.sockets")
 
 
@@ -137,7 +137,7 @@ class GuardedConnection(asyncio.Protocol):
             return
         try:
             self._inner.data_received(data)
-        except Exception as error:  # of the protocol: only this client is disconnected
+        except Exception as error:  # raised by the protocol: only this client is disconnected
             _LOG.warning("%s failed on data from %s and closes the connection: %r", self._server.name, self.peer, error)
             self.abort()
             return

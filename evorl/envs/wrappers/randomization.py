@@ -37,7 +37,7 @@ _NEVER_NEGATIVE = (
     "density",
     "viscosity",
 )
-_POSITIVE = ("mass", "inertia", "timestep")  # of those, values that are not zero in the model must stay positive
+_POSITIVE = ("mass", "inertia", "timestep")  # if not zero in the model, values of these fields must stay positive
 
 
 @dataclasses.dataclass(frozen=True)
