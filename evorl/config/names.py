@@ -106,7 +106,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
         setting: the setting with its value, for messages.
 
     Raises:
-        ValueError: the module does not exist, or its import fails; the message has the error and its place.
+        ValueError: the module does not exist, or its import fails; the message has the error and its location.
     """
     try:
         module = importlib.import_module(module_name)

@@ -27,7 +27,7 @@ class BodyRenderer:
         size: width and height of the images, in pixels.
 
     Raises:
-        HostEnvError: no graphics library works; the message tells which ones to install.
+        HostEnvError: no graphics library works; the message lists libraries to install.
     """
 
     def __init__(self, model: Any, size: int = IMAGE_SIZE) -> None:

@@ -83,7 +83,7 @@ class Task(abc.ABC):
     reset_noise_scale: float
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """Return ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` at the start of an episode of one row: the model's + noise."""
+        """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of one row: state of the model plus noise."""
         scale = self.reset_noise_scale
         qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
         if self.normal_velocities:

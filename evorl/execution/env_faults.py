@@ -84,7 +84,7 @@ def env_faults(experience: Any) -> jax.Array | None:
 
 
 def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
-    """Return the first fault ``[3]`` of the episodes of a generation, none while any of them is sound."""
+    """Return the first fault ``[3]`` of the episodes of a generation; no fault if any episode is sound."""
     rows = faults.reshape(-1, faults.shape[-1])
     at = jnp.argmin(rows[:, 0])
     is_sound = jnp.isfinite(returns) & (faults[..., 0] == _NONE)

@@ -2,7 +2,7 @@
 
 Walks the program's equations and tracks live arrays. Results that a compiler fuses with their consumers (elementwise
 operations, changes of shape) need no memory, and results written in place (the carry of a loop, an update of a buffer
-that is not needed any more) need no second copy.
+that is no longer needed) need no second copy.
 """
 
 from __future__ import annotations

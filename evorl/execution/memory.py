@@ -1,6 +1,6 @@
 """Memory check of a run, from the shapes of its state, before anything is computed.
 
-It counts the least that a run needs: the state, and a copy of everything that a step replaces. A rejected run therefore
+It computes a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore
 could not have worked; an accepted run may still need more memory than available.
 """
 
@@ -83,7 +83,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
 
 
 def required_bytes(state: State, specs: State, execution: Execution) -> int:
-    """Return the least memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
+    """Return the minimum memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
     return sum(array.num_bytes for array in _arrays(state, specs, execution))
 
 

@@ -78,7 +78,7 @@ def join_processes(info: ProcessInfo) -> None:
 
     if jax.distributed.is_initialized():  # as in the second job of a sweep
         return
-    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which asks a training to stop
+    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops a training
     arguments = {}
     if info.coordinator is not None:
         first = info.local_index * (info.devices or 1)
@@ -110,7 +110,7 @@ def _libraries_silent() -> Iterator[None]:
 
 
 def _stop_with_launcher() -> None:
-    """Ask this process to stop when its standard input ends, which means that the launcher is gone."""
+    """Send SIGTERM to this process when its standard input ends, which means that the launcher has ended."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -154,7 +154,7 @@ def _has_joined() -> bool:
 def leaving_together() -> Iterator[None]:
     """Run the program within the context, and disconnect from the other processes at its end.
 
-    A process that fails exits at once: JAX would have it wait for the others, which wait for its part of a computation.
+    A process that fails exits immediately: JAX would make it wait for the others, which wait for its result.
     """
     try:
         yield

@@ -224,7 +224,7 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if columns are missing, or have other shapes than the stored transitions ``spec``."""
+    """Raise ``ReplayFileError`` if columns are missing, or differ in shape from the stored transitions ``spec``."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":
             continue

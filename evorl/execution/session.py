@@ -186,7 +186,7 @@ class RunSession:
 
     @property
     def is_saved(self) -> bool:
-        """Return True if the newest checkpoint is of the present iteration."""
+        """Return True if the newest checkpoint belongs to the current iteration."""
         return self._saved_at == self.iterations
 
     def should_stop(self) -> bool:
@@ -225,8 +225,8 @@ class RunSession:
         """Evaluate, write a row and save, each if it is due.
 
         Args:
-            evaluate: returns the metrics of an evaluation of the present state.
-            state: returns the present state.
+            evaluate: returns the metrics of an evaluation of the current state.
+            state: returns the current state.
             is_last: the training is complete: everything is due that has an interval.
         """
         rows, evaluations, checkpoints = self._rules.intervals
@@ -303,7 +303,7 @@ class RunSession:
             raise self._divergence(name, np.ravel(values[bad])[0], iterations - len(values) + bad + 1)
 
     def _checkpointer_wants(self, score: float | None) -> bool:
-        """Return True if the checkpointer of any process asks for this state: they save together."""
+        """Return True if the checkpointer of any process requests this state: all processes save together."""
         checkpointer: Any = self.checkpointer
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 

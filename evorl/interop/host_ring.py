@@ -103,7 +103,7 @@ class HostRing:
     def add(self, leaves: Sequence[np.ndarray]) -> None:
         """Append the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, overwriting the oldest rows."""
         total = len(leaves[0])
-        start = max(0, total - self._num_rows)  # rows before it would be overwritten at once
+        start = max(0, total - self._num_rows)  # rows before it would be overwritten immediately
         cursor = (self.cursor + start) % self._num_rows
         while start < total:
             count = min(total - start, self._num_rows - cursor)

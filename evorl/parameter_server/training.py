@@ -245,7 +245,7 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def is_over_by_now(self) -> bool:
-        """Return True if the training is over; ask the server, as a worker that waits for simulators does not pull."""
+        """Return True if the training is over, after a request to the server: a waiting worker does not pull."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over

@@ -48,7 +48,7 @@ class Report:
         runs: runs, which all recorded the metric.
         groups: groups of these runs.
         title: title of the page; ``None`` for one made from algorithms and environments.
-        notes: sentences about runs that were left out.
+        notes: sentences about runs that were omitted.
         by: settings that the user grouped by, shown on the page.
     """
 
@@ -62,7 +62,7 @@ class Report:
     def of(
         cls, runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None, title: str | None = None
     ) -> Report:
-        """Build a report on runs; runs without the metric are left out and named in ``notes``.
+        """Build a report on runs; runs without the metric are omitted and named in ``notes``.
 
         Raises:
             ValueError: no run has the metric, or no run has a setting to group by.

@@ -48,7 +48,7 @@ class RunCheckpointer:
         records: files that grow during the run, whose lengths each checkpoint stores.
         best_to_keep: number of best checkpoints to keep, by score; of equal scores the later.
         score_over: number of evaluations that a score is the mean of.
-        seconds: interval after which ``wants`` asks for a checkpoint; 0 leaves the schedule to the run.
+        seconds: interval after which ``wants`` requests a checkpoint; 0 leaves the schedule to the run.
         clock: clock in seconds.
 
     Attributes:
@@ -82,7 +82,7 @@ class RunCheckpointer:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Iterations of the checkpoints, oldest first; folders whose manifest names another iteration are left out."""
+        """Iterations of the checkpoints, oldest first; folders whose manifest names another iteration are skipped."""
         steps = []
         for step in self._named_steps():
             with contextlib.suppress(Damage):

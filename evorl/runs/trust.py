@@ -2,7 +2,7 @@
 
 Evaluating or resuming a stored run builds the objects in its config. Therefore the config is read without tags, aliases
 and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is
-built, and by the gate at the place that would import them (``evorl.config.gate``). Stored command lines may only
+built, and by the gate where they would be imported (``evorl.config.gate``). Stored command lines may only
 contain plain ``key=value``.
 """
 

@@ -31,7 +31,7 @@ class ConnectionLimits:
     """Limits of every connection of a server.
 
     Attributes:
-        connections: maximum number of open connections; further ones are closed at once.
+        connections: maximum number of open connections; further ones are closed immediately.
         request_seconds: timeout from the start of a connection, including its TLS handshake, to its first complete
             request.
         frame_seconds: timeout from the first to the last byte of a later request.
@@ -201,7 +201,7 @@ class GuardedConnection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self._transport.abort()
 
 
