@@ -190,7 +190,7 @@ def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvSta
 
 
 def recurrent_state_of(env_state: EnvState) -> Any:
-    """Return the agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
+    """Return the recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` for stateless agents."""
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 

@@ -28,7 +28,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
         names_a_run: True if they name a stored run or sweep, which keeps its folder.
 
     Raises:
-        ValueError: there is such a setting; the message gives the option to use instead.
+        ValueError: there is such a setting; the message states the option to use instead.
     """
     in_sweep = any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
     for argument in arguments:

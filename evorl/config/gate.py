@@ -46,7 +46,7 @@ class _Scope:
 
 
 def _inherited(described: str) -> list[_Scope]:
-    """Return the scopes in a description made by ``carried``."""
+    """Return the scopes in a description returned by ``carried``."""
     if not described:
         return []
     try:
@@ -106,7 +106,7 @@ def mark_untrusted(config: Any, source: str) -> Any:
     """Mark a config that was read from an untrusted source, and return it.
 
     ``distrusting`` restricts objects that are built from it. Copies, merged configs and parts of a marked config are
-    also marked; plain dicts made from it are not.
+    also marked; plain dicts created from it are not.
 
     Args:
         config: an OmegaConf node.

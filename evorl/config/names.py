@@ -44,7 +44,7 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
 
     It lists the valid names, of dotted names only those at the same level, up to 1,000 characters. If there are many
-    names and one is close, the message has only the suggestion.
+    names and one is close, the message contains only the suggestion.
     """
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
@@ -106,7 +106,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
         setting: the setting with its value, for messages.
 
     Raises:
-        ValueError: the module does not exist, or its import fails; the message has the error and its location.
+        ValueError: the module does not exist, or its import fails; the message states the error and its location.
     """
     try:
         module = importlib.import_module(module_name)

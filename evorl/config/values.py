@@ -43,7 +43,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
 
 
 def set_at(config: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a nested dict, in place; missing levels are made."""
+    """Set the value at a dotted path of a nested dict, in place; missing levels are created."""
     *above, last = path.split(".")
     for key in above:
         if not isinstance(config.get(key), dict):
@@ -111,7 +111,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
         high: largest valid number.
 
     Raises:
-        ValueError: the type is wrong, or the value is a fraction or out of range; the message has value and interval.
+        ValueError: the type is wrong, or the value is a fraction or out of range; the message states the interval.
     """
     value = _plain(value)
     is_whole = _is_number(value) and (isinstance(value, int) or (math.isfinite(value) and value == int(value)))
@@ -198,7 +198,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 
     Raises:
-        ValueError: wrong type, or out of range; the message has the expected type and range.
+        ValueError: wrong type, or out of range; the message states the expected type and range.
     """
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     kinds = [member for member in members if member is not type(None)]

@@ -39,7 +39,7 @@ _SIZE = "a shape or an index depends on a traced array: sizes must be known at c
 
 
 class EnvContractError(ValueError):
-    """Raised for an environment that violates its contract; the message gives violation, expectation and fix."""
+    """Raised for an environment that violates its contract; the message states violation, expectation and fix."""
 
 
 def check_env(env: Env) -> None:

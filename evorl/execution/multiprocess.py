@@ -47,7 +47,7 @@ class ProcessInfo:
     command: str
 
     def as_variable(self) -> dict[str, str]:
-        """Return the environment variable that passes this to the process."""
+        """Return the environment variable that passes this object to the process."""
         return {PROCESS_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 

@@ -26,7 +26,7 @@ def prepare_runtime(
 ) -> None:
     """Set up JAX for a run; call it before any computation. With several processes it returns when all have joined.
 
-    On a CPU one device is made for each core the process may use (``devices`` of them if a number is given), so that
+    On a CPU one device is created for each core the process may use (``devices`` of them if a number is given), so that
     environments or seeds can be spread over the cores. Once JAX's backend has started, the devices are fixed.
 
     Args:

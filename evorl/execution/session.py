@@ -46,9 +46,9 @@ class Intervals(NamedTuple):
     """Intervals of a run; ``None`` for never.
 
     Attributes:
-        rows: between two metric rows.
-        evaluations: between two evaluations.
-        checkpoints: between two checkpoints.
+        rows: interval between two rows of metrics.
+        evaluations: interval between two evaluations.
+        checkpoints: interval between two checkpoints.
     """
 
     rows: Interval | None = None

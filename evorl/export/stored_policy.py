@@ -132,7 +132,7 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
     Args:
         workflow: the workflow.
         state: the workflow's state, or the part of the state that an evaluation reads.
-        seed_number: number of the seed, if several were trained side by side.
+        seed_number: number of the seed, if several were trained in parallel.
 
     Raises:
         ValueError: the workflow has no seed of this number.

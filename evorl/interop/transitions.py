@@ -177,8 +177,8 @@ def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict,
     Returns:
         The complete transitions, leaves ``[N, ...]``: ``rewards`` ``[N, n]`` with zeros after the end of an episode,
         their number ``num_rewards`` int32 ``[N]``, ``next_obs`` and flags of the last step, and all other entries of
-        the first step. And the number of steps at the end that start no complete transition yet: pass these again
-        together with later steps.
+        the first step. Also the number of final steps that start no complete transition yet: pass these again together
+        with later steps.
     """
     length = len(columns.rewards)
     first = np.arange(length)

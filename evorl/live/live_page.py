@@ -63,7 +63,7 @@ class LivePage:
         rate: maximum number of points per second from one client; bursts of ten times this number are allowed.
 
     Raises:
-        ImportError: aiohttp is not installed; the message contains the command that installs it.
+        ImportError: aiohttp is not installed; the message states the command that installs it.
     """
 
     def __init__(

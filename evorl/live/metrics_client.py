@@ -60,7 +60,7 @@ class MetricsClient:
         """Add a point to a curve; without ``x`` the server uses the last step that it received.
 
         Raises:
-            ConnectionError: the server refused a request; the message contains its reason.
+            ConnectionError: the server refused a request; the message states its reason.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
         while len(self._waiting) > MAX_WAITING:

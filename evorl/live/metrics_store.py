@@ -31,7 +31,7 @@ _FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
 class MetricsRefusedError(ValueError):
-    """Raised for a refused metric; the message contains the reason and the expected value."""
+    """Raised for a refused metric; the message states the reason and the expected value."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -118,7 +118,7 @@ class RateLimit:
         """Count units from a client.
 
         Raises:
-            Refused: the limit is exceeded; the message contains the time until a retry.
+            Refused: the limit is exceeded; the message states the time until a retry.
         """
         with self._lock:
             now = self._clock()

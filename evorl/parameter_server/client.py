@@ -42,7 +42,7 @@ class ParameterClient:
         worker: name of the worker; a random suffix is added, so that a restarted worker counts as a new one.
         token: access token of the server.
         attempts: maximum number of connection attempts per request.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
 
     Raises:
         ValueError: the address is invalid.

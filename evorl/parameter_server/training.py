@@ -78,7 +78,7 @@ def serve_parameters(
         settings: mode, send and so on, see ``ParameterServerSettings``.
         seed: seed of the initial parameters and of evaluations.
         token: access token that workers must send.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
         recorder: receives metrics; the caller closes it.
         checkpointer: saves states every ``checkpoint_interval``, on request of a worker, and at the end. The training
             resumes from its newest checkpoint, if there is one.
@@ -186,7 +186,7 @@ def work(
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
         seed: seed of the training.
         token: access token of the server.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
         should_stop: polled after every push; true ends the worker.
         max_pushes: maximum number of pushes; ``None`` for no limit.

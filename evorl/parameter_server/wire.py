@@ -151,7 +151,7 @@ class CommandServer(FrameServer):
         bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
         token: access token that every connection must send first; ``None`` for no authentication.
         limits: limits of every connection.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
 
     Attributes:
         token: access token.

@@ -17,9 +17,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
-    """Return the largest finite value of a metric after the first step of training; NaN without one.
+    """Return the largest finite value of a metric after the first step of training; NaN if no value is finite.
 
-    The evaluation at step 0 is of the untrained policy and does not count.
+    The evaluation at step 0, of the untrained policy, is ignored.
 
     Args:
         steps: environment steps of N evaluations.

@@ -54,7 +54,7 @@ def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
     """Draw all episodes at the same moments, uint8 ``[K, height, width, 3]`` with even height and width.
 
     Args:
-        shown: at least one episode.
+        shown: episodes to draw, at least one.
         num_frames: maximum of K.
     """
     columns = len(shown) if len(shown) <= 3 else math.ceil(math.sqrt(len(shown)))

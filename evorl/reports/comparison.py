@@ -37,7 +37,7 @@ class Group:
     Attributes:
         label: name of the group, the same in every environment.
         env: environment of all its runs.
-        runs: at least one run.
+        runs: runs to compare, at least one.
         metric: metric that groups are compared by.
     """
 

@@ -171,7 +171,7 @@ class RecordedRun:
         return EVALUATION if EVALUATION in self.curves else TRAINING
 
     def by_seed(self, metric: str | None = None) -> list[Curve]:
-        """Return the curve of each seed trained side by side, else the single curve; empty without records.
+        """Return the curve of each seed of the run, or the single curve of a run of one seed; empty without records.
 
         Args:
             metric: a column; by default the return.

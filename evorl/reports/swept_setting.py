@@ -82,7 +82,7 @@ class SweptSetting(RecordedRun):
 
 
 def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
-    """Return the settings of a sweep in one program; for any other run, the run itself.
+    """Return the settings of a sweep in one program, or the run itself if it is not such a sweep.
 
     Raises:
         RunFolderError: the sweep's table is corrupted.

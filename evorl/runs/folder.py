@@ -155,7 +155,7 @@ class RunFolder:
                 )
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
-                folder.path.chmod(PRIVATE)  # Hydra may have made it, for hydra.run.dir
+                folder.path.chmod(PRIVATE)  # Hydra may have created it, for hydra.run.dir
             write_atomically(folder.config, _as_yaml(config))
         return folder
 
@@ -205,7 +205,7 @@ class RunFolder:
 
     @property
     def saved_at(self) -> float | None:
-        """Time of the newest checkpoint, in seconds since 1970; ``None`` without one."""
+        """Time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints."""
         times = [manifest.stat().st_mtime for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}")]
         return max(times, default=None)
 

@@ -39,7 +39,7 @@ class WatchedFolder:
         return is_first() and not self.folder.config.is_file()
 
     def refuse_missing(self, remedy: str = "Start again.") -> None:
-        """Raise ``FolderMissing`` if the folder was moved or removed; the message has its new path and advice."""
+        """Raise ``FolderMissing`` if the folder was moved or removed; the message states its new path and advice."""
         if any_says(self.is_missing):
             raise self.error(remedy)
 

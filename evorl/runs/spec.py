@@ -106,7 +106,7 @@ class RunSpec(Part):
             config: nested mapping or OmegaConf node. Missing keys have their defaults.
 
         Raises:
-            ValueError: a value has the wrong type or is out of range; the message has the key, the value and the
+            ValueError: a value has the wrong type or is out of range; the message states the key, the value and the
                 expectation.
         """
         settings = plain(config)

@@ -33,8 +33,8 @@ class SweepJob:
         setting: the varied settings and their values, by name.
         folder: name of its run folder, below the folder of the sweep.
         state: one of ``STATES``. A job that was killed is still listed as running.
-        best_return: its best evaluation return; ``None`` without one.
-        last_return: its last evaluation return; ``None`` without one.
+        best_return: its best evaluation return; ``None`` if it was not evaluated.
+        last_return: its last evaluation return; ``None`` if it was not evaluated.
         timesteps: environment steps at the last row of metrics.
         failure: the error that ended it; empty for a job that did not fail.
     """

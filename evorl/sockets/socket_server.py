@@ -237,7 +237,7 @@ class SocketServer:
             host: host name or IP address.
             port: port; 0 selects a free port.
             token: access token that the protocol requires of clients.
-            tls: for encrypted connections.
+            tls: TLS context of encrypted connections.
 
         Returns:
             Host and port.

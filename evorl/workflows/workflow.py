@@ -186,7 +186,7 @@ class Workflow(PyTreeNode, Generic[S]):
             key: a seed or a key; with several seeds, seed i equals the single run of ``key + i``. Or one key per seed.
 
         Raises:
-            ValueError: the state does not fit into memory; the message has the largest setting that fits.
+            ValueError: the state does not fit into memory; the message states the largest setting that fits.
         """
         return call_with_simulators(self, programs.initial_state, self, seed_or_key(key))
 
