@@ -34,7 +34,7 @@ class Process:
     """One process of the training run.
 
     Args:
-        info: index of this process, and how it reaches the others.
+        info: index of this process, and the address at which it reaches the others.
         arguments: settings of the run; or a Python file followed by its arguments.
     """
 

@@ -79,7 +79,7 @@ class Child:
             self._signal(signal.SIGTERM)
 
     def wait(self, until: float) -> bool:
-        """Wait for the process to end, at most until ``time.monotonic()`` is ``until``; return True if it ended."""
+        """Wait until the process ends or ``time.monotonic()`` reaches ``until``; return True if it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, until - time.monotonic()))
         return self.status is not None

@@ -9,7 +9,7 @@ folder, a sweep, the config that a server sends), a text is admitted only if it 
 that setting, or if the user passed the same text (``grant``).
 
 A restriction applies to all threads of the process, until the end of the ``scope`` in which it was opened, or of the
-process if it was opened outside a scope. Processes that are started meanwhile inherit it by the environment variable
+process if it was opened outside a scope. Processes started in the meantime inherit it by the environment variable
 ``VARIABLE``, and do not import modules from their working directory, which may be an untrusted folder. A process that
 cannot parse the variable admits nothing.
 """
@@ -83,7 +83,7 @@ def scope() -> Iterator[None]:
 
 
 def distrust(source: str) -> None:
-    """Open an untrusted source: from now on admit only code that evorl ships, and texts that the user granted.
+    """Open an untrusted source: later calls admit only code that evorl ships, and texts that the user granted.
 
     Args:
         source: description of the source for messages, such as ``"the config in runs/theirs"``.

@@ -157,7 +157,7 @@ def _brax_envs() -> Any:
 
 @functools.cache
 def _repair_fluid_forces() -> None:
-    """Make brax's fluid forces, used only by swimmer, work on JAX versions whose ``clip`` has no argument ``a_min``.
+    """Fix brax's fluid forces, used only by swimmer, for JAX versions whose ``clip`` has no argument ``a_min``.
 
     brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 has removed that name. Only the
     name ``jp`` of that one module is replaced, and only if the call fails.

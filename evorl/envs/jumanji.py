@@ -91,7 +91,7 @@ class JumanjiAdapter(Env):
             raise ValueError(f"{jumanji_env!r} has rewards of shape {first.reward.shape}: {_MULTI_AGENT}.")
         step = jax.eval_shape(lambda at: jumanji_env.step(at, self._action_space.zeros()), state)
         self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
-        # Some leaves have other dtypes after a step than after a reset.
+        # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
         with jax.ensure_compile_time_eval():
             space = _space(observation_spec, _as_dict(step[1].observation))

@@ -175,7 +175,7 @@ class InvertedDoublePendulum(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reacher(Task):
-    """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is that of the links.
+    """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is the noise of the links.
 
     NumPy only: targets are drawn until one is valid.
     """
@@ -214,7 +214,7 @@ class Reacher(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pusher(Task):
-    """An arm that must push an object to a goal. ``reset_noise_scale`` is that of the arm's velocities.
+    """An arm that must push an object to a goal. ``reset_noise_scale`` is the noise of the arm's velocities.
 
     NumPy only: object positions are drawn until one is valid.
     """

@@ -74,7 +74,7 @@ class XMiniGridAdapter(Env):
         self._obs_space = Box(False, True, (width, height, self._num_tiles + self._num_colors), jnp.bool_)
         start = jax.eval_shape(lambda: grid_env.reset(params, jax.random.key(0)))
         step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
-        # Some leaves have other dtypes after a step than after a reset.
+        # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, step)
 
     @property

@@ -134,7 +134,7 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
 
 
 class KeyedMessages:
-    """Passes messages on; of messages with the same key, only the first."""
+    """Forwards messages; of several with the same key, only the first."""
 
     def __init__(self, message: Callable[[str], None]) -> None:
         self._message = message
@@ -174,7 +174,7 @@ def without_env_faults(
     faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations]
     faults = faults.reshape(num_iterations, num_seeds, -1, 3)  # [N, S, P, 3]
     if (faults[..., 0] == _NONE).all():
-        return remaining, state  # as nearly always: no other metric is fetched for this
+        return remaining, state  # the usual case: no other metric is transferred
     numbers = {name: processes.on_host(x)[:num_iterations] for name, x in remaining.items() if name != "episodes"}
     faults = np.asarray(without_aftermath(faults, numbers, workflow.optional_metrics))
     is_bad = faults[..., 0] != _NONE

@@ -1,4 +1,4 @@
-"""One process of a multi-process program: its position, how it joins the others and leaves. See ``evorl.launch``."""
+"""One process of a multi-process program: its position, joining and leaving the program. See ``evorl.launch``."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class RunSession:
             self.save(state(), score)
 
     def evaluate(self, evaluate: Callable[[], PyTreeDict]) -> dict[str, float | int]:
-        """Evaluate, and return the columns of the evaluation; its episodes go to the recorder."""
+        """Evaluate, and return the columns of the evaluation; its episodes are passed to the recorder."""
         clock = CompileClock()
         metrics = processes.on_host(evaluate())
         if (episodes := metrics.pop("episodes", None)) is not None:

@@ -82,7 +82,7 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
 
 
 def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
-    """Run the recorded steps with ``step``, which gets its own memory back, and compare the outputs."""
+    """Run the recorded steps with ``step``, which receives the memory that it returned, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     computed = []

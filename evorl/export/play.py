@@ -1,4 +1,4 @@
-"""Plays a run's policy in a Gymnasium environment."""
+"""Plays the policy of a run in a Gymnasium environment."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Collector:
     episode starts immediately after the end of one.
 
     Args:
-        env: environment; only its first reset gets a seed.
+        env: environment; only its first reset is seeded.
         num_steps: number of steps in a transition, n. If above 1, ``rewards`` are ``[N, n]``, see
             ``n_step_transitions``.
         done_means: meaning of ``dones``: ``terminated``, or ``either`` terminated or truncated. Transitions always have

@@ -181,7 +181,7 @@ def work(
     """Run a worker of a parameter server until the training is over.
 
     Args:
-        config: same config or workflow as that of the server.
+        config: config or workflow, the same as on the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
         seed: seed of the training.

@@ -251,7 +251,7 @@ def _epoch(time: Any) -> float | None:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return True if the folder is that of a sweep in one program."""
+    """Return True if the folder belongs to a sweep in one program."""
     return RunFolder(folder).sweep_table.is_file()
 
 

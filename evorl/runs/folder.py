@@ -270,7 +270,7 @@ def new_folder(root: Path, prefix: str = "") -> Path:
     for number in range(1, 10_000):
         path = root / (base if number == 1 else f"{base}_{number}")
         with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=PRIVATE)  # reserves the name: two runs started at once do not share a folder
+            path.mkdir(mode=PRIVATE)  # reserves the name: two runs that start simultaneously do not share a folder
             return path
     raise RunFolderError(f"{root} has thousands of runs that started in this second: choose another folder.")
 

@@ -10,7 +10,7 @@ from evorl.serving.session import SessionError
 
 
 class ClientMetrics:
-    """Stores metrics of clients in a ``MetricsStore``; metrics without a step get that of the learner.
+    """Stores metrics of clients in a ``MetricsStore``; metrics without a step get the current step of the learner.
 
     Args:
         folder: folder of the files; created with the first metric.

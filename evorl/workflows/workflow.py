@@ -192,7 +192,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @property
     def collector(self) -> Collector:
-        """Collector of this workflow: that of the execution, a loop on the host for simulators, or the program."""
+        """Collector of this workflow: ``execution.collector``, a loop on the host for simulators, or the program."""
         if self.execution.collector is not None:
             return self.execution.collector
         if getattr(self.env, "host", None) == "loop" and self.capabilities.rollouts:
