@@ -59,7 +59,7 @@ class ActionValueAgent(Agent):
         """Build the network from the entry ``network`` of the settings; ``heads`` are further options of ``QNetwork``.
 
         Raises:
-            ValueError: a setting is invalid; the message explains it.
+            ValueError: a setting is invalid.
         """
         return QNetwork(
             build_torso(settings.pop("network")),

@@ -30,7 +30,7 @@ def make_recording_options(
         plays_as_all: true if the workflow uses the standard evaluation.
 
     Raises:
-        ValueError: a setting is unknown or invalid; the message explains it.
+        ValueError: a setting is unknown or invalid.
     """
     config = checked_mapping(config, "evaluation")
     check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")

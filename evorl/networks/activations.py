@@ -136,7 +136,7 @@ def build_activation(config: Any) -> Activation:
     settings in the same mapping.
 
     Raises:
-        ValueError: unknown activation or field, or invalid value; the message explains it.
+        ValueError: the activation or a field is unknown, or a value is invalid.
     """
     if isinstance(config, KernelActivation | CustomPart):
         return config

@@ -189,7 +189,7 @@ def build_cell(config: Any) -> Cell | None:
     ``__call__``, as in ``GRU``.
 
     Raises:
-        ValueError: unknown cell, or invalid size; the message explains it.
+        ValueError: the cell is unknown, or a size is invalid.
     """
     if config is None:
         return None

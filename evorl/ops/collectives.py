@@ -195,7 +195,7 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @jax.custom_batching.custom_vmap
 def any_under_vmap(x: jax.Array) -> jax.Array:
-    """Return whether any of bools ``[...]`` is true; under ``vmap``, whether any in the whole batch is, as one scalar.
+    """Return True if any of the bools ``[...]`` is true; under ``vmap``, one scalar for all bools of the batch.
 
     A loop with this condition has the same number of iterations for the whole batch, so its body may call the host.
     """

@@ -103,7 +103,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
 def improvements(groups: Sequence[Group]) -> list[Improvement]:
     """Return pairs of labels that share an environment, the better one first.
 
-    With more than ``ALL_PAIRS`` labels, only the best one is paired with each other one.
+    With more than ``ALL_PAIRS`` labels, only the best label is paired with each of the others.
     """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)
