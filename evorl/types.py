@@ -213,7 +213,7 @@ class PyTreeNode:
     numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
 
     Raises:
-        TypeError: a data field holds something other than arrays and numbers, or a static field is not hashable.
+        TypeError: a data field contains objects other than arrays and numbers, or a static field is not hashable.
         dataclasses.FrozenInstanceError: a field is set after construction; use ``replace``.
     """
 

@@ -158,7 +158,7 @@ class SACAgent(CriticEnsembleAgent):
 
 
 class SACWorkflow(OffPolicyWorkflow):
-    """SAC: updates critics, policy and temperature in turn, then the target networks.
+    """SAC: updates critics, policy, temperature and target networks, in this order.
 
     Attributes:
         actor_optimizer: optimizer of the policy.

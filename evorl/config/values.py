@@ -239,7 +239,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
 def declared_ranges(cls: type[PyTreeNode]) -> Mapping[str, str]:
     """Return the intervals that the fields of a class declare by ``Within``, by field; cached.
 
-    A field that a subclass declares again, with another default, keeps its interval unless it declares another one.
+    A field that a subclass redeclares, with a different default, keeps its interval unless it declares a new one.
     """
     ranges: dict[str, str] = {}
     for base in reversed(cls.__mro__):

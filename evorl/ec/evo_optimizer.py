@@ -50,7 +50,7 @@ class EvoOptimizer(PyTreeNode):
 
     @property
     def group_size(self) -> int:
-        """Number of individuals to ask for together: 2 if they come in pairs."""
+        """Number of individuals to request together: 2 if they form pairs."""
         return 1
 
     @abstractmethod

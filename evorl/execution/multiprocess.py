@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROCESS_VARIABLE = "EVORL_PROCESS"
-HEARTBEAT_SECONDS = 15  # a process that is silent for longer is considered lost, which ends the program
+HEARTBEAT_SECONDS = 15  # timeout of a heartbeat: a lost process ends the program
 LOST_STATUS = 75  # exit status of a process that ended because another one did; EX_TEMPFAIL, "try again"
 
 

@@ -124,7 +124,7 @@ def collect_garbage_seldom() -> None:
 
 
 def release_programs(share: float = 0.5) -> bool:
-    """Discard all compiled programs if they use more than this share of the memory maps that Linux allows a process.
+    """Discard all compiled programs if they use more than this fraction of the memory maps that Linux allows a process.
 
     On a CPU each kernel of a program has its own memory map, about a thousand for a training. At the limit
     (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs reach

@@ -261,7 +261,7 @@ class MetricsStore:
         self._events.write({"timesteps": int(x), name: y})
 
     def _stored_points(self) -> Iterator[tuple[str, float, float]]:
-        """Yield the points in the file, without damaged lines."""
+        """Yield the points in the file, without corrupted lines."""
         for line in self._file.lines() if self._file is not None else ():
             self._bytes += len(line) + 1
             try:

@@ -88,7 +88,7 @@ class LSTM(nn.Module):
 
 
 class DilatedLSTM(LSTM):
-    """LSTM whose units are divided into cores that update in turn (after Vezhnevets et al. 2017, section 3.3,
+    """LSTM whose units are divided into cores that update cyclically (after Vezhnevets et al. 2017, section 3.3,
     https://arxiv.org/abs/1703.01161).
 
     At step t of an episode only the units of core ``t mod num_cores`` change; the others keep their ``cell`` and

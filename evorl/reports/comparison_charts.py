@@ -70,7 +70,7 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
 
 
 def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str = "profiles") -> Element:
-    """Draw the share of seeds that score above tau, over tau, with pointwise intervals.
+    """Draw the fraction of seeds that score above tau, over tau, with pointwise intervals.
 
     Args:
         groups: groups of two labels or more.

@@ -124,7 +124,7 @@ class RecordedRun:
                 row = json.loads(line)
                 rows.append({k: float(v) for k, v in row.items() if k == "timesteps" or k.startswith("time/")})
             except (ValueError, TypeError, AttributeError, RecursionError):
-                continue  # timings are optional: a damaged line is skipped
+                continue  # timings are optional: a corrupted line is skipped
         return curves_in(row for row in rows if "timesteps" in row)
 
     def is_readable(self) -> bool:

@@ -20,7 +20,7 @@ class ClientMetrics:
         self.history = MetricsStore(folder)
 
     def advance(self, steps: int) -> None:
-        """Set the number of environment steps that were learned from."""
+        """Set the number of environment steps used for learning so far."""
         self.history.advance(steps)
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ class Segments:
 
     @property
     def num_full(self) -> int:
-        """Number of complete segments that are not learned from yet."""
+        """Number of complete segments that were not used for learning yet."""
         return len(self._full)
 
     @property

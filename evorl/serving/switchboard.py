@@ -249,7 +249,7 @@ class Switchboard:
         with self._lock:
             batch = segments.take()
             self._has_learned = True
-        if segments.max_lag != 0:  # with 0, requests wait for the policy that is learned from this batch
+        if segments.max_lag != 0:  # with 0, requests wait for the policy updated with this batch
             self._release()
         return batch
 

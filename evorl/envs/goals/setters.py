@@ -70,7 +70,7 @@ def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
 
 @dataclasses.dataclass(frozen=True)
 class AchievedGoals(GoalSetter):
-    """Gives a share of episodes a goal that an earlier episode of the same environment achieved at its end.
+    """Gives a fraction of episodes a goal that an earlier episode of the same environment achieved at its end.
 
     The other episodes keep the environment's own goal.
 
