@@ -118,7 +118,7 @@ def transition_after(
     next_state: EnvState,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """Return ``next_state``, with the recurrent state, and the transition to it: the second half of ``env_step``."""
+    """Return ``next_state`` with the recurrent state, and the transition to it; the second half of ``env_step``."""
     extras = _acting_extras(env_state)
     if extras:
         after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))

@@ -53,8 +53,8 @@ def make_gymnasium_simulators(
     Args:
         name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
         num_envs: number of environments.
-        vectorization: ``in_process`` steps them one after another, ``async`` uses a process each, for environments
-            whose steps take much longer than a millisecond.
+        vectorization: ``in_process`` steps them sequentially, ``async`` uses a process for each, for environments whose
+            steps take much longer than a millisecond.
         wrappers: names of ``gymnasium.wrappers`` from inside to outside, or mappings with a ``name`` and arguments.
         obs_key: the only entry of dict observations that is used.
         metrics: entries of the environment's info that are reported.
@@ -155,7 +155,7 @@ def _own_limit(env: Any) -> int | None:
 
 
 class InProcessGymnasiumEnv(_GymnasiumEnv):
-    """Environments of Gymnasium, stepped one after another in this process.
+    """Environments of Gymnasium, stepped sequentially in this process.
 
     Args:
         make: creates one environment.

@@ -213,7 +213,7 @@ def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, in
 
 
 def _lengths(array: _Array, values: list[int]) -> set[int]:
-    """Return the lengths of an array's axes; for a ring, rows times environments are one, rounded to a capacity."""
+    """Return the lengths of an array's axes; rows and environments of a ring are one axis, as long as its capacity."""
     shape = array.shape
     if array.is_ring:
         for i, (rows, num_envs) in enumerate(itertools.pairwise(shape)):

@@ -189,7 +189,7 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
-    """Return the lowered training program, which its first call finds compiled. Raises as ``compile_ahead``."""
+    """Return the lowered training program; its first call reuses the compiled program. Raises as ``compile_ahead``."""
     state = laid_out(workflow, state_shapes(workflow, key))
     return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 

@@ -82,7 +82,7 @@ class BatchWorker:
         return getattr(self, task)(*arguments)
 
     def episodes(self, number: int, num_rounds: int, agent_info: Any, env_info: Any) -> list[Acquired]:
-        """Acquire whole episodes in all rows, one round after another.
+        """Acquire complete episodes in all rows, in rounds.
 
         Args:
             number: number of the acquisition; determines the seeds of the episodes.

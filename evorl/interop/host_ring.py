@@ -76,7 +76,7 @@ class HostRing:
         return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # of the host
 
     def fitting_leaves(self, transitions: Any) -> list[np.ndarray] | None:
-        """Return the leaves of ``transitions``, or ``None`` unless all are arrays of the stored shapes and dtypes.
+        """Return the leaves of ``transitions``; ``None`` if any is not an array of the stored shape and dtype.
 
         Args:
             transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` of several environments.

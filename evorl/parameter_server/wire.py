@@ -3,7 +3,7 @@
 The transport is a TCP connection. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
 a client call any method by name. This server has five commands, plain numbers and no dependencies.
 
-All commands run in one thread, one after another, so the pushes of all workers form a sequence. Until a connection has
+All commands run sequentially in one thread, so the pushes of all workers form a sequence. Until a connection has
 sent the token, if there is one, its frames are limited in size and its lifetime to seconds.
 """
 

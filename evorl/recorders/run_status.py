@@ -116,7 +116,7 @@ def losses(row: Row) -> list[tuple[str, float]]:
 
 
 def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
-    """Format a return with its standard deviation, if the row has it, and the units it was computed over.
+    """Format a return with its standard deviation, if the row has it, and the runs over which it was computed.
 
     Args:
         row: metrics.

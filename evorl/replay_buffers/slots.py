@@ -91,7 +91,7 @@ class SlotReplayBuffer(UniformReplayBuffer):
         return self.slots_per_env * self.episode_steps
 
     def init(self, sample_spec: Any, key: Key | None = None) -> SlotReplayState:
-        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes.
+        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes.
 
         Args:
             sample_spec: arrays, numbers or ``jax.ShapeDtypeStruct``.

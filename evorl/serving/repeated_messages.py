@@ -77,7 +77,7 @@ class Layout:
         self._message, self._varying = dict(message), list(varying.items())
 
     def read(self, payload: bytes) -> dict[str, Any] | None:
-        """Decode a payload of the same length; return ``None`` if it differs in more than its numbers."""
+        """Decode a payload of the same length; return ``None`` if it differs in bytes other than its numbers."""
         parts = self._struct.unpack(payload)
         if parts[::2] != self._fixed:
             return None

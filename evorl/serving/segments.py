@@ -80,7 +80,7 @@ class Segments:
             self._full.append(self._open.pop(session))
 
     def answered(self, session: int) -> None:
-        """Note that a session received an action of the current policy."""
+        """Record that a session received an action of the current policy."""
         self._acted[session] = self.version
 
     def cut(self, session: int) -> None:

@@ -1,4 +1,4 @@
-"""Execution of a sweep: trains its parts one after another, selects settings between rounds, and reads the results."""
+"""Execution of a sweep: trains its parts sequentially, selects settings between rounds, and reads the results."""
 
 from __future__ import annotations
 
