@@ -5,7 +5,7 @@ Observations are dicts; their entry ``action_mask`` marks the allowed actions. T
 - Its environments end themselves after ``time_limit`` steps and report a termination. Here this limit is disabled, and
   evorl's clock, with the same default, reports a truncation.
 - Agents choose one of all combinations of the components of an action, see ``evorl.envs.action_conversion``. This needs
-  a mask of whole actions, or no mask; environments with one mask per component are excluded.
+  a mask of complete actions, or no mask; environments with one mask per component are excluded.
 - Integer observations have no upper bound where Jumanji's bound is the time limit.
 """
 

@@ -124,7 +124,7 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
     Inside ``method``, ``of_all_agents`` returns the data of all agents of the copy. For one agent it is ``jax.vmap``.
 
     Raises:
-        ValueError: when the returned function is called with rows that are not whole copies.
+        ValueError: when the returned function is called with rows that are not complete copies.
     """
     if num_agents == 1:
         return jax.vmap(method)

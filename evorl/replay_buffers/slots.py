@@ -1,4 +1,4 @@
-"""Replay of whole episodes in slots; a new episode overwrites a random one instead of the oldest.
+"""Replay of complete episodes in slots; a new episode overwrites a random one instead of the oldest.
 
 Storage leaves are ``[T, S, ...]``: T steps of S slots. Each environment has the same number of adjacent slots, and
 writes into one of them until its episode ends. Which episode is overwritten therefore depends neither on other
