@@ -66,7 +66,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         """Return steps ``start`` to ``stop - 1`` of every row; rows that end before ``start`` have length 0.
 
         Raises:
-            ValueError: not ``0 <= start <= stop``.
+            ValueError: ``0 <= start <= stop`` is violated.
         """
         if not 0 <= start <= stop:
             raise ValueError(f"between expects 0 <= start <= stop, got between({start}, {stop}).")

@@ -198,7 +198,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 
     Raises:
-        ValueError: wrong type, or out of range; the message states the expected type and range.
+        ValueError: the value has the wrong type or is out of range; the message states the expected type and range.
     """
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     kinds = [member for member in members if member is not type(None)]

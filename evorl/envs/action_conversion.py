@@ -42,7 +42,7 @@ class ActionConversion(ByValue):
         env_space: the action space of the environment.
 
     Attributes:
-        env_space: the argument.
+        env_space: the action space of the environment.
         agent_space: the space in which agents act.
 
     Raises:

@@ -117,7 +117,7 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
             limit; all others are arguments of the brax environment (``reset_noise_scale`` ...).
 
     Raises:
-        ValueError: unknown environment, backend or option, or a value out of range.
+        ValueError: the environment, backend or an option is unknown, or a value is out of range.
         ImportError: brax is not installed.
     """
     shared, arguments = split_options(options)

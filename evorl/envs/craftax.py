@@ -112,7 +112,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
             default; all others are parameters of the environment (``god_mode`` ...).
 
     Raises:
-        ValueError: unknown environment or option.
+        ValueError: the environment or an option is unknown.
         ImportError: Craftax is not installed.
     """
     shared, arguments = split_options(options)

@@ -34,7 +34,7 @@ class PayOfDistance:
     Attributes:
         kind: ``away``, -1 beyond ``threshold`` and 0 within; ``minus``, the negative distance; ``within``, 1 within
             ``threshold`` and 0 beyond; or ``near``, the exponential of the negative distance.
-        threshold: in the unit of goals.
+        threshold: distance threshold, in the unit of goals.
     """
 
     kind: str

@@ -164,7 +164,7 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
             (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``).
 
     Raises:
-        ValueError: unknown environment or option, or an environment that is not supported.
+        ValueError: the environment or an option is unknown, or the environment is not supported.
         ImportError: JaxMARL is not installed.
     """
     shared, arguments = split_options(options)

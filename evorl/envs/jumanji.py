@@ -170,7 +170,7 @@ def create_wrapped_jumanji_env(
             others are arguments of the environment's class (``num_rows`` of ``Snake-v1``).
 
     Raises:
-        ValueError: unknown environment or option, or an environment that is not supported.
+        ValueError: the environment or an option is unknown, or the environment is not supported.
         ImportError: Jumanji is not installed.
     """
     shared, arguments = split_options(options)

@@ -128,7 +128,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
         **options: the fields of ``EnvOptions``; all others are parameters of the environment (``view_size`` ...).
 
     Raises:
-        ValueError: unknown environment or option, or a value out of range.
+        ValueError: the environment or an option is unknown, or a value is out of range.
         ImportError: the package is not installed.
     """
     shared, arguments = split_options(options)

@@ -49,7 +49,7 @@ def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     """Return the activation function of that name: elementwise, except softmax, which is over the last axis.
 
     Raises:
-        ValueError: unknown name; the message suggests the closest one.
+        ValueError: the name is unknown; the message suggests the closest one.
     """
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]

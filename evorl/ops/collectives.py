@@ -147,7 +147,7 @@ def of_all_agents(tree: Tree, num_agents: int) -> Tree:
     """Gather the data of all agents of a copy, ``[num_agents, ...]``; every agent receives the same result.
 
     Raises:
-        ValueError: several agents, but called outside ``over_agents``.
+        ValueError: there are several agents, but the call is outside ``over_agents``.
     """
     if num_agents == 1:
         return jax.tree.map(lambda x: x[None], tree)

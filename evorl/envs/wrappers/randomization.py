@@ -171,7 +171,7 @@ def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[F
         physics: environment with the model.
 
     Raises:
-        ValueError: unknown field or setting, or a range that is invalid or allows values that the quantity cannot have.
+        ValueError: a field or setting is unknown, or a range is invalid or allows values that the quantity cannot have.
     """
     fields = dict(model_fields(physics.physics_model))
     return [
