@@ -38,7 +38,7 @@ class EnvPoolTask:
     Attributes:
         obs_space: observation space, with float64 as float32, and images with channels last.
         action_space: action space of the pool, with bounded integers as discrete choices.
-        max_episode_steps: time limit; ``None`` if there is not one.
+        max_episode_steps: time limit; ``None`` for no limit.
 
     Raises:
         ValueError: the task, option or metric does not exist; EnvPool cannot create it; it has several players, or

@@ -60,9 +60,8 @@ def env_faults(experience: Any) -> jax.Array | None:
         return None if experience.faults is None else _fault_of_generation(experience.returns, experience.faults)
     if not isinstance(experience, SampleBatch):
         return None
-    if (
-        isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras
-    ):  # faults of members, found by each member
+    # faults of members, found by each member
+    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:
         return experience.extras[ENV_FAULTS]
     if getattr(experience.dones, "ndim", None) != 2:
         return None

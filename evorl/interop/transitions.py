@@ -91,9 +91,8 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
         ValueError: steps differ in shape or in their extras, or an extra has the name of a standard entry.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
-    if termination[0].__class__ is bool and not (
-        any(termination) or any(truncation)
-    ):  # the common case for short rollouts
+    # the common case for short rollouts
+    if termination[0].__class__ is bool and not (any(termination) or any(truncation)):
         terminations, truncations, ends = np.zeros((3, len(steps)), np.bool_)
     else:
         terminations, truncations = np.array((termination, truncation), np.bool_)

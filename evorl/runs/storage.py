@@ -1,4 +1,4 @@
-"""Reads and writes one checkpoint on disk; Orbax stores its arrays; corrupted files raise clear errors.
+"""Reads and writes one checkpoint on disk. Orbax stores its arrays; corrupted files raise clear errors.
 
 A checkpoint is a folder named after its iteration::
 
