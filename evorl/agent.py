@@ -69,7 +69,7 @@ class Agent(PyTreeNode):
         remaining entries are values of the other fields.
 
         Raises:
-            ValueError: a description is invalid; the message explains it.
+            ValueError: a description is invalid.
         """
         return {}
 

@@ -50,13 +50,13 @@ def config_keys(cls: WorkflowClass) -> frozenset[str]:
 
 
 def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with a value for every setting of the workflow and of its agent, by default the class's.
+    """Return the config with a value for every setting of the workflow and of its agent; missing ones get defaults.
 
     Settings of the run (devices, seeds) and parts without a default (environment, inner workflows) are not added.
     """
     config = plain(config)
     keys = config_keys(cls)
-    # A part without a default is another config, such as an inner workflow's, and is completed on its own.
+    # A part without a default is another config, such as an inner workflow, and is completed separately.
     parts = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING} | BUILD_KEYS
     defaults = completed(cls, {name: value for name, value in config.items() if name not in parts})
     complete = {name: value for name, value in defaults.items() if name in config or name in keys - parts}

@@ -25,7 +25,7 @@ from evorl.execution.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 
 PATIENCE = 5.0  # seconds for the other processes to end by themselves, and again after the signal to stop
-# Start of the log lines, some pages long, in which JAX reports a lost process before it ends the present one.
+# Start of the log lines, some pages long, in which JAX reports a lost process before it ends the current one.
 _LOSS = re.compile(r"[EF]\d{4} [\d:.]+ +\d+ (coordination_service|client\.h)")
 _SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST")
 
@@ -34,7 +34,7 @@ class Process:
     """One process of the training run.
 
     Args:
-        info: index of this process, and how it reaches the others.
+        info: index of this process, and the address at which it reaches the others.
         arguments: settings of the run; or a Python file followed by its arguments.
     """
 

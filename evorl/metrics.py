@@ -61,7 +61,7 @@ class WideCounter(PyTreeData):
         return self.high.astype(jnp.float32) * float(_WORD) + self.low.astype(jnp.float32)
 
     def __int__(self) -> int:
-        """Return the exact count, on the host; for a batch of counters (one per seed), that of the first."""
+        """Return the exact count, on the host; for a batch of counters (one per seed), the count of the first."""
         return int(np.ravel(self.high)[0]) * _WORD + int(np.ravel(self.low)[0])
 
     def total(self) -> int:

@@ -60,13 +60,13 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
             )
         return jax.tree.map(lambda x: x[rows], self)
 
-    __iter__ = None  # without it, iteration would index past the end for ever
+    __iter__ = None  # without it, iteration would index past the end forever
 
     def between(self, start: int, stop: int) -> PaddedBatch[Tree]:
         """Return steps ``start`` to ``stop - 1`` of every row; rows that end before ``start`` have length 0.
 
         Raises:
-            ValueError: not ``0 <= start <= stop``.
+            ValueError: ``0 <= start <= stop`` is violated.
         """
         if not 0 <= start <= stop:
             raise ValueError(f"between expects 0 <= start <= stop, got between({start}, {stop}).")

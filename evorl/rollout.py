@@ -118,7 +118,7 @@ def transition_after(
     next_state: EnvState,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """Return ``next_state``, with the recurrent state, and the transition to it: the second half of ``env_step``."""
+    """Return ``next_state`` with the recurrent state, and the transition to it; the second half of ``env_step``."""
     extras = _acting_extras(env_state)
     if extras:
         after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
@@ -190,7 +190,7 @@ def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvSta
 
 
 def recurrent_state_of(env_state: EnvState) -> Any:
-    """Return the agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
+    """Return the recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` for stateless agents."""
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 

@@ -42,7 +42,7 @@ class SampleBatch(PyTreeData):
         """Index every leaf: with slices, integer arrays or masks."""
         return jax.tree.map(lambda x: x[index], self)
 
-    __iter__ = None  # without it, iteration would index past the end for ever
+    __iter__ = None  # without it, iteration would index past the end forever
 
     def flatten(self, num_axes: int = 2) -> SampleBatch:
         """Merge time and environments into one axis: ``[T, B, ...] -> [T * B, ...]``."""

@@ -213,7 +213,7 @@ class PyTreeNode:
     numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
 
     Raises:
-        TypeError: a data field holds something other than arrays and numbers, or a static field is not hashable.
+        TypeError: a data field contains objects other than arrays and numbers, or a static field is not hashable.
         dataclasses.FrozenInstanceError: a field is set after construction; use ``replace``.
     """
 
@@ -298,7 +298,7 @@ class Entry(NamedTuple):
     """Properties of a declared entry of a state, as in ``env_state: Annotated[EnvState, Entry(axis=0)]``.
 
     Attributes:
-        axis: axis of its leaves with one row per environment, or per member of a population; ``None`` without one.
+        axis: axis of its leaves with one row per environment or member of a population; ``None`` for other entries.
         optional: true if the entry is absent in some states.
     """
 

@@ -255,7 +255,7 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
     """Return True if observation statistics are loaded, and messages about them.
 
     Raises:
-        ValueError: the other run normalises observations, but this run does not, or with other shapes.
+        ValueError: the other run normalises observations, but this run does not, or with different shapes.
     """
     if there and not here:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Training iterations with rollouts from actors: synchronous, all with one policy, or asynchronous, first come."""
+"""Training iterations with rollouts from actors: synchronous with one policy, or asynchronous in order of arrival."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Actors(ByValue):
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
 
     def _leaves_time_for_others(self, number: int) -> bool:
-        """Return True if, with this rollout used next, all others can still be used before they are too old."""
+        """Return True if all other rollouts can still be used within ``max_lag`` after this one is used next."""
         others = sorted(at for i, at in self._requested_at.items() if i != number)
         return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 

@@ -55,6 +55,6 @@ def actor_settings(config: Any) -> ActorSettings:
     """Return the settings from the part ``actors`` of a config.
 
     Raises:
-        ValueError: unknown key or invalid value; the message explains it.
+        ValueError: a key is unknown, or a value is invalid.
     """
     return node_from_config(ActorSettings, checked_mapping(config, "actors"), "actors")

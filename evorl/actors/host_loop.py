@@ -135,8 +135,8 @@ def _advance(workflow: Any, acting: Any, rollout: Rollout, answer: dict[str, Any
 def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, *tuple[list, ...]]:
     """Finish a rollout, learn from it, and begin the next one, for every seed.
 
-    One program, because each call has a cost. Returns the metrics, and the leaves of the state (without that of the
-    environments) and of the results of ``_begin``.
+    This is one program, because each call has a cost. Returns the metrics, and the leaves of the state (without
+    ``env_state``) and of the results of ``_begin``.
     """
 
     def one_seed(state: State) -> tuple[Any, State]:
@@ -162,7 +162,7 @@ def _answer(workflow: Any, request: Any) -> dict[str, Any]:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
-    """Return the start of a rollout, for every seed, and the state without that of the environments, which is moved.
+    """Return the start of a rollout, for every seed, and the state without ``env_state``, which the rollout contains.
 
     The returned state does not include the random draws of acting: if no iteration follows, training resumes from it.
     """

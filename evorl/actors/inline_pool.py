@@ -11,7 +11,7 @@ from evorl.envs.host.answers import refuse_exit
 
 
 class InlinePool(ActorPool):
-    """Actors in this process, which run one after another when their results are requested.
+    """Actors in this process, which run sequentially when their results are requested.
 
     Args:
         worker: see ``ActorPool``.

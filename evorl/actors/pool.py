@@ -45,7 +45,7 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def why_dead(self, number: int) -> str | None:
-        """Return the reason why an actor cannot respond any more; ``None`` if it can."""
+        """Return the reason why an actor can no longer respond; ``None`` if it can."""
 
     @abc.abstractmethod
     def stop(self, number: int) -> None:

@@ -23,7 +23,7 @@ def make_pool(kind: str, worker: str, settings_of: Callable[[int], Any]) -> Acto
         settings_of: see ``ActorPool``.
 
     Raises:
-        ValueError: unknown kind.
+        ValueError: the kind is unknown.
         ImportError: ``kind`` is ray, and Ray is not installed.
     """
     if kind not in POOLS:

@@ -39,7 +39,7 @@ class ProcessPool(ActorPool):
         self._actors[number] = _Actor(self._context, self._worker, self._settings_of(number), number)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
-        with contextlib.suppress(OSError):  # the process is gone: ``why_dead`` reports it
+        with contextlib.suppress(OSError):  # the process has ended: ``why_dead`` reports it
             self._actors[number].pipe.send(request)
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:

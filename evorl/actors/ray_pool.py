@@ -111,10 +111,10 @@ class RayPool(ActorPool):
 
 
 def _away_from_foreign_modules() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which Ray may be started: its processes search the working directory for modules first.
+    """Return a context in which Ray can be started without importing modules of an untrusted working directory.
 
-    The working directory may be untrusted. While an untrusted source is open, Ray is started in the folder of the
-    Python installation, unless this process searches the working directory too.
+    Ray's processes search the working directory for modules first. While an untrusted source is open, the context
+    therefore changes to the folder of the Python installation, unless this process searches the working directory too.
     """
     is_safe = not (is_restricted() and without_working_directory())
     return contextlib.nullcontext() if is_safe else contextlib.chdir(sys.prefix)

@@ -59,7 +59,7 @@ class ActionValueAgent(Agent):
         """Build the network from the entry ``network`` of the settings; ``heads`` are further options of ``QNetwork``.
 
         Raises:
-            ValueError: a setting is invalid; the message explains it.
+            ValueError: a setting is invalid.
         """
         return QNetwork(
             build_torso(settings.pop("network")),
@@ -82,7 +82,7 @@ class ActionValueAgent(Agent):
             )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Return fresh parameters; with ``max_final_epsilon`` also the initial recurrent state, the episode's draw."""
+        """Return fresh parameters; with ``max_final_epsilon`` also the initial recurrent state, one per episode."""
         state = super().init(obs_space, action_space, key)
         if self.max_final_epsilon is None:
             return state
@@ -120,7 +120,7 @@ class ActionValueAgent(Agent):
     def _explore(
         self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions, and the episode's draw as recurrent state."""
+        """Return epsilon-greedy actions, and the episode's sample as recurrent state."""
         epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
         if self.max_final_epsilon is None:
             return epsilon_greedy(key, q_values, epsilon), PyTreeDict()
@@ -134,7 +134,7 @@ class ActionValueAgent(Agent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Return epsilon-greedy actions; a noisy network draws independent noise for every environment."""
+        """Return epsilon-greedy actions; a noisy network samples independent noise for every environment."""
         noise_key, action_key = split_rows(key)
         obs = sample_batch.obs
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), obs, noise_key)

@@ -310,7 +310,7 @@ def build_network(
         obs_ndims: number of axes of one observation of the ``policy`` and of the ``value`` function.
 
     Raises:
-        ValueError: unknown option or invalid value; the message explains it.
+        ValueError: an option is unknown, or a value is invalid.
     """
     shared, cell = options.pop("shared"), build_cell(options.pop("recurrent"))
     if not isinstance(shared, bool):

@@ -24,7 +24,7 @@ class CriticEnsembleAgent(Agent):
 
     Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which returns a loss and its metrics. It
     reads ``obs`` and ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]`` from ``batch``. ``policy_params`` may
-    belong to another policy than the agent's, because this loss also improves the policies of populations.
+    belong to a policy other than the agent's own, because this loss also improves the policies of populations.
 
     Attributes:
         policy_network: maps an observation to the parameters ``[..., M]`` of the policy.

@@ -99,7 +99,7 @@ class DisCorAgent(SACAgent):
 
 
 class DisCorWorkflow(SACWorkflow):
-    """DisCor: updates critics (weighted), error networks, actor and temperature in turn, then all target networks."""
+    """DisCor: updates critics (weighted), error networks, actor, temperature and all target networks, in this order."""
 
     agent: DisCorAgent
 

@@ -62,10 +62,10 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
     def guide(
         self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
-        """Update every learner and, if due, inject their policies into the coming generation.
+        """Update every learner and, if due, inject their policies into the next generation.
 
         The evaluated population has already been replaced by then. The injected policies replace the last individuals
-        of the coming generation; with a genetic algorithm these are children that have not been evaluated.
+        of the next generation; with a genetic algorithm these are children that have not been evaluated.
         """
         losses, state = self._learn(state, key, num_updates)
         is_due = (num_updates > 0) & ((state.iterations.low + 1) % self.injection_period == 0)

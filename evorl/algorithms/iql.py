@@ -151,7 +151,7 @@ class IQLAgent(CriticEnsembleAgent):
 
 
 class IQLWorkflow(OffPolicyWorkflow):
-    """IQL, offline: updates state values, policy and critics in turn, then the target networks.
+    """IQL, offline: updates state values, policy, critics and target networks, in this order.
 
     Attributes:
         actor_optimizer: optimizer of the policy.

@@ -174,7 +174,7 @@ class R2D2Agent(ActionValueAgent):
 class R2D2Workflow(OffPolicyWorkflow):
     """R2D2: one gradient step per batch of sequences, with periodic (hard or Polyak) updates of the target network.
 
-    A batch has ``batch_size`` sequences. Training starts when the replay buffer has a whole sequence.
+    A batch has ``batch_size`` sequences. Training starts when the replay buffer has a complete sequence.
 
     Attributes:
         optimizer: optimizer of the network.

@@ -91,9 +91,9 @@ class SACAgent(CriticEnsembleAgent):
         return self.critics(agent_state, params["critic"], obs, actions)
 
     def sample_actions(self, policy: Any, keys: Key) -> tuple[Action | None, jax.Array, jax.Array]:
-        """Sample actions; return them, their log-probability and the entropy, ``[N]`` each.
+        """Return sampled actions, their log-probability ``[N]``, and the entropy ``[N]``.
 
-        For discrete actions none is sampled (``None`` is returned), and the log-probability is its expectation.
+        Discrete actions are not sampled: the first result is ``None``, the second the expected log-probability.
         """
         if self.distribution.is_discrete:
             entropy = policy.entropy()
@@ -114,7 +114,7 @@ class SACAgent(CriticEnsembleAgent):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the pooled value, the log-probability and the entropy of the policy for each observation, ``[N]``.
 
-        The first two are expectations over all actions if actions are discrete, else they belong to one sampled action.
+        The first two are expectations over all actions if actions are discrete, otherwise values at one sampled action.
         """
         actions, log_prob, entropy = self.sample_actions(policy, keys)
         values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
@@ -158,7 +158,7 @@ class SACAgent(CriticEnsembleAgent):
 
 
 class SACWorkflow(OffPolicyWorkflow):
-    """SAC: updates critics, policy and temperature in turn, then the target networks.
+    """SAC: updates critics, policy, temperature and target networks, in this order.
 
     Attributes:
         actor_optimizer: optimizer of the policy.

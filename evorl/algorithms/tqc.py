@@ -85,6 +85,6 @@ class TQCAgent(SACAgent):
 
 
 class TQCWorkflow(SACWorkflow):
-    """TQC: updates critics, actor and temperature in turn, then the target critics."""
+    """TQC: updates critics, actor, temperature and target critics, in this order."""
 
     agent: TQCAgent

@@ -157,7 +157,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
     @property
     def restarts_episodes(self) -> bool:
-        """True if each trajectory starts with new episodes, because the agent learns from whole episodes."""
+        """True if each trajectory starts with new episodes, because the agent learns from complete episodes."""
         return self.episodes_per_batch is not None
 
     def _weights(self, dones: jax.Array) -> jax.Array:

@@ -84,7 +84,7 @@ class AppConfig:
     Attributes:
         folder: app folder.
         agent: name of the algorithm, as in ``evorl train agent=``.
-        algorithm: folder of the app's own algorithms, relative to ``folder``; ``None`` if it has only evorl's.
+        algorithm: folder of the app's own algorithms, relative to ``folder``; ``None`` without one.
         training: overrides of the agent's settings, as in ``evorl train``.
         environment: the whole section, which the simulator also reads.
         server: address of the training server.

@@ -85,7 +85,7 @@ def _line_range(text: str, name: str) -> tuple[int, int] | None:
 
 
 def _last_line(node: Any) -> int:
-    """Return the last line with content of a node; the end mark of a block comes only after blanks and comments."""
+    """Return the last line with content of a node; YAML's end mark of a block is after blank lines and comments."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style:
         at = node.end_mark
         return at.line - (1 if at.column == 0 and at.line > node.start_mark.line else 0)

@@ -64,7 +64,7 @@ class Child:
 
     @property
     def failed(self) -> bool:
-        """Return True if the process ended with an error before it was asked to end."""
+        """Return True if the process ended with an error before it was terminated."""
         return not self._end_requested and self.status not in (None, 0)
 
     def request_end(self) -> None:
@@ -79,7 +79,7 @@ class Child:
             self._signal(signal.SIGTERM)
 
     def wait(self, until: float) -> bool:
-        """Wait for the process to end, at most until ``time.monotonic()`` is ``until``; return True if it ended."""
+        """Wait until the process ends or ``time.monotonic()`` reaches ``until``; return True if it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, until - time.monotonic()))
         return self.status is not None

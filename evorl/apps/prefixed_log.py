@@ -10,7 +10,7 @@ from typing import TextIO
 
 from evorl.recorders.screen import print_line
 
-_COLOURS = (36, 33, 35, 32, 34, 31)  # ANSI colours of the process names, assigned in turn
+_COLOURS = (36, 33, 35, 32, 34, 31)  # ANSI colours of the process names, assigned cyclically
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -27,7 +27,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 
     Args:
         app: app that the server belongs to.
-        extra: further arguments; with ``resume=`` the stored run's settings replace the app's.
+        extra: further arguments; with ``resume=`` the settings of the stored run replace those in the app.
     """
     words, variables = _bound("serve", app.server, _TOKEN)
     command = [*_EVORL, "serve", *_training(app, extra), *words, *extra, *own_configs(app)]

@@ -41,11 +41,11 @@ class Program(NamedTuple):
 def supervise(
     servers: Sequence[Program], environments: Sequence[Program], folder: Path, settings: RunSettings, log: PrefixedLog
 ) -> int:
-    """Run the processes of an app. Ctrl-C or SIGTERM ends all of them; a second signal kills them at once.
+    """Run the processes of an app. Ctrl-C or SIGTERM ends all of them; a second signal kills them immediately.
 
-    Environments start when all needed servers listen. When all environments have ended, the servers are asked to end
-    in reverse order. Without environments, servers run until a needed one ends. When this function returns, neither
-    the processes nor their descendants are left.
+    Environments start when all needed servers listen. When all environments have ended, the servers are terminated in
+    reverse order. Without environments, servers run until a needed one ends. When this function returns, all processes
+    and their descendants have ended.
 
     Args:
         servers: servers in the order in which they start.
@@ -153,7 +153,7 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
 
 
 def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: Sequence[int]) -> None:
-    """Ask processes to end, wait, and kill the remaining ones. A second signal ends the wait."""
+    """Terminate processes, wait, and kill the remaining ones. A second signal ends the wait."""
     for child in children:
         child.request_end()
     until = time.monotonic() + seconds

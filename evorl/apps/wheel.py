@@ -23,11 +23,11 @@ def write_wheel(folder: Path, configs: Path) -> Path:
     """Write the wheel of the running package.
 
     Args:
-        folder: for the wheel; created if needed.
+        folder: folder for the wheel; created if it does not exist.
         configs: the config tree, which becomes part of the package.
 
     Returns:
-        The file, such as ``evorl_engine-0.1.0-py3-none-any.whl``. The same files give the same bytes.
+        The file, such as ``evorl_engine-0.1.0-py3-none-any.whl``. The same sources give the same bytes.
 
     Raises:
         ValueError: the package runs from a source tree that is not installed, so its requirements are unknown.

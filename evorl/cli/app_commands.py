@@ -53,7 +53,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         The folder.
 
     Raises:
-        ValueError: the folder exists already, or an option is unknown or invalid; nothing is left behind.
+        ValueError: the folder exists already, or an option is unknown or invalid; no files remain.
     """
     words = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(words, NEW, "evorl new", unnamed="folder")

@@ -45,7 +45,7 @@ def checkpoint(value: Any, name: str) -> str:
     """Return ``value`` if it names a checkpoint: best, latest, or the number of an iteration.
 
     Raises:
-        ValueError: the value is something else.
+        ValueError: the value is invalid.
     """
     text = str(value)
     if text not in ("best", "latest") and not (text.isascii() and text.isdigit() and len(text) < 20):

@@ -27,7 +27,7 @@ def main(*words: str) -> None:
     """Run ``evorl <command> ...``; without a command, or with ``--help``, list the commands.
 
     Args:
-        words: command, if the program that was started is named after it and its arguments do not start with it.
+        words: the command, for programs such as ``evorl-train`` whose arguments do not start with it.
     """
     print_any_character()
     with handled_signals(), explained_errors(config_folder()):

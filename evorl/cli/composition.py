@@ -248,5 +248,5 @@ def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -
 
 
 def _shared_settings(base: type[PyTreeNode]) -> set[str]:
-    """Return the settings kept when another kind is chosen; none of an optimizer, as suitable values differ by kind."""
+    """Return the settings kept when another kind is chosen; optimizers keep none, as suitable values differ by kind."""
     return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

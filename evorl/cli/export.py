@@ -21,7 +21,7 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
     Raises:
         ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
-        NotTheSame: a file computes other outputs than the policy; the file is kept for inspection.
+        NotTheSame: the outputs of a file differ from the policy; the file is kept for inspection.
         RunFolderError: the run does not exist.
         ImportError: the format needs a package that is not installed.
     """

@@ -28,7 +28,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
         names_a_run: True if they name a stored run or sweep, which keeps its folder.
 
     Raises:
-        ValueError: there is such a setting; the message gives the option to use instead.
+        ValueError: there is such a setting; the message states the option to use instead.
     """
     in_sweep = any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
     for argument in arguments:
@@ -54,7 +54,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
 
 
 def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
-    """Return the parent folder of a new run, and the run's name; a name of ``None`` stands for the current time.
+    """Return the parent folder of a new run, and the run's name; ``None`` to name the run by the current time.
 
     ``hydra.run.dir`` is the folder of the run itself. In a sweep by a Hydra sweeper, ``hydra.sweep.dir`` with
     ``hydra.sweep.subdir`` is the folder of the run, and ``hydra.sweep.dir`` alone replaces ``runs_folder``.

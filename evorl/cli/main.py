@@ -1,4 +1,4 @@
-"""Entry points of the scripts and of ``evorl-train`` and its siblings: each runs the command that it is named after."""
+"""Entry points of the scripts, of ``evorl-train`` and of similar programs: each runs the command in its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumable sweeps, ``evorl train -m agent=ppo,sac seed=0,1,2``: the runs of a command line, one after another."""
+"""Resumable sweeps, ``evorl train -m agent=ppo,sac seed=0,1,2``: sequential runs of one command line."""
 
 from __future__ import annotations
 

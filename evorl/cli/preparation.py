@@ -52,7 +52,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     refuse_hopeless_sizes(spec.as_config())
-    own_recorders(spec)  # refused before a folder is made
+    own_recorders(spec)  # rejected before a folder is created
     prepare_for(spec)
     refuse_different_settings(f"{spec} {resumed}")
     workflow = with_training_server(workflow_from_config(spec.workflow_config()), spec)

@@ -89,7 +89,7 @@ def export_policy(**options: Any) -> list[Path]:
     """Export the policy of a run to files that run without evorl: ``evorl.export_policy(run=folder, format="numpy")``.
 
     Returns:
-        Paths of the files, whose outputs have been compared with the policy's.
+        Paths of the files, whose outputs have been compared with the policy.
 
     Raises:
         ValueError: an option is unknown or invalid.

@@ -39,7 +39,7 @@ def run_command(
         arguments: arguments of the command.
         names_run: setting that names a stored run; if it is given, ``spec`` has no other settings.
         command: name of the ``evorl`` subcommand.
-        handled: called first; if it returns True, it has done all that the command line asks for.
+        handled: called first; if it returns True, it has executed the command and ``task`` is not called.
     """
     # With this variable Hydra passes exceptions unchanged to ``explained_errors``.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

@@ -62,7 +62,7 @@ def _values_of(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
-    """Print the plan of a command line, or run its sweep; return False if it asks for neither."""
+    """Print the plan of a command line, or run its sweep; return False if it requests neither."""
     if FLAG in arguments:
         print_plan(arguments, compose_checked)
         return True

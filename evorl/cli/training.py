@@ -208,7 +208,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
     try:
         recorder.close()
     except OSError:
-        if not watched.is_missing:  # if the folder is gone, another error is already raised
+        if not watched.is_missing:  # if the folder was removed, another error is already raised
             raise
 
 

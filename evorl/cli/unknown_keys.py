@@ -48,7 +48,7 @@ def describe_unknown_key(key: str, error: BaseException | None, folder: Path) ->
 
 
 def _mapping_with_own_name(key: str) -> str | None:
-    """Return the argument ``x={name: module:Class, ...}`` of the command line that gives the key ``x.name``."""
+    """Return the argument ``x={name: module:Class, ...}`` of the command line that sets the key ``x.name``."""
     above, _, name = key.rpartition(".")
     pattern = re.compile(rf"{re.escape(above)}=\{{.*\bname:\s*['\"]?[\w.]+:\w+", re.DOTALL)
     arguments = sys.argv[1:] if above and name == "name" else []
@@ -106,7 +106,7 @@ def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _example(off: str, key: str, folder: Path) -> str:
-    """Return an example of enabling a setting that is null, with its description."""
+    """Return an example that enables ``off``, a setting that is null, and its description."""
     name = key.removeprefix(f"{off}.")
     whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
     options = folder / "env" / "_options.yaml"

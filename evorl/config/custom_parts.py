@@ -47,7 +47,7 @@ def describe_user_error(error: BaseException) -> str | None:
     """Describe an error that the code of a user-defined part raised, in one sentence with its module and line.
 
     Returns:
-        ``None`` if other code raised it: the last frame of the traceback that is of evorl or of the user is evorl's.
+        The sentence; ``None`` if evorl itself raised the error: the last frame of evorl or user code is in evorl.
     """
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = str(frame.f_globals.get("__name__", ""))

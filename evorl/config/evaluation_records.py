@@ -25,7 +25,7 @@ class EvaluationRecords:
         plot_dimensions: plotted components, as in [0, 1], or a single one; null for the first two
 
     Raises:
-        ValueError: a value is of another type or out of range.
+        ValueError: a value has the wrong type or is out of range.
     """
 
     goals: bool = False

@@ -9,7 +9,7 @@ folder, a sweep, the config that a server sends), a text is admitted only if it 
 that setting, or if the user passed the same text (``grant``).
 
 A restriction applies to all threads of the process, until the end of the ``scope`` in which it was opened, or of the
-process if it was opened outside a scope. Processes that are started meanwhile inherit it by the environment variable
+process if it was opened outside a scope. Processes started in the meantime inherit it by the environment variable
 ``VARIABLE``, and do not import modules from their working directory, which may be an untrusted folder. A process that
 cannot parse the variable admits nothing.
 """
@@ -31,7 +31,7 @@ _MARK = "evorl read this from: "  # prefix of the flag of an OmegaConf node; its
 
 
 class ForeignCodeError(ValueError):
-    """Raised for a text from an untrusted source that names code outside evorl; the message has the remedy."""
+    """Raised for a text from an untrusted source that names code outside evorl; the message suggests a fix."""
 
 
 class _Scope:
@@ -46,7 +46,7 @@ class _Scope:
 
 
 def _inherited(described: str) -> list[_Scope]:
-    """Return the scopes in a description made by ``carried``."""
+    """Return the scopes in a description returned by ``carried``."""
     if not described:
         return []
     try:
@@ -83,7 +83,7 @@ def scope() -> Iterator[None]:
 
 
 def distrust(source: str) -> None:
-    """Open an untrusted source: from now on admit only code that evorl ships, and texts that the user granted.
+    """Open an untrusted source: later calls admit only code that evorl ships, and texts that the user granted.
 
     Args:
         source: description of the source for messages, such as ``"the config in runs/theirs"``.
@@ -106,7 +106,7 @@ def mark_untrusted(config: Any, source: str) -> Any:
     """Mark a config that was read from an untrusted source, and return it.
 
     ``distrusting`` restricts objects that are built from it. Copies, merged configs and parts of a marked config are
-    also marked; plain dicts made from it are not.
+    also marked; plain dicts created from it are not.
 
     Args:
         config: an OmegaConf node.

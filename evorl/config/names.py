@@ -44,7 +44,7 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     """Return the message for an unknown name: ``there is no torso 'natur'. Did you mean 'nature'? Available: ...``
 
     It lists the valid names, of dotted names only those at the same level, up to 1,000 characters. If there are many
-    names and one is close, the message has only the suggestion.
+    names and one is close, the message contains only the suggestion.
     """
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
@@ -106,7 +106,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
         setting: the setting with its value, for messages.
 
     Raises:
-        ValueError: the module does not exist, or its import fails; the message has the error and its place.
+        ValueError: the module does not exist, or its import fails; the message states the error and its location.
     """
     try:
         module = importlib.import_module(module_name)
@@ -128,12 +128,12 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
 
 
 def describe_error(error: BaseException, file: str | None = None, line: int | None = None) -> str:
-    """Format an error of a user's code: its type, its text in one line, and its place, which ends the sentence.
+    """Format an exception of a user's code as the end of a sentence: type, text in one line, file and line.
 
     Args:
-        error: that was raised.
-        file: where; by default the file of a syntax error, else that of the last frame of the traceback.
-        line: in that file.
+        error: the exception.
+        file: file in which it was raised; by default the file of a syntax error, or of the last frame of the traceback.
+        line: line in that file.
     """
     if file is None and isinstance(error, SyntaxError) and error.filename:
         file, line = error.filename, error.lineno

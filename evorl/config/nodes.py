@@ -25,7 +25,7 @@ def node_from_config(
         cls: class of the node.
         config: settings by name; ``None`` is empty.
         where: path of the mapping, for messages.
-        default: node whose values are the defaults, instead of the class's.
+        default: node whose values replace the defaults of the class.
         **fixed: values of fields that are not settings, and which the mapping must not contain.
 
     Raises:

@@ -143,7 +143,7 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
 
 
 def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
-    """Return the interval that the class of a number declares; start and end of a schedule have the setting's."""
+    """Return the declared interval of a number; numbers of a schedule have that of its setting."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule) and name in ("start", "end"):

@@ -32,7 +32,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
     """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars.
 
     Args:
-        config: mapping, whose nodes may be OmegaConf's.
+        config: mapping; may contain OmegaConf nodes.
         resolve: false keeps interpolations, ``${...}``, as text.
     """
     if type(config).__module__.startswith("omegaconf"):
@@ -43,7 +43,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
 
 
 def set_at(config: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path of a nested dict, in place; missing levels are made."""
+    """Set the value at a dotted path of a nested dict, in place; missing levels are created."""
     *above, last = path.split(".")
     for key in above:
         if not isinstance(config.get(key), dict):
@@ -111,7 +111,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
         high: largest valid number.
 
     Raises:
-        ValueError: another type, a fraction, or out of the interval; the message has the value and the interval.
+        ValueError: the type is wrong, or the value is a fraction or out of range; the message states the interval.
     """
     value = _plain(value)
     is_whole = _is_number(value) and (isinstance(value, int) or (math.isfinite(value) and value == int(value)))
@@ -198,7 +198,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         within: interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 
     Raises:
-        ValueError: wrong type, or out of range; the message has the expected type and range.
+        ValueError: the value has the wrong type or is out of range; the message states the expected type and range.
     """
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     kinds = [member for member in members if member is not type(None)]
@@ -239,7 +239,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
 def declared_ranges(cls: type[PyTreeNode]) -> Mapping[str, str]:
     """Return the intervals that the fields of a class declare by ``Within``, by field; cached.
 
-    A field that a subclass declares again, with another default, keeps its interval unless it declares another one.
+    A field that a subclass redeclares, with a different default, keeps its interval unless it declares a new one.
     """
     ranges: dict[str, str] = {}
     for base in reversed(cls.__mro__):

@@ -1,4 +1,4 @@
-"""YAML reader for users' files: numbers as on Hydra's command line, and errors with file, line and remedy.
+"""YAML reader for users' files: numbers as on Hydra's command line, and errors with file, line and a suggested fix.
 
 PyYAML follows YAML 1.1: ``1e3`` is a string, ``1:30`` is 90 and ``2026-01-31`` is a date. Hydra reads the first as a
 number and the others as strings. This module reads all YAML of users, so that a value means the same in an option, an
@@ -121,7 +121,7 @@ def read_yaml(text: str, source: str) -> Any:
 
     Raises:
         ValueError: the text is not valid YAML, or has a duplicate key, a tag or more than ``MAX_DEPTH`` levels; the
-            message has source, line and remedy.
+            message has source, line and a suggested fix.
     """
     try:
         loader = _Loader(text)
@@ -152,7 +152,7 @@ def read_text_file(path: Path | str, expected: str = "a file of settings") -> st
     """Return the text of a user's file.
 
     Raises:
-        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message has the remedy.
+        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message suggests a fix.
     """
     path = Path(path)
     try:
@@ -178,7 +178,7 @@ def dump_yaml(value: Any, **options: Any) -> str:
 
 
 def _describe(error: Any, text: str, source: str) -> str:
-    """Format location, problem and remedy of an error of the YAML reader."""
+    """Format an error of the YAML reader: location, problem and a suggested fix."""
     problem = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
     advice = next((text for start, text in _ADVICE.items() if problem.startswith(start)), None)
     if advice is None:

@@ -50,7 +50,7 @@ class EvoOptimizer(PyTreeNode):
 
     @property
     def group_size(self) -> int:
-        """Number of individuals to ask for together: 2 if they come in pairs."""
+        """Number of individuals to request together: 2 if they form pairs."""
         return 1
 
     @abstractmethod
@@ -62,7 +62,7 @@ class EvoOptimizer(PyTreeNode):
         """Return the individuals ``first .. first + count - 1`` of this generation, ``[count, ...]``; by default all P.
 
         Results beyond the last individual are arbitrary and must be ignored. ``first`` and ``count`` must be multiples
-        of ``group_size``, unless all individuals are asked for.
+        of ``group_size``, unless all individuals are requested.
         """
 
     @property

@@ -83,7 +83,7 @@ class EvosaxStrategy(EvoOptimizer):
         if self.strategy == _TWO_SPREADS:
             inner = inner.replace(C=jnp.square(self.initial_std) * inner.C)
         state = PyTreeDict(key=key)
-        if self.strategy == "RandomSearch":  # evosax's has no initial solution
+        if self.strategy == "RandomSearch":  # evosax's class has no initial solution
             state.start = solution
         return self._ask_next(state, inner, algorithm, params)
 

@@ -42,12 +42,12 @@ class ActionConversion(ByValue):
         env_space: the action space of the environment.
 
     Attributes:
-        env_space: the argument.
+        env_space: the action space of the environment.
         agent_space: the space in which agents act.
 
     Raises:
         NoActionConversion: a mix of discrete spaces and boxes, more than ``MAX_JOINT_ACTIONS`` combinations of
-            choices, a dimension with more than ``MAX_INTEGERS`` integer values, or no dimension at all.
+            choices, a dimension with more than ``MAX_INTEGERS`` integer values, or no dimensions.
     """
 
     def __init__(self, env_space: Space) -> None:
@@ -137,7 +137,7 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return ``env`` with the action space of agents; simulators without wrappers have only the environment's."""
+    """Return ``env`` with the action space of agents; simulators without wrappers have that of the environment."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 

@@ -39,7 +39,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
 
 
 def require_int32(name: str, first: Any, last: Any) -> None:
-    """Raise ``ValueError`` unless the integers from ``first`` to ``last`` fit into int32; ``name`` is the space's."""
+    """Raise ``ValueError`` unless the integers from ``first`` to ``last`` fit into int32; ``name`` names the space."""
     info = np.iinfo(np.int32)
     if np.any(np.asarray(first) < info.min) or np.any(np.asarray(last) > info.max):
         raise ValueError(

@@ -16,7 +16,7 @@ MAX_INTEGERS = 2**24  # per dimension: float32 cannot resolve more values in [-1
 
 
 class NoActionConversion(ValueError):
-    """Raised for action spaces in which no agent can act; the message gives the reason and a space to use instead."""
+    """Raised for action spaces in which no agent can act; the message states the reason and a supported space."""
 
 
 class BoxIntervals:

@@ -78,7 +78,7 @@ class BraxAdapter(PhysicsEnv):
         # brax environments modify the metrics dict of the state passed to them: pass a copy.
         old = env_state.env_state
         new = self._brax_env_on(model).step(old.replace(metrics=dict(old.metrics), info=dict(old.info)), action)
-        # Some of them return Python numbers or other dtypes than their reset.
+        # The steps of some environments return Python numbers, or dtypes that differ from their reset.
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
@@ -117,7 +117,7 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
             limit; all others are arguments of the brax environment (``reset_noise_scale`` ...).
 
     Raises:
-        ValueError: unknown environment, backend or option, or a value out of range.
+        ValueError: the environment, backend or an option is unknown, or a value is out of range.
         ImportError: brax is not installed.
     """
     shared, arguments = split_options(options)
@@ -157,7 +157,7 @@ def _brax_envs() -> Any:
 
 @functools.cache
 def _repair_fluid_forces() -> None:
-    """Make brax's fluid forces, used only by swimmer, work on JAX versions whose ``clip`` has no argument ``a_min``.
+    """Fix brax's fluid forces, used only by swimmer, for JAX versions whose ``clip`` has no argument ``a_min``.
 
     brax 0.14.2 calls ``jax.numpy.clip(x, a_min=...)`` in ``brax.fluid``; JAX 0.10 has removed that name. Only the
     name ``jp`` of that one module is replaced, and only if the call fails.

@@ -60,7 +60,7 @@ class CraftaxAdapter(Env):
         obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
         self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)
         state = jax.eval_shape(craftax_env.step_env, key, state, action, self.params)[1]
-        # Some leaves have other dtypes after a step than after a reset.
+        # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, state)
         achievements = importlib.import_module(type(craftax_env).__module__).Achievement
         self._achievements = {f"Achievements/{member.name.lower()}": member.value for member in achievements}
@@ -112,7 +112,7 @@ def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
             default; all others are parameters of the environment (``god_mode`` ...).
 
     Raises:
-        ValueError: unknown environment or option.
+        ValueError: the environment or an option is unknown.
         ImportError: Craftax is not installed.
     """
     shared, arguments = split_options(options)

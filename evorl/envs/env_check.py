@@ -24,7 +24,7 @@ from evorl.envs.space import Space
 from evorl.ops.trees import leaf_name, named_leaves
 
 _FLAGS = ("termination", "truncation")
-# Files that are not the user's: Python, installed packages, and evorl.
+# Files that do not belong to the user: Python, installed packages, and evorl.
 _FOREIGN = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "purelib", "platlib")})
 _EVORL = str(Path(__file__).resolve().parent.parent)
 _NUMPY = (
@@ -39,7 +39,7 @@ _SIZE = "a shape or an index depends on a traced array: sizes must be known at c
 
 
 class EnvContractError(ValueError):
-    """Raised for an environment that violates its contract; the message gives violation, expectation and fix."""
+    """Raised for an environment that violates its contract; the message states violation, expectation and fix."""
 
 
 def check_env(env: Env) -> None:

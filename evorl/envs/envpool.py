@@ -30,7 +30,7 @@ class EnvPoolTask:
     """A task of EnvPool: its spaces, and a factory of simulator pools.
 
     Args:
-        name: such as ``Pong-v5``.
+        name: id of the task, such as ``Pong-v5``.
         max_episode_steps: time limit; ``None`` for the registered one.
         metrics: entries of EnvPool's info that are reported, such as ``lives``.
         options: options of the task, such as ``frame_skip``.
@@ -38,7 +38,7 @@ class EnvPoolTask:
     Attributes:
         obs_space: observation space, with float64 as float32, and images with channels last.
         action_space: action space of the pool, with bounded integers as discrete choices.
-        max_episode_steps: time limit; ``None`` without one.
+        max_episode_steps: time limit; ``None`` for no limit.
 
     Raises:
         ValueError: the task, option or metric does not exist; EnvPool cannot create it; it has several players, or
@@ -172,7 +172,7 @@ def make_envpool_simulators(
     """Create environments of EnvPool as simulators.
 
     Args:
-        name: such as ``Pong-v5`` or ``Hopper-v5``.
+        name: id of the task, such as ``Pong-v5`` or ``Hopper-v5``.
         num_envs: number of environments.
         max_episode_steps: time limit; ``None`` for the registered one.
         metrics: entries of EnvPool's info that are reported, such as ``lives``.

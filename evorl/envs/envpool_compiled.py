@@ -239,7 +239,7 @@ def create_compiled_envpool_env(
     """Create a vector env of EnvPool's simulators, stepped inside compiled programs.
 
     Args:
-        name: such as ``CartPole-v1``.
+        name: id of the task, such as ``CartPole-v1``.
         seed: seed of the start states, see ``EnvPoolXlaEnv``.
         metrics: entries of EnvPool's info that are reported.
         num_threads: threads of a pool; 0 for EnvPool's default.

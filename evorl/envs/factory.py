@@ -58,7 +58,7 @@ def create_env(
             ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments other than ``None`` take precedence.
             Instead of library and name a mapping may have ``factory``, ``"package.module:function"``: a function that
             returns one ``Env``.
-        library: such as ``"brax"`` or ``"gymnasium"``; optional if only one library has an environment of that name.
+        library: ``"brax"``, ``"gymnasium"`` and so on; optional if only one library has an environment of that name.
         name: name of the environment in its library.
         **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and ``backend`` for
             brax; all others are passed to the environment. ``None`` means the default.

@@ -53,8 +53,8 @@ def make_gymnasium_simulators(
     Args:
         name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
         num_envs: number of environments.
-        vectorization: ``in_process`` steps them one after another, ``async`` uses a process each, for environments
-            whose steps take much longer than a millisecond.
+        vectorization: ``in_process`` steps them sequentially, ``async`` uses a process for each, for environments whose
+            steps take much longer than a millisecond.
         wrappers: names of ``gymnasium.wrappers`` from inside to outside, or mappings with a ``name`` and arguments.
         obs_key: the only entry of dict observations that is used.
         metrics: entries of the environment's info that are reported.
@@ -149,13 +149,13 @@ def _own_limit(env: Any) -> int | None:
     """Return the time limit of an environment without a spec, from a wrapper or an attribute."""
     limits = [getattr(env.unwrapped, "max_episode_steps", None)]
     while env is not env.unwrapped:
-        limits.append(getattr(env, "_max_episode_steps", None))  # of Gymnasium's TimeLimit
+        limits.append(getattr(env, "_max_episode_steps", None))  # set by Gymnasium's TimeLimit
         env = env.env
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 class InProcessGymnasiumEnv(_GymnasiumEnv):
-    """Environments of Gymnasium, stepped one after another in this process.
+    """Environments of Gymnasium, stepped sequentially in this process.
 
     Args:
         make: creates one environment.

@@ -34,7 +34,7 @@ class PayOfDistance:
     Attributes:
         kind: ``away``, -1 beyond ``threshold`` and 0 within; ``minus``, the negative distance; ``within``, 1 within
             ``threshold`` and 0 beyond; or ``near``, the exponential of the negative distance.
-        threshold: in the unit of goals.
+        threshold: distance threshold, in the unit of goals.
     """
 
     kind: str
@@ -72,8 +72,8 @@ def goal_task_of(env: Any, obs_space: Space, function: str | None = None) -> Goa
             user's environment may have the attribute ``goal_task`` instead.
 
     Raises:
-        ValueError: its goals end its episodes or move by themselves, or the goal task disagrees with the environment's
-            rewards.
+        ValueError: goals end episodes or move on their own, or the goal task disagrees with the rewards of the
+            environment.
     """
     if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
         if function is not None:

@@ -45,10 +45,10 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
     """Convert Gymnasium's action space; return the evorl space, and the conversion to Gymnasium's dtypes.
 
     The dtypes have JAX's default precision: float32 for float64, int32 for int64. The bounds of a Box are rounded
-    inwards, so that an element of the evorl space is also one of Gymnasium's.
+    inwards, so that every element of the evorl space is also an element of Gymnasium's space.
 
     Raises:
-        ValueError: another kind than Discrete, MultiDiscrete, MultiBinary, Box, and tuples and dicts of them.
+        ValueError: the space is not Discrete, MultiDiscrete, MultiBinary, Box, or a tuple or dict of these.
     """
     import gymnasium.spaces as spaces
 

@@ -192,7 +192,7 @@ def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
             arguments of its class.
 
     Raises:
-        ValueError: unknown environment or option, or a value out of range.
+        ValueError: the environment or an option is unknown, or a value is out of range.
         ImportError: gymnax is not installed, or older than 1.0.
     """
     shared, arguments = split_options(options)

@@ -82,7 +82,7 @@ class JaxmarlAdapter(Env):
         start = jax.eval_shape(jaxmarl_env.reset, key)
         actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
         observations, game, _, _, self._info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
-        # Some leaves have other dtypes after a step than after a reset.
+        # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, game)
         self._obs_space: Space = _with_dtype(obs, observations[self._agents[0]])
         if self._available_actions is not None and isinstance(self._action_space, Discrete):
@@ -164,7 +164,7 @@ def create_wrapped_jaxmarl_env(env_name: str, **options: Any) -> VectorEnv:
             (``num_agents`` of ``MPE_simple_spread_v3``). ``scenario`` of SMAX is a name (``3m``).
 
     Raises:
-        ValueError: unknown environment or option, or an environment that is not supported.
+        ValueError: the environment or an option is unknown, or the environment is not supported.
         ImportError: JaxMARL is not installed.
     """
     shared, arguments = split_options(options)

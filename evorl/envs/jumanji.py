@@ -5,7 +5,7 @@ Observations are dicts; their entry ``action_mask`` marks the allowed actions. T
 - Its environments end themselves after ``time_limit`` steps and report a termination. Here this limit is disabled, and
   evorl's clock, with the same default, reports a truncation.
 - Agents choose one of all combinations of the components of an action, see ``evorl.envs.action_conversion``. This needs
-  a mask of whole actions, or no mask; environments with one mask per component are excluded.
+  a mask of complete actions, or no mask; environments with one mask per component are excluded.
 - Integer observations have no upper bound where Jumanji's bound is the time limit.
 """
 
@@ -91,7 +91,7 @@ class JumanjiAdapter(Env):
             raise ValueError(f"{jumanji_env!r} has rewards of shape {first.reward.shape}: {_MULTI_AGENT}.")
         step = jax.eval_shape(lambda at: jumanji_env.step(at, self._action_space.zeros()), state)
         self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
-        # Some leaves have other dtypes after a step than after a reset.
+        # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
         with jax.ensure_compile_time_eval():
             space = _space(observation_spec, _as_dict(step[1].observation))
@@ -170,7 +170,7 @@ def create_wrapped_jumanji_env(
             others are arguments of the environment's class (``num_rows`` of ``Snake-v1``).
 
     Raises:
-        ValueError: unknown environment or option, or an environment that is not supported.
+        ValueError: the environment or an option is unknown, or the environment is not supported.
         ImportError: Jumanji is not installed.
     """
     shared, arguments = split_options(options)

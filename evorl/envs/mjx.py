@@ -205,7 +205,7 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
             under Gymnasium's names.
 
     Raises:
-        ValueError: unknown task or option, or a value out of range.
+        ValueError: the task or an option is unknown, or a value is out of range.
         ImportError: MJX, or Gymnasium, which contains the models, is not installed.
     """
     shared, arguments = split_options(options)

@@ -1,6 +1,6 @@
 """Gym-style tasks on MuJoCo's C engine, many rows at once and without Gymnasium's classes: ``env=host/hopper``.
 
-The states of all rows are one array. Each thread has one simulation and steps its rows through it one after another.
+The states of all rows are one array. Each thread has one simulation and steps its rows through it sequentially.
 The simulation stays in the CPU cache, which makes this as fast as MuJoCo's own ``rollout``; but ``rollout`` returns
 neither the solver's warm start nor the forces and inertias that some tasks observe.
 """
@@ -98,7 +98,7 @@ class MujocoVectorEnv(HostVectorEnv):
 
         Raises:
             HostEnvError: the simulation of a row has become unstable.
-            ValueError: actions of another shape.
+            ValueError: the actions have the wrong shape.
         """
         actions = np.asarray(actions, np.float64)
         if actions.shape != (self.num_envs, self._model.nu):
@@ -169,7 +169,7 @@ class MujocoVectorEnv(HostVectorEnv):
             pass  # re-raises exceptions of the threads
 
     def _advance_rows(self, rows: list[int], data: Any, actions: np.ndarray) -> None:
-        """Run all substeps of ``rows``, one row after another; MuJoCo releases the GIL meanwhile."""
+        """Run all substeps of ``rows``, sequentially; MuJoCo releases the GIL in the meantime."""
         mujoco, model, frame_skip = self._mujoco, self._model, self._task.frame_skip
         needs_contact_forces = "cfrc_ext" in self._derived
         for row in rows:
@@ -219,7 +219,7 @@ def make_mujoco_simulators(
         **options: the fields of the task's class: numbers, under Gymnasium's names.
 
     Raises:
-        ValueError: an unknown task or option, or a value of another type.
+        ValueError: the task or an option is unknown, or a value has the wrong type.
         ImportError: MuJoCo or Gymnasium, which contains the models, is not installed.
     """
     task = make_task("host", name, options, ENV_NAMES, ())

@@ -36,10 +36,10 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
         name: name of the task.
         options: fields of the task's class: numbers, under Gymnasium's names.
         names: names of the tasks that the library supports.
-        others: options that the library has in addition to the task's, for messages.
+        others: options of the library in addition to the options of the task, for messages.
 
     Raises:
-        ValueError: an unknown task or option, or a value of another type.
+        ValueError: the task or an option is unknown, or a value has the wrong type.
     """
     if name not in names:
         raise ValueError(no_such(f"task of {library}", name, names))

@@ -1,4 +1,4 @@
-"""Renders images of bodies that MuJoCo simulates or its models describe, including brax's."""
+"""Renders images of bodies described by MuJoCo models; also for brax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from evorl.envs.host.host_vector_env import HostEnvError
 
 IMAGE_SIZE = 480
-_DISTANCE = 4.0  # of the camera from the first body, in metres; smaller models use their extent
+_DISTANCE = 4.0  # distance of the camera from the first body, in metres; smaller models use their extent
 _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}  # off-screen renderers
 _NO_WINDOW = r"\((65537|65550)\)"  # not initialized, no display
 
@@ -27,7 +27,7 @@ class BodyRenderer:
         size: width and height of the images, in pixels.
 
     Raises:
-        HostEnvError: no graphics library works; the message tells which ones to install.
+        HostEnvError: no graphics library works; the message lists libraries to install.
     """
 
     def __init__(self, model: Any, size: int = IMAGE_SIZE) -> None:
@@ -94,7 +94,7 @@ def draw_without_screen(is_needed: bool = True) -> None:
         importlib.import_module("mujoco")
     except ImportError:
         raise
-    except Exception as error:  # from the graphics library's Python bindings
+    except Exception as error:  # raised by the Python bindings of the graphics library
         if is_needed:
             raise _cannot_draw("anything", error) from error
         os.environ["MUJOCO_GL"] = "disable"

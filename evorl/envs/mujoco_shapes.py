@@ -39,7 +39,7 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
         size, is_bound = _half_extent(model, geom, kind), kind in _BOUNDED
         if is_bound:
             pos = pos + _rotated(quat, model.geom_aabb[geom, :3])
-        if body not in indices:  # fixed, hence in the frame of the world
+        if body not in indices:  # fixed, so in the frame of the world
             pos = at_rest[body, :3] + _rotated(at_rest[body, 3:], pos)
             quat = _product(at_rest[body, 3:], quat)
         shapes.append(

@@ -37,7 +37,7 @@ class Physics:
     """Simulated bodies after a step, or at the start of an episode.
 
     Attributes:
-        model: the MuJoCo model, or MJX's.
+        model: the model, of MuJoCo or MJX.
         qpos: generalized positions ``[nq]``.
         qvel: generalized velocities ``[nv]``.
         derived: the fields of ``MjData`` that the task lists in ``derived``. After a step they are the engine's last
@@ -83,7 +83,7 @@ class Task(abc.ABC):
     reset_noise_scale: float
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """Return ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` at the start of an episode of one row: the model's + noise."""
+        """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of one row: state of the model plus noise."""
         scale = self.reset_noise_scale
         qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
         if self.normal_velocities:
@@ -175,7 +175,7 @@ class InvertedDoublePendulum(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reacher(Task):
-    """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is that of the links.
+    """An arm of two links whose fingertip must reach a target. ``reset_noise_scale`` is the noise of the links.
 
     NumPy only: targets are drawn until one is valid.
     """
@@ -214,7 +214,7 @@ class Reacher(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pusher(Task):
-    """An arm that must push an object to a goal. ``reset_noise_scale`` is that of the arm's velocities.
+    """An arm that must push an object to a goal. ``reset_noise_scale`` is the noise of the arm's velocities.
 
     NumPy only: object positions are drawn until one is valid.
     """

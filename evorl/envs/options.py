@@ -83,7 +83,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return an ``AutoresetMode``, given itself or its name in any case. Raises ``ValueError`` for another name."""
+    """Return an ``AutoresetMode``, given itself or its name in any case; raise ``ValueError`` for unknown names."""
     if isinstance(mode, AutoresetMode):
         return mode
     if str(mode).upper() not in AutoresetMode.__members__:

@@ -33,8 +33,8 @@ class PettingZooVectorEnv(HostVectorEnv):
 
     The rows of a copy start and end together. With ``ends="all"`` a copy ends when all agents have terminated, or when
     any of them is truncated. Until then a terminated agent observes zeros, gets reward 0, and its actions are ignored:
-    a state of value 0, as termination requires. Its return is correct, its length is that of the copy. With
-    ``ends="any"`` the first agent to end ends the copy, and the other agents are truncated.
+    a state of value 0, as termination requires. Its return is correct, but its length is the length of the copy's
+    episode. With ``ends="any"`` the first agent to end ends the copy, and the other agents are truncated.
 
     Args:
         make: creates one copy.

@@ -94,7 +94,7 @@ def create_wrapped_playground_env(env_name: str, *, impl: str | None = None, **o
             the library, with mappings for nested entries (``reward_config={"scales": {...}}``).
 
     Raises:
-        ValueError: unknown environment or option, physics that cannot run here, or robots that cannot be loaded.
+        ValueError: the environment or an option is unknown, the physics cannot run here, or robots cannot be loaded.
         ImportError: the package is not installed.
     """
     shared, arguments = split_options(options)

@@ -20,7 +20,7 @@ from evorl.envs.space import Box, DictSpace, Discrete, Space
 ENV_NAMES = ("simulator",)
 
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or a dict of these"
-_MAX_REASON = 300  # characters
+_MAX_REASON = 300  # maximum number of characters of an error message
 _CHOICE_KEYS = ("n", "start")
 _BOX_KEYS = ("shape", "low", "high", "dtype")
 

@@ -46,7 +46,7 @@ class Space(ByValue, abc.ABC):
 
     @abc.abstractmethod
     def contains(self, x: Any) -> jax.Array:
-        """Return bool, true where ``x`` is an element; its shape is that of the leading (batch) axes of ``x``."""
+        """Return bool, true where ``x`` is an element; its axes are the leading (batch) axes of ``x``."""
 
     def zeros(self, batch_shape: tuple[int, ...] = ()) -> Any:
         """Return zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-MAX_NUMBERS = 2**28  # of one observation or action: 1 GB of float32
+MAX_NUMBERS = 2**28  # maximum size of one observation or action: 1 GB of float32
 
 
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from evorl.envs.wrappers.wrapper import Wrapper
 
 
 class UserEnv(Wrapper):
-    """An environment created by a user's function; equal to any other one with the same function and options.
+    """An environment created by a user's function; equal to all others with the same function and options.
 
     Args:
         env: the environment.
@@ -48,8 +48,8 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
             environments that are not an ``Env``.
 
     Raises:
-        ValueError: the module, function or option does not exist, or the result has another type or violates its
-            contract.
+        ValueError: the module, function or option does not exist, or the result has the wrong type or violates
+            its contract.
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):

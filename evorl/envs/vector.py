@@ -112,7 +112,7 @@ class VectorEnv(EnvWrapper):
         return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
 
     def close(self) -> None:
-        """Release the resources of the environments. JAX environments hold none."""
+        """Release the resources of the environments. JAX environments have no resources."""
 
     def show_physics(self) -> None:
         """Include the output of ``physics`` in states; JAX environments always do."""

@@ -74,7 +74,7 @@ class XMiniGridAdapter(Env):
         self._obs_space = Box(False, True, (width, height, self._num_tiles + self._num_colors), jnp.bool_)
         start = jax.eval_shape(lambda: grid_env.reset(params, jax.random.key(0)))
         step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
-        # Some leaves have other dtypes after a step than after a reset.
+        # Some leaves have different dtypes after a step and after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, step)
 
     @property
@@ -128,7 +128,7 @@ def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
         **options: the fields of ``EnvOptions``; all others are parameters of the environment (``view_size`` ...).
 
     Raises:
-        ValueError: unknown environment or option, or a value out of range.
+        ValueError: the environment or an option is unknown, or a value is out of range.
         ImportError: the package is not installed.
     """
     shared, arguments = split_options(options)

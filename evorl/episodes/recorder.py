@@ -25,7 +25,7 @@ class EpisodeRecorder(Recorder):
         folder: output folder; created when the first episode is written.
         about: common entries of every description: ``env``, the config of the environment, and others.
         num_episodes: number of episodes saved per evaluation, the first ones.
-        suffix: appended to the number of steps in file names, for evaluations other than the training's.
+        suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:
         RunFolderError: the folder cannot be written.

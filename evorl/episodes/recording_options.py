@@ -30,7 +30,7 @@ def make_recording_options(
         plays_as_all: true if the workflow uses the standard evaluation.
 
     Raises:
-        ValueError: a setting is unknown or invalid; the message explains it.
+        ValueError: a setting is unknown or invalid.
     """
     config = checked_mapping(config, "evaluation")
     check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
@@ -57,7 +57,7 @@ def make_recording_options(
 
 
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
-    """Raise ``ValueError`` if the observations of this many whole episodes exceed ``MAX_BYTES``."""
+    """Raise ``ValueError`` if the observations of this many complete episodes exceed ``MAX_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
     length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step

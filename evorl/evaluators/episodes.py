@@ -224,7 +224,7 @@ def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
     num_steps = transitions.dones.shape[lengths.ndim]
     is_step = jnp.arange(num_steps) < lengths[..., None]
     numbers = (transitions.obs, transitions.actions, transitions.rewards, transitions.next_obs)
-    # Excludes whole episodes, not single steps, because adjacent rows are treated as one episode.
+    # Excludes entire episodes, not single steps, because adjacent rows are treated as one episode.
     is_whole = (finite_rows(numbers, is_step.ndim) | ~is_step).all(axis=-1, keepdims=True)
     rows = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[lengths.ndim + 1 :]), transitions)
     return rows, (is_step & is_whole).reshape(-1)

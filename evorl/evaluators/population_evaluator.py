@@ -64,7 +64,7 @@ class PopulationEvaluator(PyTreeNode):
         key: Key,
         group_size: int = 1,
     ) -> EpisodeOutcomes:
-        """Return outcomes ``[P, E]``, the same on every device; ``observed`` is that of the device, ``[rows]``.
+        """Return outcomes ``[P, E]``, the same on every device, except ``observed`` ``[rows]``, which is per device.
 
         Args:
             agent: agent that acts with the policies.

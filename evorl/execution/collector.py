@@ -13,7 +13,7 @@ from evorl.types import PyTreeDict, State
 
 
 def collects_by_acting(workflow: Any) -> bool:
-    """Return True if ``collect`` is that of the family's base class, which collects rollouts by ``acting`` alone."""
+    """Return True if the workflow does not override ``collect``, which by default collects rollouts by ``acting``."""
     family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
     return family is not None and type(workflow).collect is vars(family).get("collect")
 

@@ -60,7 +60,8 @@ def env_faults(experience: Any) -> jax.Array | None:
         return None if experience.faults is None else _fault_of_generation(experience.returns, experience.faults)
     if not isinstance(experience, SampleBatch):
         return None
-    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:  # of members, found by each of them
+    # faults of members, found by each member
+    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:
         return experience.extras[ENV_FAULTS]
     if getattr(experience.dones, "ndim", None) != 2:
         return None
@@ -82,7 +83,7 @@ def env_faults(experience: Any) -> jax.Array | None:
 
 
 def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
-    """Return the first fault ``[3]`` of the episodes of a generation, none while any of them is sound."""
+    """Return the first fault ``[3]`` of the episodes of a generation; no fault if any episode is sound."""
     rows = faults.reshape(-1, faults.shape[-1])
     at = jnp.argmin(rows[:, 0])
     is_sound = jnp.isfinite(returns) & (faults[..., 0] == _NONE)
@@ -91,11 +92,11 @@ def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
 
 
 def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collection[str]) -> Any:
-    """Return the faults without those after a divergence, in which the policy's actions broke the environment.
+    """Remove the faults after a divergence, which are caused by invalid actions of the policy.
 
     Args:
-        faults: of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; of JAX or NumPy.
-        metrics: of the same iterations, ``[N, ...]`` by name.
+        faults: faults of consecutive iterations, ``[N, ..., 3]``, see ``env_faults``; a JAX or NumPy array.
+        metrics: metrics of the same iterations by name, ``[N, ...]``.
         optional: metrics that are NaN while they have no value.
     """
     rows = faults.shape[:2] if faults.ndim > 2 else (len(faults), 1)
@@ -104,7 +105,7 @@ def without_aftermath(faults: Any, metrics: Mapping[str, Any], optional: Collect
         is_number = name not in optional and jnp.issubdtype(getattr(values, "dtype", jnp.bool_), jnp.floating)
         if is_number and values.size % math.prod(rows) == 0:
             diverged |= ~jnp.isfinite(jnp.reshape(values, (*rows, -1))).all(axis=-1)
-    before = jnp.cumsum(diverged, axis=0) - diverged > 0  # in an earlier iteration
+    before = jnp.cumsum(diverged, axis=0) - diverged > 0  # diverged in an earlier iteration
     before = before.reshape(*before.shape, *[1] * (faults.ndim - 2)) if faults.ndim > 2 else before
     return jnp.where(before, jnp.asarray([_NONE, 0, 0], jnp.int32), faults)
 
@@ -114,7 +115,7 @@ def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
 
     Args:
         faults: see ``env_faults``.
-        steps_per_iteration: of one environment; the step is counted from the first iteration on.
+        steps_per_iteration: steps of one environment per iteration; the result counts steps from the first iteration.
     """
     at = jnp.argmax(faults[..., 0] != _NONE, axis=0)
     first = jnp.take_along_axis(faults, at[None, ..., None], axis=0)[0]
@@ -132,7 +133,7 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
 
 
 class KeyedMessages:
-    """Passes messages on; of messages with the same key, only the first."""
+    """Forwards messages; of several with the same key, only the first."""
 
     def __init__(self, message: Callable[[str], None]) -> None:
         self._message = message
@@ -172,7 +173,7 @@ def without_env_faults(
     faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations]
     faults = faults.reshape(num_iterations, num_seeds, -1, 3)  # [N, S, P, 3]
     if (faults[..., 0] == _NONE).all():
-        return remaining, state  # as nearly always: no other metric is fetched for this
+        return remaining, state  # the usual case: no other metric is transferred
     numbers = {name: processes.on_host(x)[:num_iterations] for name, x in remaining.items() if name != "episodes"}
     faults = np.asarray(without_aftermath(faults, numbers, workflow.optional_metrics))
     is_bad = faults[..., 0] != _NONE

@@ -122,7 +122,7 @@ def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _population_reasons(workflow: Any) -> Iterator[str]:
-    """Yield the reasons of the members, each with its share of the steps; searched settings are not checked."""
+    """Yield the reasons of the members, each with its fraction of the steps; searched settings are not checked."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return

@@ -2,7 +2,7 @@
 
 Walks the program's equations and tracks live arrays. Results that a compiler fuses with their consumers (elementwise
 operations, changes of shape) need no memory, and results written in place (the carry of a loop, an update of a buffer
-that is not needed any more) need no second copy.
+that is no longer needed) need no second copy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, lis
         inside = [_walk(program, known) for program in _programs_in(eqn)]
         inner = max((inner_peak for inner_peak, _ in inside), default=0)
         results = _result_bytes(eqn, last, i, [outs for _, outs in inside])
-        # Results of a called program are alive within it already; results of a loop exist in addition to its body's.
+        # Results of a called program are alive within it already; a loop and its body have separate results.
         together = sum(results) + inner if eqn.primitive.name in _LOOPS else max(sum(results), inner)
         peak = max(peak, alive + together)
         for var, size in zip(eqn.outvars, results, strict=True):

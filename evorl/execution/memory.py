@@ -1,6 +1,6 @@
 """Memory check of a run, from the shapes of its state, before anything is computed.
 
-It counts the least that a run needs: the state, and a copy of everything that a step replaces. A rejected run therefore
+It computes a lower bound: the state, and a copy of everything that a step replaces. A rejected run therefore
 could not have worked; an accepted run may still need more memory than available.
 """
 
@@ -83,7 +83,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
 
 
 def required_bytes(state: State, specs: State, execution: Execution) -> int:
-    """Return the least memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
+    """Return the minimum memory that a run needs, in bytes; see ``check_memory`` for the arguments."""
     return sum(array.num_bytes for array in _arrays(state, specs, execution))
 
 
@@ -141,17 +141,14 @@ def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
 
 
 def available_bytes() -> int | None:
-    """Return the memory of this machine or of its control group, for a CPU; or of one accelerator, in bytes.
-
-    ``None`` if unknown.
-    """
+    """Return the memory in bytes of one accelerator, or of this machine or control group; ``None`` if unknown."""
     statistics = jax.local_devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"]
     if not on_cpu():
         return None
     limits = list(_control_group_limits())
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # not on every system
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not available on every system
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(limits, default=None)
 
@@ -216,7 +213,7 @@ def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, in
 
 
 def _lengths(array: _Array, values: list[int]) -> set[int]:
-    """Return the lengths of an array's axes; for a ring, rows times environments are one, rounded to a capacity."""
+    """Return the lengths of an array's axes; rows and environments of a ring are one axis, as long as its capacity."""
     shape = array.shape
     if array.is_ring:
         for i, (rows, num_envs) in enumerate(itertools.pairwise(shape)):

@@ -1,4 +1,4 @@
-"""One process of a multi-process program: its position, how it joins the others and leaves. See ``evorl.launch``."""
+"""One process of a multi-process program: its position, joining and leaving the program. See ``evorl.launch``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROCESS_VARIABLE = "EVORL_PROCESS"
-HEARTBEAT_SECONDS = 15  # a process that is silent for longer is considered lost, which ends the program
+HEARTBEAT_SECONDS = 15  # timeout of a heartbeat: a lost process ends the program
 LOST_STATUS = 75  # exit status of a process that ended because another one did; EX_TEMPFAIL, "try again"
 
 
@@ -47,7 +47,7 @@ class ProcessInfo:
     command: str
 
     def as_variable(self) -> dict[str, str]:
-        """Return the environment variable that passes this to the process."""
+        """Return the environment variable that passes this object to the process."""
         return {PROCESS_VARIABLE: json.dumps(dataclasses.asdict(self))}
 
 
@@ -58,7 +58,7 @@ def process_info() -> ProcessInfo | None:
 
 
 def train_command() -> str:
-    """Return the command that starts a training like this one, without its settings."""
+    """Return the command that started this training, without its settings; ``evorl train`` by default."""
     info = process_info()
     if info:
         return info.command
@@ -78,7 +78,7 @@ def join_processes(info: ProcessInfo) -> None:
 
     if jax.distributed.is_initialized():  # as in the second job of a sweep
         return
-    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which asks a training to stop
+    jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops a training
     arguments = {}
     if info.coordinator is not None:
         first = info.local_index * (info.devices or 1)
@@ -110,7 +110,7 @@ def _libraries_silent() -> Iterator[None]:
 
 
 def _stop_with_launcher() -> None:
-    """Ask this process to stop when its standard input ends, which means that the launcher is gone."""
+    """Send SIGTERM to this process when its standard input ends, which means that the launcher has ended."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -154,7 +154,7 @@ def _has_joined() -> bool:
 def leaving_together() -> Iterator[None]:
     """Run the program within the context, and disconnect from the other processes at its end.
 
-    A process that fails exits at once: JAX would have it wait for the others, which wait for its part of a computation.
+    A process that fails exits immediately: JAX would make it wait for the others, which wait for its result.
     """
     try:
         yield

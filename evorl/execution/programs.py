@@ -70,7 +70,7 @@ def side_by_side(
 
 
 def over_seeds(execution: Execution, fn: Callable[[State], Any], state: State, returns_state: bool = False) -> Any:
-    """Return ``fn(state)``; with several seeds, mapped over them: results then have a leading axis S."""
+    """Return ``fn(state)``, mapped over the seeds if there are several; results then have a leading axis S."""
     return fn(state) if execution.num_seeds is None else side_by_side(fn, state, returns_state=returns_state)
 
 
@@ -189,7 +189,7 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
 
 
 def lowered_training(workflow: Trainable, key: Key) -> Any:
-    """Return the lowered training program, which its first call finds compiled. Raises as ``compile_ahead``."""
+    """Return the lowered training program; its first call reuses the compiled program. Raises as ``compile_ahead``."""
     state = laid_out(workflow, state_shapes(workflow, key))
     return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 

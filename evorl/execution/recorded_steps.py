@@ -224,7 +224,7 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
 
 
 def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
-    """Raise ``ReplayFileError`` if columns are missing, or have other shapes than the stored transitions ``spec``."""
+    """Raise ``ReplayFileError`` if columns are missing, or differ in shape from the stored transitions ``spec``."""
     for name, leaf in _named_leaves(spec):
         if name == "dones":
             continue
@@ -259,6 +259,6 @@ def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBat
 
 
 def _time_major(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:
-    """Cut the newest ``R * B`` of ``[N, ...]`` into one piece per environment, and return them as ``[R, B, ...]``."""
+    """Return the newest ``R * B`` entries of ``[N, ...]`` as ``[R, B, ...]``: consecutive entries per environment."""
     pieces = column[len(column) - num_rows * num_envs :].reshape(num_envs, num_rows, *column.shape[1:])
     return np.ascontiguousarray(np.swapaxes(pieces, 0, 1))

@@ -26,7 +26,7 @@ def prepare_runtime(
 ) -> None:
     """Set up JAX for a run; call it before any computation. With several processes it returns when all have joined.
 
-    On a CPU one device is made for each core the process may use (``devices`` of them if a number is given), so that
+    On a CPU one device is created for each core the process may use (``devices`` of them if a number is given), so that
     environments or seeds can be spread over the cores. Once JAX's backend has started, the devices are fixed.
 
     Args:
@@ -88,7 +88,10 @@ def prepare_for(spec: RunSpec) -> None:
 
 
 def _keep_programs(folder: Path | None) -> None:
-    """Cache compiled programs in this folder, the environment variable's, or the user's; warn if it is not usable."""
+    """Enable the cache of compiled programs; warn if its folder is not usable.
+
+    The folder is ``folder``, else that of ``JAX_COMPILATION_CACHE_DIR``, else one in the user's cache folder.
+    """
     import jax
 
     from evorl.runs.files import RunFolderError, make_private_folder
@@ -121,7 +124,7 @@ def collect_garbage_seldom() -> None:
 
 
 def release_programs(share: float = 0.5) -> bool:
-    """Discard all compiled programs if they use more than this share of the memory maps that Linux allows a process.
+    """Discard all compiled programs if they use more than this fraction of the memory maps that Linux allows a process.
 
     On a CPU each kernel of a program has its own memory map, about a thousand for a training. At the limit
     (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs reach

@@ -30,13 +30,13 @@ class TrainingDiverged(ArithmeticError):
 
 
 class Checkpointer(Protocol):
-    """Saves states. It may ask for further checkpoints, see ``RunCheckpointer.wants``."""
+    """Saves states. It may request additional checkpoints, see ``RunCheckpointer.wants``."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
         """Save a state.
 
         Args:
-            state: of the training.
+            state: state of the training.
             progress: JSON data from which a resumed run continues.
             score: evaluation of exactly this state; ``None`` if it was not evaluated.
         """
@@ -46,9 +46,9 @@ class Intervals(NamedTuple):
     """Intervals of a run; ``None`` for never.
 
     Attributes:
-        rows: between two metric rows.
-        evaluations: between two evaluations.
-        checkpoints: between two checkpoints.
+        rows: interval between two rows of metrics.
+        evaluations: interval between two evaluations.
+        checkpoints: interval between two checkpoints.
     """
 
     rows: Interval | None = None
@@ -63,7 +63,7 @@ class Pace:
         self._timesteps, self._since = timesteps, time.perf_counter()
 
     def exclude(self, seconds: float) -> None:
-        """Exclude seconds, such as an evaluation's, from the next reading."""
+        """Exclude seconds, such as the duration of an evaluation, from the next reading."""
         self._since += seconds
 
     def read(self, timesteps: int) -> float:
@@ -79,7 +79,7 @@ class SessionRules:
     """Rules of a run's bookkeeping.
 
     Attributes:
-        intervals: of rows, evaluations and checkpoints.
+        intervals: intervals of rows, evaluations and checkpoints.
         eval_episodes: episodes in one evaluation, its weight in a score over several.
         steps_per_iteration: environment steps of an iteration, for each seed; 0 if they differ.
         pace: measures the steps per second between rows; ``None`` if the loop sets ``steps_per_second``.
@@ -113,7 +113,7 @@ class RunSession:
         recorder: receives metric rows, messages and episodes; ``None`` records nothing.
         checkpointer: saves states; ``None`` saves nothing.
         progress: progress of the checkpoint that the run continues from.
-        should_stop: returns True once the run is asked to stop.
+        should_stop: returns True once a stop of the run is requested.
         closes: called in this order at the end of the session, each even if one before it raised.
 
     Attributes:
@@ -152,8 +152,8 @@ class RunSession:
         """Set the position and the rules of the run that starts, and announce it to the recorder.
 
         Args:
-            plan: of the run.
-            rules: of its bookkeeping.
+            plan: plan of the run.
+            rules: rules of its bookkeeping.
             counted: environment steps before it starts, over all seeds.
         """
         self._num_seeds, self._rules = plan.num_seeds, rules
@@ -186,11 +186,11 @@ class RunSession:
 
     @property
     def is_saved(self) -> bool:
-        """Return True if the newest checkpoint is of the present iteration."""
+        """Return True if the newest checkpoint belongs to the current iteration."""
         return self._saved_at == self.iterations
 
     def should_stop(self) -> bool:
-        """Return True if any process of the run was asked to stop."""
+        """Return True if any process of the run has received a stop request."""
         return processes.any_says(self._should_stop is not None and self._should_stop())
 
     def advance(self, iterations: int, steps: int, steps_of_last: int, metrics: PyTreeDict) -> None:
@@ -200,7 +200,7 @@ class RunSession:
             iterations: number of iterations N since the last call.
             steps: environment steps of these, over all seeds.
             steps_of_last: environment steps of the last of these, over all seeds.
-            metrics: of each iteration, ``[N]`` or ``[N, S]`` by name.
+            metrics: metrics of each iteration by name, ``[N]`` or ``[N, S]``.
 
         Raises:
             TrainingDiverged: a metric is not finite.
@@ -225,8 +225,8 @@ class RunSession:
         """Evaluate, write a row and save, each if it is due.
 
         Args:
-            evaluate: returns the metrics of an evaluation of the present state.
-            state: returns the present state.
+            evaluate: returns the metrics of an evaluation of the current state.
+            state: returns the current state.
             is_last: the training is complete: everything is due that has an interval.
         """
         rows, evaluations, checkpoints = self._rules.intervals
@@ -245,7 +245,7 @@ class RunSession:
             self.save(state(), score)
 
     def evaluate(self, evaluate: Callable[[], PyTreeDict]) -> dict[str, float | int]:
-        """Evaluate, and return the columns of the evaluation; its episodes go to the recorder."""
+        """Evaluate, and return the columns of the evaluation; its episodes are passed to the recorder."""
         clock = CompileClock()
         metrics = processes.on_host(evaluate())
         if (episodes := metrics.pop("episodes", None)) is not None:
@@ -293,7 +293,7 @@ class RunSession:
         """Raise ``TrainingDiverged`` if a metric is not finite, unless the rules allow it.
 
         Args:
-            metrics: of each iteration, ``[N]`` or ``[N, S]`` by name.
+            metrics: metrics of each iteration by name, ``[N]`` or ``[N, S]``.
             iterations: number of the last of these iterations.
         """
         for name, values in metrics.items() if self._rules.refuses_divergence else ():
@@ -303,7 +303,7 @@ class RunSession:
             raise self._divergence(name, np.ravel(values[bad])[0], iterations - len(values) + bad + 1)
 
     def _checkpointer_wants(self, score: float | None) -> bool:
-        """Return True if the checkpointer of any process asks for this state: they save together."""
+        """Return True if the checkpointer of any process requests this state: all processes save together."""
         checkpointer: Any = self.checkpointer
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 

@@ -95,7 +95,7 @@ def _watch(receiving: socket.socket) -> None:
 
 
 def _end_process(number: int) -> None:
-    """End the process at once, without an exception, which could be raised in code that cannot handle it."""
+    """End the process immediately, without an exception, which could be raised in code that cannot handle it."""
     line = f"{signal.Signals(number).name}: ended.{_stops[-1].way_on if _stops else ''}\n"
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
         line = f"{SHOW_CURSOR}\n{line}"

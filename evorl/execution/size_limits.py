@@ -19,7 +19,7 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
     """Reject sizes that exceed the memory for any environment, before environments are created.
 
     Raises:
-        ValueError: a size is too large; the message has the setting, its value, and the largest value that may fit.
+        ValueError: a size is too large; the message states the setting, its value, and the largest value that may fit.
     """
     parts = [(name, config.get(name)) for name in ("inner", "learner")]
     for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:

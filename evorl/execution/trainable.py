@@ -202,7 +202,7 @@ W = TypeVar("W", bound=Any)
 
 
 def collected_by(workflow: W, collector: Collector | None) -> W:
-    """Return the workflow with a collector outside this process, or without one for ``None``."""
+    """Return the workflow with a collector outside this process; ``None`` removes the collector."""
     return workflow.replace(execution=dataclasses.replace(workflow.execution, collector=collector))
 
 

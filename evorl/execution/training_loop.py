@@ -65,7 +65,7 @@ def with_new_episodes(env: Any, state: State) -> State:
 
     Args:
         env: training environments.
-        state: of the workflow.
+        state: state of the workflow.
     """
     if not env.steps_on_host:
         return state
@@ -216,7 +216,7 @@ class LearningRun:
         clock = CompileClock()
         metrics, state = iterate(self.workflow, state, num_iterations, self.message)
         if metrics is None:
-            return state  # the actors were asked to stop
+            return state  # a stop of the actors was requested
         if first:
             jax.block_until_ready(metrics)
             self.session.recorder.message(f"First step in {clock.report()}.")

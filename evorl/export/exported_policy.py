@@ -68,8 +68,8 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         trust: whether a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
-        RunFolderError: the file is missing, in another format, damaged or not trusted; the message names the reason.
-        ImportError: onnxruntime is not installed; the message gives the install command.
+        RunFolderError: the file is missing, corrupted, not trusted or of unknown format; the message states the reason.
+        ImportError: onnxruntime is not installed; the message states the install command.
     """
     path = user_path(path)
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}

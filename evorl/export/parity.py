@@ -21,7 +21,7 @@ Step: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]
 
 
 class NotTheSame(ValueError):
-    """Raised for a file whose outputs differ from its policy's."""
+    """Raised for a file whose outputs differ from those computed by its policy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
 
 
 def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
-    """Run the recorded steps with ``step``, which gets its own memory back, and compare the outputs."""
+    """Run the recorded steps with ``step``, which receives the memory that it returned, and compare the outputs."""
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     computed = []
@@ -96,7 +96,7 @@ def parity_of(policy: PortablePolicy, computed: list[dict[str, np.ndarray]], rec
     """Compare outputs with the recorded ones.
 
     Raises:
-        NotTheSame: an output has another shape.
+        NotTheSame: the shape of an output differs.
     """
     difference, same = 0.0, []
     discrete = [port.name for port in policy.results if port.name != SCORES and port.dtype.kind in "iub"]

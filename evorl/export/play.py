@@ -1,4 +1,4 @@
-"""Plays a run's policy in a Gymnasium environment."""
+"""Plays the policy of a run in a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[s
     Gymnasium's version.
 
     Raises:
-        ValueError: the environment is of another library.
+        ValueError: the environment belongs to another library.
     """
     library, _, name = stored.title.partition("/")
     options = {}

@@ -194,7 +194,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
 
 
 def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> list[int]:
-    """Return the indices of the memory arrays that actions depend on, now or later; a value function's are excluded."""
+    """Return the indices of the memory arrays that current or later actions depend on, unlike those for values only."""
     origins = opened.origins()
     needed: set[int] = set()
     found = set().union(*origins[:num_actions])
@@ -208,7 +208,7 @@ def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> l
 def _row(
     opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    """Return the step of ``PortablePolicy``, which takes the memory arrays ``kept``; the other ones are zeros."""
+    """Return the step of ``PortablePolicy``, with the memory arrays ``kept`` as inputs and zeros for all others."""
 
     def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         num_observations, num_inputs = len(observations), len(observations) + len(kept)

@@ -12,7 +12,7 @@ from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, R
 from evorl.export.inlined_program import walk
 from evorl.export.products import convolve, dot, padded, pool
 
-MAX_TURNS = 64  # most iterations of a loop that is unrolled
+MAX_TURNS = 64  # maximum number of iterations of a loop that is unrolled
 
 
 def _elementwise(op: str) -> Rule:

@@ -127,12 +127,12 @@ def stored_policy(
 
 
 def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tuple[Agent, AgentState]:
-    """Return the agent that acts in a workflow's evaluations and its state; in a population, the best member's.
+    """Return the agent that acts in a workflow's evaluations, and its state; in a population, of the best member.
 
     Args:
         workflow: the workflow.
         state: the workflow's state, or the part of the state that an evaluation reads.
-        seed_number: number of the seed, if several were trained side by side.
+        seed_number: number of the seed, if several were trained in parallel.
 
     Raises:
         ValueError: the workflow has no seed of this number.
@@ -189,7 +189,7 @@ class LoadedPolicy:
         """Return the action for one observation of the environment, or the actions for a batch of them ``[B, ...]``.
 
         Raises:
-            ValueError: the observation has another shape than the policy expects, or the batch size has changed.
+            ValueError: the observation does not have the shape that the policy expects, or the batch size has changed.
         """
         given = self._policy.arrays_of(obs)
         arrays = {port.name: np.asarray(given[port.name]).astype(port.dtype) for port in self._policy.observations}

@@ -1,4 +1,4 @@
-"""Base class of the agents of a ``Batcher``, which have no state apart from what ``update`` sets."""
+"""Base class of the agents of a ``Batcher``; only ``update`` changes their attributes."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class BatchWorker:
         return getattr(self, task)(*arguments)
 
     def episodes(self, number: int, num_rounds: int, agent_info: Any, env_info: Any) -> list[Acquired]:
-        """Acquire whole episodes in all rows, one round after another.
+        """Acquire complete episodes in all rows, in rounds.
 
         Args:
             number: number of the acquisition; determines the seeds of the episodes.
@@ -128,7 +128,7 @@ class BatchWorker:
         self._state = self._agent.initial_state(agent_info, self._num_rows)
 
     def _advance(self, agent_info: Any, num_steps: int | None) -> Acquired:
-        """Take ``num_steps`` steps, or all steps if it is ``None``, at most until no row is running."""
+        """Step the running rows ``num_steps`` times, or until all episodes have ended if that is earlier."""
         state = _copied(self._state)
         wrong = {np.shape(leaf) for leaf in jax.tree.leaves(state) if np.shape(leaf)[:1] != (self._num_rows,)}
         if wrong:

@@ -25,7 +25,7 @@ _WORKER = "evorl.interop.batch_worker:BatchWorker"
 class Batcher:
     """Workers with their own agents and simulators, which acquire data on request while the caller continues.
 
-    Without ``num_steps`` an acquisition consists of whole episodes. With it, it consists of the next steps of the
+    Without ``num_steps`` an acquisition consists of complete episodes. With it, it consists of the next steps of the
     episodes that ``reset`` started: agents and environments keep their states between calls, and rows whose episode has
     ended are omitted.
 
@@ -36,7 +36,7 @@ class Batcher:
             of rows of one worker, and ``env_args``.
         num_envs: total number of rows, split evenly over the workers.
         num_workers: number of workers.
-        num_steps: maximum number of steps per row in one acquisition; ``None`` for whole episodes.
+        num_steps: maximum number of steps per row in one acquisition; ``None`` for complete episodes.
         kind: kind of the workers: ``process`` on this machine, ``ray``, or ``inline`` in this process, where they work
             while ``get`` is called.
         agent_args: keyword arguments of ``agent``.
@@ -115,7 +115,7 @@ class Batcher:
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays ``[num_envs, ...]``.
 
         Raises:
-            ValueError: acquisitions consist of whole episodes, or an info has the wrong number of rows.
+            ValueError: acquisitions consist of complete episodes, or an info has the wrong number of rows.
             HostEnvError: a worker failed.
         """
         if self._num_steps is None:
@@ -174,8 +174,8 @@ class Batcher:
             blocking: wait for all workers.
 
         Returns:
-            A batch with rows in the order of the infos. Transitions have the entries of a collector's, and all outputs
-            of agents and entries of environments' ``info``; zeros follow the end of a row. The batch's ``info`` has for
+            A batch with rows in the order of the infos. Transitions have the entries that collectors return, and all
+            outputs of agents and entries of ``info``; zeros follow the end of a row. The batch's ``info`` has for
             every row its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state of
             the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if the
             episodes of all rows had ended before (``num_running`` is 0).

@@ -36,11 +36,11 @@ class Collector:
     episode starts immediately after the end of one.
 
     Args:
-        env: environment; only its first reset gets a seed.
+        env: environment; only its first reset is seeded.
         num_steps: number of steps in a transition, n. If above 1, ``rewards`` are ``[N, n]``, see
             ``n_step_transitions``.
-        done_means: meaning of ``dones``: the episode ended ``either`` way, or it ``terminated``. Transitions have
-            ``termination`` and ``truncation`` in both cases.
+        done_means: meaning of ``dones``: ``terminated``, or ``either`` terminated or truncated. Transitions always have
+            ``termination`` and ``truncation``.
         info_names: entries of the environment's ``info`` to store.
         seed: seed of the first reset.
 

@@ -1,4 +1,4 @@
-"""Evaluation on the host: plays whole episodes with an agent of any framework."""
+"""Evaluation on the host: plays complete episodes with an agent of any framework."""
 
 from __future__ import annotations
 

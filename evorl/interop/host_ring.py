@@ -18,9 +18,9 @@ from evorl.ops.trees import merged
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import Key, PyTreeDict
 
-_AHEAD = 1024  # most calls in one block of draws
+_AHEAD = 1024  # maximum number of calls in one block of draws
 _LOWER_HALF = np.uint64(2**32 - 1)
-_NUMBERS_AHEAD = 2**16  # most numbers in one block, unless a single call draws more
+_NUMBERS_AHEAD = 2**16  # maximum number of integers in one block, unless a single call draws more
 
 
 class HostRing:
@@ -76,7 +76,7 @@ class HostRing:
         return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # of the host
 
     def fitting_leaves(self, transitions: Any) -> list[np.ndarray] | None:
-        """Return the leaves of ``transitions``, or ``None`` unless all are arrays of the stored shapes and dtypes.
+        """Return the leaves of ``transitions``; ``None`` if any is not an array of the stored shape and dtype.
 
         Args:
             transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` of several environments.
@@ -84,7 +84,7 @@ class HostRing:
         leaves = self._leaves_of(transitions)
         try:
             length, kinds = len(leaves[0]), [(leaf.shape, leaf.dtype) for leaf in leaves]
-        except (AttributeError, TypeError):  # not arrays
+        except (AttributeError, TypeError):  # the leaves are not arrays
             return None
         if length != self._fitting[0]:
             leading = (length,) if self._num_envs == 1 else (length, self._num_envs)
@@ -103,7 +103,7 @@ class HostRing:
     def add(self, leaves: Sequence[np.ndarray]) -> None:
         """Append the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, overwriting the oldest rows."""
         total = len(leaves[0])
-        start = max(0, total - self._num_rows)  # rows before it would be overwritten at once
+        start = max(0, total - self._num_rows)  # rows before it would be overwritten immediately
         cursor = (self.cursor + start) % self._num_rows
         while start < total:
             count = min(total - start, self._num_rows - cursor)

@@ -152,7 +152,7 @@ class Runner:
     def step(self) -> Any:
         """Collect and store one rollout, and return a sampled batch, or without replay memory the rollout.
 
-        Returns ``None`` as long as a batch cannot be sampled.
+        Returns ``None`` while a batch cannot be sampled.
         """
         self.prepare()
         collected = self._collect(self.agent, self._rollout_length)

@@ -91,7 +91,8 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
         ValueError: steps differ in shape or in their extras, or an extra has the name of a standard entry.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
-    if termination[0].__class__ is bool and not (any(termination) or any(truncation)):  # most short rollouts
+    # the common case for short rollouts
+    if termination[0].__class__ is bool and not (any(termination) or any(truncation)):
         terminations, truncations, ends = np.zeros((3, len(steps)), np.bool_)
     else:
         terminations, truncations = np.array((termination, truncation), np.bool_)
@@ -140,7 +141,7 @@ def _column(name: str, values: Sequence[Any]) -> Any:
         if first.__class__ is int and [*map(type, values)].count(int) == len(values):
             return np.array(values, np.int32)
         if not is_array and not isinstance(first, _NUMPY):
-            values = [np.asarray(value) for value in values]  # of another framework
+            values = [np.asarray(value) for value in values]  # arrays of another framework
         array = np.asarray(values)
     except ValueError:
         shapes = sorted({np.shape(value) for value in values})
@@ -175,8 +176,8 @@ def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict,
     Returns:
         The complete transitions, leaves ``[N, ...]``: ``rewards`` ``[N, n]`` with zeros after the end of an episode,
         their number ``num_rewards`` int32 ``[N]``, ``next_obs`` and flags of the last step, and all other entries of
-        the first step. And the number of steps at the end that start no complete transition yet: pass these again
-        together with later steps.
+        the first step. Also the number of final steps that start no complete transition yet: pass these again together
+        with later steps.
     """
     length = len(columns.rewards)
     first = np.arange(length)

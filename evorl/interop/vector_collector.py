@@ -148,5 +148,5 @@ class VectorCollector:
 
 
 def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
-    """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is True, else of ``on_false``; arrays ``[B, ...]``."""
+    """Select rows of ``on_true`` where ``mask``, bool ``[B]``, is true, and of ``on_false`` elsewhere."""
     return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)

@@ -63,7 +63,7 @@ class LivePage:
         rate: maximum number of points per second from one client; bursts of ten times this number are allowed.
 
     Raises:
-        ImportError: aiohttp is not installed; the message contains the command that installs it.
+        ImportError: aiohttp is not installed; the message states the command that installs it.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class LivePage:
         """Return the data for open pages: runs changed since version ``since``, and the metric names of clients."""
         summaries = self.runs.summaries(since)
         return {
-            # The version of these summaries: the runs may have a newer one by now.
+            # The version of these summaries: the runs may already have a newer version.
             "version": max((summary.version for summary in summaries), default=since),
             "ready": self.runs.looked,
             "places": self.runs.told_places,

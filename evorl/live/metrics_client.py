@@ -57,10 +57,10 @@ class MetricsClient:
         self.flush()
 
     def scalar(self, name: str, y: float, x: float | None = None) -> None:
-        """Add a point to a curve; without ``x`` the server uses the last step that it knows.
+        """Add a point to a curve; without ``x`` the server uses the last step that it received.
 
         Raises:
-            ConnectionError: the server refused a request; the message contains its reason.
+            ConnectionError: the server refused a request; the message states its reason.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
         while len(self._waiting) > MAX_WAITING:
@@ -96,7 +96,7 @@ class MetricsClient:
         return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
 
     def _ask(self, path: str, body: Any = None) -> Any:
-        """Return the response; ``None`` if the server cannot be reached or asks for a retry."""
+        """Return the response; ``None`` if the server cannot be reached or requests a retry."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, self._headers)
         try:

@@ -21,17 +21,17 @@ from evorl.config.values import LARGEST_FLOAT, checked_value
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 
-LONGEST_NAME = 200  # characters
-MAX_VALUES = 100_000  # of a histogram
+LONGEST_NAME = 200  # maximum number of characters of a name
+MAX_VALUES = 100_000  # maximum number of values of a histogram
 MAX_BINS = 40
 GREATEST_VALUE = 1e100  # absolute value in a histogram: its square is finite
-KEPT_HISTOGRAMS = 50  # per name
+KEPT_HISTOGRAMS = 50  # maximum number of histograms per name
 MAX_POINTS = 20_000  # per name in memory: beyond it every second point is dropped; the file contains all
 _FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
 class MetricsRefusedError(ValueError):
-    """Raised for a refused metric; the message contains the reason and the expected value."""
+    """Raised for a refused metric; the message states the reason and the expected value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +261,7 @@ class MetricsStore:
         self._events.write({"timesteps": int(x), name: y})
 
     def _stored_points(self) -> Iterator[tuple[str, float, float]]:
-        """Yield the points in the file, without damaged lines."""
+        """Yield the points in the file, without corrupted lines."""
         for line in self._file.lines() if self._file is not None else ():
             self._bytes += len(line) + 1
             try:

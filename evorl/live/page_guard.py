@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
-SHORTEST_TOKEN = 16  # characters
+SHORTEST_TOKEN = 16  # minimum number of characters of a token
 MAX_CLIENTS = 10_000  # whose rates are tracked
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
@@ -118,7 +118,7 @@ class RateLimit:
         """Count units from a client.
 
         Raises:
-            Refused: the limit is exceeded; the message contains the time until a retry.
+            Refused: the limit is exceeded; the message states the time until a retry.
         """
         with self._lock:
             now = self._clock()

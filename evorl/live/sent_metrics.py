@@ -27,7 +27,7 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
         The number of stored points; points of disabled metrics are not stored.
 
     Raises:
-        MetricsRefusedError: the body or a point is invalid; the message contains the entry and the reason.
+        MetricsRefusedError: the body or a point is invalid; the message states the entry and the reason.
     """
     points = _items(body, _SCALAR)
     count(len(points) - 1)

@@ -30,7 +30,7 @@ SPEED = "time/steps_per_second"
 SERVING = "serving/"
 MAX_RUNS = 300  # displayed runs; older ones are omitted
 MAX_READ = 12  # runs whose curves are cached in memory
-MAX_PICTURE = 32 << 20  # bytes
+MAX_PICTURE = 32 << 20  # maximum size of a picture in bytes
 _PATIENCE = 20.0  # minimum pause between two searches for runs, in units of the duration of a search
 
 

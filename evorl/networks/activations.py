@@ -49,7 +49,7 @@ def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     """Return the activation function of that name: elementwise, except softmax, which is over the last axis.
 
     Raises:
-        ValueError: unknown name; the message suggests the closest one.
+        ValueError: the name is unknown; the message suggests the closest one.
     """
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
@@ -136,7 +136,7 @@ def build_activation(config: Any) -> Activation:
     settings in the same mapping.
 
     Raises:
-        ValueError: unknown activation or field, or invalid value; the message explains it.
+        ValueError: the activation or a field is unknown, or a value is invalid.
     """
     if isinstance(config, KernelActivation | CustomPart):
         return config
@@ -158,7 +158,7 @@ def custom_network_part(config: Any, setting: str) -> CustomPart:
     """Import a function of an array, or a module of Flax; see ``evorl.config.custom_parts.custom_part``.
 
     Raises:
-        ValueError: it is a class of another kind, or see there.
+        ValueError: the class is not a Flax module, or ``custom_part`` rejects it.
     """
     name = config["name"] if isinstance(config, Mapping) else config
     is_module = isinstance(load_named(name, setting), type)

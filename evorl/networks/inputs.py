@@ -26,7 +26,7 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
         input_ndim: number of axes of one input of the torso: 1 flattens each observation.
 
     Raises:
-        ValueError: the observation is a dict, or has another rank than the torso expects.
+        ValueError: the observation is a dict, or does not have the rank that the torso expects.
     """
     if isinstance(obs, Mapping):
         raise ValueError(

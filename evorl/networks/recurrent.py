@@ -88,7 +88,7 @@ class LSTM(nn.Module):
 
 
 class DilatedLSTM(LSTM):
-    """LSTM whose units are divided into cores that update in turn (after Vezhnevets et al. 2017, section 3.3,
+    """LSTM whose units are divided into cores that update cyclically (after Vezhnevets et al. 2017, section 3.3,
     https://arxiv.org/abs/1703.01161).
 
     At step t of an episode only the units of core ``t mod num_cores`` change; the others keep their ``cell`` and
@@ -189,7 +189,7 @@ def build_cell(config: Any) -> Cell | None:
     ``__call__``, as in ``GRU``.
 
     Raises:
-        ValueError: unknown cell, or invalid size; the message explains it.
+        ValueError: the cell is unknown, or a size is invalid.
     """
     if config is None:
         return None

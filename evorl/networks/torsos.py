@@ -248,8 +248,8 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
         **defaults: defaults for missing options.
 
     Raises:
-        ValueError: unknown option, layer or activation; a size that is not a positive integer; convolutions without a
-            following ``flatten``; or ``batch_renorm`` if the caller does not keep running statistics.
+        ValueError: an option, layer or activation is unknown; a size is not a positive integer; ``flatten`` is missing
+            after convolutions; or ``batch_renorm`` is used without a caller that keeps running statistics.
     """
     options = {**defaults, **options}
     known = ("torso", "activation", "layer_norm", "orthogonal")

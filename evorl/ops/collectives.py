@@ -114,7 +114,7 @@ def minibatch_share(batch: Tree) -> Tree:
 
 
 def whole_minibatch(share: Tree, num_rows: int) -> Tree:
-    """Gather the results for all rows from the results for ``minibatch_share`` of a minibatch of ``num_rows``."""
+    """Gather the results of all ``num_rows`` rows; each device passes the results of its ``minibatch_share``."""
     return share if num_rows % num_shards() else gather_rows(share)
 
 
@@ -124,7 +124,7 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
     Inside ``method``, ``of_all_agents`` returns the data of all agents of the copy. For one agent it is ``jax.vmap``.
 
     Raises:
-        ValueError: when the returned function is called with rows that are not whole copies.
+        ValueError: when the returned function is called with rows that are not complete copies.
     """
     if num_agents == 1:
         return jax.vmap(method)
@@ -144,10 +144,10 @@ def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., An
 
 
 def of_all_agents(tree: Tree, num_agents: int) -> Tree:
-    """Gather the data of each agent of a copy, ``[num_agents, ...]``, the same for all of them.
+    """Gather the data of all agents of a copy, ``[num_agents, ...]``; every agent receives the same result.
 
     Raises:
-        ValueError: several agents, but called outside ``over_agents``.
+        ValueError: there are several agents, but the call is outside ``over_agents``.
     """
     if num_agents == 1:
         return jax.tree.map(lambda x: x[None], tree)
@@ -195,7 +195,7 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 @jax.custom_batching.custom_vmap
 def any_under_vmap(x: jax.Array) -> jax.Array:
-    """Return whether any of bools ``[...]`` is true; under ``vmap``, whether any in the whole batch is, as one scalar.
+    """Return True if any of the bools ``[...]`` is true; under ``vmap``, one scalar for all bools of the batch.
 
     A loop with this condition has the same number of iterations for the whole batch, so its body may call the host.
     """

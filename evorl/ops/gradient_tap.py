@@ -38,7 +38,7 @@ class TappedGradient(PyTreeData):
 class GradientTap(Optimizer):
     """Leaves the parameters bit-identical and adds each gradient to its state, a ``TappedGradient``.
 
-    Gradients are neither clipped nor scaled: the optimizer that takes the step elsewhere does that.
+    Gradients are neither clipped nor scaled, which is left to the optimizer that applies them.
     """
 
     def init(self, params: Params) -> TappedGradient:

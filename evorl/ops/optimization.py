@@ -102,7 +102,7 @@ class Optimizer(PyTreeNode):
         options: further arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
 
     Raises:
-        ValueError: unknown optimizer or option.
+        ValueError: the optimizer or an option is unknown.
     """
 
     name: OptimizerName | CustomName = "adam"

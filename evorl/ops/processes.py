@@ -77,7 +77,7 @@ def _broadcast_from_first(array: Any) -> Any:
 
 
 def any_says(answer: bool) -> bool:
-    """Return True if ``answer`` is true in any process."""
+    """Return True in all processes if ``answer`` is true in any process."""
     if not are_several():
         return answer
     from jax.experimental import multihost_utils

@@ -87,7 +87,7 @@ def row_keys(key: Key, num: int) -> Key:
     """Return keys ``[num]``, one per row: ``key`` itself if it has that shape, or split from a scalar.
 
     Raises:
-        ValueError: ``key`` is a batch of another shape.
+        ValueError: ``key`` is a batch of the wrong shape.
     """
     key = as_typed_key(key)
     if key.ndim == 0:
@@ -175,7 +175,7 @@ def unrolled(keys: Key) -> Key:
     Without this, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.26 times the CPU time (median of 15
     alternating pairs, AMD EPYC, 2 cores).
 
-    Keys of another generator than JAX's default, and all keys on other devices than a CPU, are returned unchanged.
+    Keys of a generator other than JAX's default, and all keys on devices other than a CPU, are returned unchanged.
     """
     if not on_cpu() or str(jax.random.key_impl(keys)) != "threefry2x32":
         return keys

@@ -1,7 +1,7 @@
 """Returns and advantages, all computed by the same backward recursion with different coefficients.
 
 All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t]`` estimates the value of ``obs_t``,
-``next_values[t]`` that of its *true* successor (the last observation of an episode, never the first of the next one).
+``next_values[t]`` the value of its *true* successor (the last observation of an episode, not the first of the next).
 ``terminations[t]`` is true if the MDP ended with step ``t``: such steps do not bootstrap. ``dones[t]`` is true if the
 episode ended for either reason: the recursion stops there, and unless the episode terminated, the step bootstraps from
 ``next_values[t]``, as does the last step of the window. Flags may be bools or floats.

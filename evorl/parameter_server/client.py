@@ -42,7 +42,7 @@ class ParameterClient:
         worker: name of the worker; a random suffix is added, so that a restarted worker counts as a new one.
         token: access token of the server.
         attempts: maximum number of connection attempts per request.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
 
     Raises:
         ValueError: the address is invalid.
@@ -98,13 +98,13 @@ class ParameterClient:
         return self.request({"command": "pull", "rest": rest})
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
-        """Send a gradient or a delta; ``accepted`` in the response tells whether it was applied.
+        """Send a gradient or a delta; ``accepted`` in the response is true if it was applied.
 
         Args:
             body: serialized gradient or delta, followed by the other arrays of the agent.
             step: ``step`` of the server in the last pull.
             updates: ``updates`` of the server in the last pull.
-            steps: number of environment steps that the push stands for.
+            steps: number of environment steps that the push covers.
             **statistics: ``metrics``, numbers by name, and ``episodes``.
         """
         self._sequence += 1

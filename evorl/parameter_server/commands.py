@@ -26,7 +26,7 @@ from evorl.parameter_server.update_rules import ParameterServerSettings, Paramet
 from evorl.parameter_server.wire import Command
 from evorl.types import Params
 
-MAX_WORKERS = 4096  # whose last push is remembered; the least recent one is forgotten first
+MAX_WORKERS = 4096  # maximum number of workers whose last push is stored; the least recent one is evicted first
 MAX_SENT = 1e15  # absolute value in a gradient or delta: its square, which optimizers sum, is finite in float32
 _RECENT = 100  # pushes over which the score is averaged
 

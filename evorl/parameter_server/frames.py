@@ -17,7 +17,7 @@ MAX_BODY = (1 << 32) - 1
 
 
 class WireError(Exception):
-    """Raised for an invalid or too large frame; the connection cannot be used any more."""
+    """Raised for an invalid or oversized frame; the connection can no longer be used."""
 
 
 class CommandRefused(ValueError):
@@ -28,7 +28,7 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     """Return the bytes of a frame.
 
     Raises:
-        ValueError: the frame is too large, or the header contains NaN, infinity or another value outside JSON.
+        ValueError: the frame is too large, or the header contains values that JSON cannot represent, such as NaN.
     """
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > MAX_HEADER or len(body) > MAX_BODY:

@@ -17,7 +17,7 @@ from evorl.execution.trainable import most_timesteps
 from evorl.parameter_server.frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
-MAX_METRICS = 100  # of one push
+MAX_METRICS = 100  # maximum number of metrics of one push
 MAX_NAMES = 1000  # metric names in the whole training: each is a column of its files
 MAX_LENGTHS = 2**53  # sum of the episode lengths of one push
 MAX_STEPS = 2**32 - 1  # environment steps of one push, if no workflow determines the limit
@@ -33,7 +33,7 @@ class PushRecord:
         sequence: sequence number of the push, counted per worker.
         step: step of the server at the worker's pull.
         updates: update count of the server at the worker's pull.
-        steps: number of environment steps that the push stands for.
+        steps: number of environment steps that the push covers.
         metrics: numbers by name.
         episodes: number of episodes that ended, and the sums of their returns and lengths.
     """
@@ -58,7 +58,7 @@ class PushRecord:
             known_names: metric names of earlier pushes.
 
         Raises:
-            CommandRefused: a field is missing, of another type, not finite or out of range; the message names it.
+            CommandRefused: a field is missing, not finite, out of range or has the wrong type; the message names it.
         """
         worker = header.get("worker")
         if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
@@ -77,7 +77,7 @@ class PushRecord:
 def max_steps_per_push(workflow: Workflow) -> int:
     """Return the maximum number of environment steps of one push of a workflow.
 
-    A push stands for its iteration and for preceding iterations without an update: those before ``learning_starts``,
+    A push covers its iteration and preceding iterations without an update: those before ``learning_starts``,
     and those between two updates if ``updates_per_iteration`` is below 1.
     """
     per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))

@@ -36,7 +36,7 @@ class ParameterRun:
         checkpointer: saves states. The training continues from its newest checkpoint, if there is one.
 
     Raises:
-        CheckpointError: the newest checkpoint belongs to another network or mode.
+        CheckpointError: the newest checkpoint belongs to a different network or mode.
     """
 
     def __init__(

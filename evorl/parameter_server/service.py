@@ -131,7 +131,7 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
 
 
 def handed_out(spec: RunSpec) -> dict[str, Any]:
-    """Return the config that workers receive: the workflow's, as plain data, and their runtime settings."""
+    """Return the config that workers receive as plain data: that of the workflow, and runtime settings."""
     config = {**spec.workflow_config(), "deterministic": spec.deterministic}
     serve = shared_limits(spec.serve)
     return config | ({"serve": serve} if serve else {})

@@ -32,8 +32,8 @@ from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 
-_LOOK = 0.05  # seconds between two checks whether the training is over
-_ASK = 1.0  # seconds between two such requests to the server by a worker that waits for simulators
+_LOOK = 0.05  # interval in seconds between two checks for the end of the training
+_ASK = 1.0  # interval in seconds between two such requests by a worker that waits for simulators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def serve_parameters(
         settings: mode, send and so on, see ``ParameterServerSettings``.
         seed: seed of the initial parameters and of evaluations.
         token: access token that workers must send.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
         recorder: receives metrics; the caller closes it.
         checkpointer: saves states every ``checkpoint_interval``, on request of a worker, and at the end. The training
             resumes from its newest checkpoint, if there is one.
@@ -181,12 +181,12 @@ def work(
     """Run a worker of a parameter server until the training is over.
 
     Args:
-        config: same config or workflow as that of the server.
+        config: config or workflow, the same as on the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
         seed: seed of the training.
         token: access token of the server.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
         attempts: maximum number of connection attempts per request; pauses between them grow up to 6 seconds.
         should_stop: polled after every push; true ends the worker.
         max_pushes: maximum number of pushes; ``None`` for no limit.
@@ -197,7 +197,7 @@ def work(
 
     Raises:
         ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
-        CommandRefused: the server refused a command, or has parameters of another network.
+        CommandRefused: the server refused a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """
     workflow = workflow_of(config)
@@ -245,7 +245,7 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def is_over_by_now(self) -> bool:
-        """Return True if the training is over; ask the server, as a worker that waits for simulators does not pull."""
+        """Return True if the training is over, after a request to the server: a waiting worker does not pull."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over

@@ -3,7 +3,7 @@
 The transport is a TCP connection. Ray actors, the alternative, need 9 seconds and 1.3 GiB to start, use pickle, and let
 a client call any method by name. This server has five commands, plain numbers and no dependencies.
 
-All commands run in one thread, one after another, so the pushes of all workers form a sequence. Until a connection has
+All commands run sequentially in one thread, so the pushes of all workers form a sequence. Until a connection has
 sent the token, if there is one, its frames are limited in size and its lifetime to seconds.
 """
 
@@ -58,7 +58,7 @@ class CommandConnection(FrameConnection):
         super().__init__()
         self._server = server
         self._buffer = bytearray()
-        self._header: dict[str, Any] | None = None  # of the incomplete frame
+        self._header: dict[str, Any] | None = None  # header of the incomplete frame
         self._body_length = 0
         self._has_ended = False  # whether the client sends nothing more
         self._writable = asyncio.Event()
@@ -151,7 +151,7 @@ class CommandServer(FrameServer):
         bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
         token: access token that every connection must send first; ``None`` for no authentication.
         limits: limits of every connection.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
 
     Attributes:
         token: access token.

@@ -119,7 +119,7 @@ class ServedParameters:
         return [leaf for leaf, rest in zip(leaves, is_rest, strict=True) if rest]
 
     def with_rest(self, agent_state: AgentState, rest: list[Any]) -> AgentState:
-        """Replace these arrays of an agent by ``rest``, which ``rest_of`` returned for another agent."""
+        """Replace the arrays that ``rest_of`` returns by ``rest``, obtained from another agent."""
         leaves, is_rest = self._split(agent_state)
         arrays = iter(rest)
         return jax.tree.unflatten(

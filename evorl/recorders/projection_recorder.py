@@ -32,7 +32,7 @@ class ProjectionRecorder(Recorder):
         num_episodes: number of episodes drawn per seed.
         of: ``"goal"`` or ``"observation"``.
         dimensions: indices of one or two components.
-        suffix: appended to the number of steps in file names, for evaluations other than the training's.
+        suffix: appended to the number of steps in file names, for evaluations outside of training.
 
     Raises:
         RunFolderError: the folder cannot be written.

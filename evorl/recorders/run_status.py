@@ -17,9 +17,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
-    """Return the largest finite value of a metric after the first step of training; NaN without one.
+    """Return the largest finite value of a metric after the first step of training; NaN if no value is finite.
 
-    The evaluation at step 0 is of the untrained policy and does not count.
+    The evaluation at step 0, of the untrained policy, is ignored.
 
     Args:
         steps: environment steps of N evaluations.
@@ -116,7 +116,7 @@ def losses(row: Row) -> list[tuple[str, float]]:
 
 
 def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
-    """Format a return with its standard deviation, if the row has it, and the units it was computed over.
+    """Format a return with its standard deviation, if the row has it, and the runs over which it was computed.
 
     Args:
         row: metrics.

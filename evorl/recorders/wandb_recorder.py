@@ -19,7 +19,7 @@ class WandbRecorder(Recorder):
     Args:
         folder: the run folder; ``wandb/`` below it holds the data and the run's id.
         project: name of the project.
-        name: name of the run; by default the folder's.
+        name: name of the run; by default the name of the folder.
         config: the composed config, as plain data.
         mode: ``offline`` (no account, no network), ``online`` or ``disabled``.
 

@@ -30,7 +30,7 @@ def frames_of(episode: SavedEpisode, env: Env, num_frames: int = MAX_FRAMES, siz
 
     Args:
         episode: an episode with physics.
-        env: an environment with the same model as the episode's; only the model is used.
+        env: an environment with the model of the episode; only the model is used.
         num_frames: maximum of K, see ``frame_numbers``.
         size: width and height, in pixels.
 

@@ -95,7 +95,7 @@ def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
     """Draw a grid ``[H, W]`` or ``[H, W, C]`` with square cells, uint8 ``[size, width, 3]``.
 
     Three uint8 channels are red, green and blue, and a single channel is grey. Otherwise each channel has a colour, and
-    a cell has that of its last nonzero channel. For a stack of images ``[4, H, W]`` the last one is drawn.
+    a cell has the colour of its last nonzero channel. For a stack of images ``[4, H, W]`` the last one is drawn.
     """
     from PIL import Image
 

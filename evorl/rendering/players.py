@@ -72,7 +72,7 @@ def spread_cells(archive: Archive, state: ArchiveState, number: int) -> list[int
     Args:
         archive: the archive.
         state: its state, on the host.
-        number: at least 1.
+        number: maximum number of cells, at least 1.
 
     Raises:
         ValueError: no cell has an elite.

@@ -46,7 +46,7 @@ class Shown:
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
-    """Return up to ``num_frames`` moments of the longest episode; shorter episodes stay at their end."""
+    """Return up to ``num_frames`` step numbers to draw, over the longest episode; ended episodes show their end."""
     return frame_numbers(max(each.length for each in shown) + 1, num_frames)
 
 
@@ -54,7 +54,7 @@ def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
     """Draw all episodes at the same moments, uint8 ``[K, height, width, 3]`` with even height and width.
 
     Args:
-        shown: at least one episode.
+        shown: episodes to draw, at least one.
         num_frames: maximum of K.
     """
     columns = len(shown) if len(shown) <= 3 else math.ceil(math.sqrt(len(shown)))

@@ -121,7 +121,7 @@ def seen_live(
     look: Callable[[EnvState], np.ndarray],
     num_frames: int,
 ) -> list[Shown]:
-    """Play episodes one after another and render them on the way, for renderers that need the live environment.
+    """Play episodes sequentially and render them while they run, for renderers that need the live environment.
 
     Args:
         env: environment of one row that freezes at the end of its episode; with several agents per copy, one row per

@@ -104,7 +104,7 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
         return super().num_bytes(sample_spec) + 2 * 4 * self.num_rows * self.num_envs
 
     def init(self, sample_spec: Any) -> EpisodeReplayState:
-        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes."""
+        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         ring = super().init(sample_spec)
         zeros = jnp.zeros(ring.data.dones.shape, jnp.int32)
         return EpisodeReplayState(data=ring.data, cursor=ring.cursor, size=ring.size, steps=zeros, lengths=zeros)

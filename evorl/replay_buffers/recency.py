@@ -35,7 +35,7 @@ class RecencyReplayBuffer(UniformReplayBuffer):
     exponent: float = 1.0
 
     def init(self, sample_spec: Any) -> RecencyReplayState:
-        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes."""
+        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         ring = super().init(sample_spec)
         # Relative to the largest weight, to avoid overflow.
         weights = (jnp.arange(1, self.num_rows + 1) / self.num_rows) ** self.exponent

@@ -2,8 +2,8 @@
 
 Storage leaves are ``[R, B, ...]``: R rows, each with one transition of every environment. A device mesh shards the
 environment axis, so a device keeps the transitions of its environments, and writing needs no communication. A ring of a
-single environment is replicated: every device receives the same rows. This layout stores whole episodes of different
-lengths one after another. A buffer is this storage plus a *strategy*, a function of state and key that returns
+single environment is replicated: every device receives the same rows. This layout stores complete episodes of different
+lengths consecutively. A buffer is this storage plus a *strategy*, a function of state and key that returns
 ``(rows, envs)``.
 
 The ring is never carried through ``lax.cond``, which may copy all its data: instead, rows to be skipped get an index

@@ -50,9 +50,9 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
 
 
 class SequenceReplayBuffer(UniformReplayBuffer):
-    """Ring of the latest transitions from which starts of whole sequences are sampled uniformly, with replacement.
+    """Ring of the latest transitions from which starts of complete sequences are sampled uniformly, with replacement.
 
-    While no whole sequence is stored, the oldest step is returned, and the mask marks the steps that follow it.
+    While no complete sequence is stored, the oldest step is returned, and the mask marks the steps that follow it.
 
     Attributes:
         length: steps of a sequence.
@@ -88,7 +88,7 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return rows, flat % self.num_envs
 
     def num_choices(self, state: ReplayState) -> jax.Array:
-        """Return the number of whole sequences over all devices, int32 scalar."""
+        """Return the number of complete sequences over all devices, int32 scalar."""
         last = state.cursor - self.length
         return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
 
@@ -98,12 +98,12 @@ class SequenceReplayBuffer(UniformReplayBuffer):
         return -(-oldest // self.period) * self.period
 
     def is_start(self, state: ReplayState, rows: jax.Array) -> jax.Array:
-        """Return True, elementwise, where a whole sequence starts at ``rows``."""
+        """Return True, elementwise, where a complete sequence starts at ``rows``."""
         return (_age(state, rows) + self.length <= state.size) & (rows % self.period == 0)
 
 
 class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
-    """Ring of the latest transitions from which starts of whole sequences are sampled by priority.
+    """Ring of the latest transitions from which starts of complete sequences are sampled by priority.
 
     A sequence gets the largest priority so far when its last step is added, and 0 when its first is overwritten.
     """

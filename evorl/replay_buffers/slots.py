@@ -1,4 +1,4 @@
-"""Replay of whole episodes in slots; a new episode overwrites a random one instead of the oldest.
+"""Replay of complete episodes in slots; a new episode overwrites a random one instead of the oldest.
 
 Storage leaves are ``[T, S, ...]``: T steps of S slots. Each environment has the same number of adjacent slots, and
 writes into one of them until its episode ends. Which episode is overwritten therefore depends neither on other
@@ -91,7 +91,7 @@ class SlotReplayBuffer(UniformReplayBuffer):
         return self.slots_per_env * self.episode_steps
 
     def init(self, sample_spec: Any, key: Key | None = None) -> SlotReplayState:
-        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes.
+        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes.
 
         Args:
             sample_spec: arrays, numbers or ``jax.ShapeDtypeStruct``.

@@ -49,7 +49,7 @@ class UniformReplayBuffer(PyTreeNode):
         return row * self.num_rows * self.num_envs
 
     def init(self, sample_spec: Any) -> ReplayState:
-        """Return an empty buffer for transitions like ``sample_spec``: one of one environment, without leading axes."""
+        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         return init_ring(self.num_rows, self.num_envs, sample_spec)
 
     def add(self, state: ReplayState, batch: Any, mask: jax.Array | None = None) -> ReplayState:

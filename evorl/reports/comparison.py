@@ -18,7 +18,7 @@ from evorl.reports.statistics import bootstrap_interval, interquartile_mean, str
 
 SEEDS_FOR_INTERVAL = 3
 CURVE_RESAMPLES = 2_000
-MAX_POINTS = 200  # most points of a drawn curve
+MAX_POINTS = 200  # maximum number of points of a drawn curve
 MAX_GROUPS = 8  # largest number of groups by default; above it, runs are grouped by algorithm
 # Settings that do not affect learning; ``_IDENTITY``: settings that identify a run.
 _IGNORED = {
@@ -37,7 +37,7 @@ class Group:
     Attributes:
         label: name of the group, the same in every environment.
         env: environment of all its runs.
-        runs: at least one run.
+        runs: runs to compare, at least one.
         metric: metric that groups are compared by.
     """
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RESAMPLES = 2_000
-_PAIR_NUMBERS = 20_000_000  # most comparisons of seeds in memory at once
+_PAIR_NUMBERS = 20_000_000  # maximum number of comparisons of seeds in memory at once
 ALL_PAIRS = 5  # with more groups, each is compared only with the best one
 MAX_AXES = 8
-MAX_TICKS = 6  # most ticks of an axis of parallel coordinates
+MAX_TICKS = 6  # maximum number of ticks of an axis of parallel coordinates
 
 
 class Improvement(NamedTuple):
@@ -70,7 +70,7 @@ def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, di
 
 
 def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str = "profiles") -> Element:
-    """Draw the share of seeds that score above tau, over tau, with pointwise intervals.
+    """Draw the fraction of seeds that score above tau, over tau, with pointwise intervals.
 
     Args:
         groups: groups of two labels or more.
@@ -103,7 +103,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
 def improvements(groups: Sequence[Group]) -> list[Improvement]:
     """Return pairs of labels that share an environment, the better one first.
 
-    With more than ``ALL_PAIRS`` labels, only the best one is paired with each other one.
+    With more than ``ALL_PAIRS`` labels, only the best label is paired with each of the others.
     """
     scores = scores_by_label(groups)
     scaled = on_one_scale(scores)

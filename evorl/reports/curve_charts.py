@@ -17,7 +17,7 @@ from evorl.reports.svg import COLOURS, as_svg, figure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_LINES = 40  # most lines of seeds or runs drawn per group
+MAX_LINES = 40  # maximum number of seeds or runs drawn per group
 _DASHES = ("-", "--", ":", "-.")
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _STEPS = "environment steps of each seed"

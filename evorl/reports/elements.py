@@ -18,7 +18,7 @@ def element(tag: str, *content: Content, **attributes: str) -> Element:
     Args:
         tag: tag of HTML or SVG.
         content: text, elements, or sequences of these; ``None`` is empty.
-        attributes: attributes; ``class_`` stands for ``class``, ``data_x`` for ``data-x``.
+        attributes: attributes; ``class_`` is written as ``class``, ``data_x`` as ``data-x``.
     """
     made = ElementTree.Element(tag, {name.rstrip("_").replace("_", "-"): text for name, text in attributes.items()})
     _append(made, content)

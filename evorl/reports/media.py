@@ -34,9 +34,9 @@ class Medium(NamedTuple):
 
 
 def media_of(run: RecordedRun) -> list[Medium]:
-    """Return the newest images and videos of each folder within a run's, the run folder's own first.
+    """Return the newest images and videos of each folder within a run folder, and of the run folder itself first.
 
-    The learning curve is left out, because the page draws it. Files behind symbolic links are left out: pages are
+    The learning curve is omitted, because the page draws it. Files behind symbolic links are omitted: pages are
     shared, and a link in an untrusted folder may lead to any of the reader's files.
     """
     by_folder: dict[str, list[Medium]] = {}

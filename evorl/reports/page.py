@@ -28,8 +28,8 @@ from evorl.reports.svg import variable, variables
 
 MAX_BYTES = 3_000_000  # size limit of a page
 _RESERVED_BYTES = 50_000
-MAX_COLUMNS = 8  # most columns of groups in a table of settings
-MAX_CHARTS = 8  # most charts of losses
+MAX_COLUMNS = 8  # maximum number of columns of groups in a table of settings
+MAX_CHARTS = 8  # maximum number of loss charts
 MAX_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: the best and the worst quarter are discarded "
@@ -48,7 +48,7 @@ class Report:
         runs: runs, which all recorded the metric.
         groups: groups of these runs.
         title: title of the page; ``None`` for one made from algorithms and environments.
-        notes: sentences about runs that were left out.
+        notes: sentences about runs that were omitted.
         by: settings that the user grouped by, shown on the page.
     """
 
@@ -62,7 +62,7 @@ class Report:
     def of(
         cls, runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None, title: str | None = None
     ) -> Report:
-        """Build a report on runs; runs without the metric are left out and named in ``notes``.
+        """Build a report on runs; runs without the metric are omitted and named in ``notes``.
 
         Raises:
             ValueError: no run has the metric, or no run has a setting to group by.

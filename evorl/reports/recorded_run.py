@@ -124,7 +124,7 @@ class RecordedRun:
                 row = json.loads(line)
                 rows.append({k: float(v) for k, v in row.items() if k == "timesteps" or k.startswith("time/")})
             except (ValueError, TypeError, AttributeError, RecursionError):
-                continue  # timings are optional: a damaged line is skipped
+                continue  # timings are optional: a corrupted line is skipped
         return curves_in(row for row in rows if "timesteps" in row)
 
     def is_readable(self) -> bool:
@@ -171,7 +171,7 @@ class RecordedRun:
         return EVALUATION if EVALUATION in self.curves else TRAINING
 
     def by_seed(self, metric: str | None = None) -> list[Curve]:
-        """Return the curve of each seed trained side by side, else the single curve; empty without records.
+        """Return the curve of each seed of the run, or the single curve of a run of one seed; empty without records.
 
         Args:
             metric: a column; by default the return.
@@ -251,7 +251,7 @@ def _epoch(time: Any) -> float | None:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Return True if the folder is that of a sweep in one program."""
+    """Return True if the folder belongs to a sweep in one program."""
     return RunFolder(folder).sweep_table.is_file()
 
 
@@ -275,7 +275,7 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
-    """Return each column of rows as a curve over their ``timesteps``, without values that are not finite."""
+    """Return each column of ``rows`` as a curve over ``timesteps``, without non-finite values."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():

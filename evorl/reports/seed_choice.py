@@ -1,4 +1,4 @@
-"""Chooses one seed of a run that trained several side by side: by number, or the best by evaluation."""
+"""Chooses one seed of a run that trained several in parallel: by number, or the best by evaluation."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def bootstrap_interval(
 
 
 def performance_profile(tasks: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
-    """Return the share of seeds that score above each threshold, averaged over tasks.
+    """Return the fraction of seeds that score above each threshold, averaged over tasks.
 
     Args:
         tasks: scores of each task, ``[..., n]``.

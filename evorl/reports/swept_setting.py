@@ -15,7 +15,7 @@ from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FINISHED, STOPPED, RunState
 
-_SHOWN = 80  # most characters of a cell in a message
+_SHOWN = 80  # maximum number of characters of a cell in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class SweptSetting(RecordedRun):
 
 
 def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
-    """Return the settings of a sweep in one program; for any other run, the run itself.
+    """Return the settings of a sweep in one program, or the run itself if it is not such a sweep.
 
     Raises:
         RunFolderError: the sweep's table is corrupted.

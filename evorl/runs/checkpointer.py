@@ -4,7 +4,7 @@ A checkpoint is written under a temporary name and renamed when complete, so tha
 ones intact. Saving is synchronous: it takes about 20 ms for a small state and half a second for a gigabyte of replay.
 Saving in the background would need a second copy of the state, because the next iteration overwrites it in place.
 
-Files are compared with the digests they were written with (``evorl.runs.manifest``). A damaged checkpoint is skipped
+Files are compared with the digests they were written with (``evorl.runs.manifest``). A corrupted checkpoint is skipped
 with a notice, and the newest intact one is used. With digests, a save of 100 MB takes 1.8 times the processor time
 (229 ms instead of 126) and its restore 2.2 times (164 ms instead of 75), spread over the cores; a small state takes
 24 ms instead of 20, and 12 ms instead of 9.
@@ -13,7 +13,7 @@ Orbax stores the arrays; this module decides in about 45 lines which checkpoints
 (0.12, the latest three and the best) is no faster with the same packed arrays: 27 ms of processor time against 20 here
 for a small state, 130 against 126 for 100 MB, both without digests. It also removes older checkpoints before digests of
 the new one can be written, so that a kill may leave no intact one; it refuses to save an iteration again, which a
-resume from an older checkpoint does; and it would still need most of these lines to skip a damaged checkpoint.
+resume from an older checkpoint does; and it would still need most of these lines to skip a corrupted checkpoint.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class RunCheckpointer:
         records: files that grow during the run, whose lengths each checkpoint stores.
         best_to_keep: number of best checkpoints to keep, by score; of equal scores the later.
         score_over: number of evaluations that a score is the mean of.
-        seconds: interval after which ``wants`` asks for a checkpoint; 0 leaves the schedule to the run.
+        seconds: interval after which ``wants`` requests a checkpoint; 0 leaves the schedule to the run.
         clock: clock in seconds.
 
     Attributes:
         has_rules: whether ``wants`` has to be called.
         save_seconds: total time of saving so far.
-        notices: messages of the last ``restore``: the damaged checkpoints, and the one used instead.
+        notices: messages of the last ``restore``: the corrupted checkpoints, and the one used instead.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RunCheckpointer:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Iterations of the checkpoints, oldest first; folders whose manifest names another iteration are left out."""
+        """Iterations of the checkpoints, oldest first; folders whose manifest names another iteration are skipped."""
         steps = []
         for step in self._named_steps():
             with contextlib.suppress(Damage):
@@ -221,7 +221,7 @@ class RunCheckpointer:
         """Do nothing: the checkpointer holds no resources."""
 
     def _choose(self, which: str | int) -> int:
-        """Return the first intact candidate for ``which``; ``notices`` lists the damaged ones before it."""
+        """Return the first intact candidate for ``which``; ``notices`` lists the corrupted ones before it."""
         for step in self._candidates(which):
             try:
                 check_checkpoint(self.folder / str(step))

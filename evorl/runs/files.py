@@ -1,4 +1,4 @@
-"""Writes into folders that another user may have made: never through a symbolic link, and with clear errors.
+"""Writes into folders that another user may have created: never through a symbolic link, and with clear errors.
 
 A run folder may come from an untrusted person. A symbolic link in it, at a path that a run writes, would let that run
 overwrite any file of its user, so links are refused. Links that lead to the run folder are the user's own, and are
@@ -38,7 +38,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class RunFolderError(OSError):
-    """Raised for a run folder that is missing, invalid, not trusted or not writable; the message gives the remedy."""
+    """Raised for a run folder that is missing, invalid, not trusted or not writable; the message suggests a fix."""
 
 
 @contextlib.contextmanager

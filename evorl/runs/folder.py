@@ -107,7 +107,7 @@ class RunFolder:
 
     @property
     def sweep_table(self) -> Path:
-        """The result of every setting of a sweep, CSV; its presence makes the folder a sweep's."""
+        """The result of every setting of a sweep, CSV; a folder with this file is the folder of a sweep."""
         return self.path / "sweep.csv"
 
     @property
@@ -117,7 +117,7 @@ class RunFolder:
 
     @property
     def search_table(self) -> Path:
-        """The result of every trial of a search, CSV; its presence makes the folder a search's."""
+        """The result of every trial of a search, CSV; a folder with this file is the folder of a search."""
         return self.path / "search.csv"
 
     @property
@@ -155,7 +155,7 @@ class RunFolder:
                 )
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
-                folder.path.chmod(PRIVATE)  # Hydra may have made it, for hydra.run.dir
+                folder.path.chmod(PRIVATE)  # Hydra may have created it, for hydra.run.dir
             write_atomically(folder.config, _as_yaml(config))
         return folder
 
@@ -205,7 +205,7 @@ class RunFolder:
 
     @property
     def saved_at(self) -> float | None:
-        """Time of the newest checkpoint, in seconds since 1970; ``None`` without one."""
+        """Time of the newest checkpoint, in seconds since 1970; ``None`` without checkpoints."""
         times = [manifest.stat().st_mtime for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}")]
         return max(times, default=None)
 
@@ -270,7 +270,7 @@ def new_folder(root: Path, prefix: str = "") -> Path:
     for number in range(1, 10_000):
         path = root / (base if number == 1 else f"{base}_{number}")
         with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=PRIVATE)  # reserves the name: two runs started at once do not share a folder
+            path.mkdir(mode=PRIVATE)  # reserves the name: two runs that start simultaneously do not share a folder
             return path
     raise RunFolderError(f"{root} has thousands of runs that started in this second: choose another folder.")
 

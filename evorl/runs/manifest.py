@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: its iteration and the digest of each of its files, to detect damage.
+"""The manifest of a checkpoint: its iteration and the digest of each of its files, to detect corruption.
 
 Digests are SHA-256, which current processors compute in hardware: 0.11 s for 100 MB on one core, where BLAKE2b took
 0.27 s. Files are read by several threads. See ``evorl.runs.checkpointer`` for the cost of a save and a restore.
@@ -18,7 +18,7 @@ _THREADS = 4
 
 
 class Damage(ValueError):
-    """Raised for damaged files of a checkpoint; the message is a clause, to be embedded in a sentence."""
+    """Raised for corrupted files of a checkpoint; the message is a clause, to be embedded in a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)

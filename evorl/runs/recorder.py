@@ -108,9 +108,9 @@ class RunPlan:
         total_timesteps: environment steps of the whole run, per seed.
         first_timesteps: environment steps completed before the start (0 unless resumed).
         first_iterations: iterations completed before the start.
-        num_seeds: number of seeds trained side by side.
+        num_seeds: number of seeds trained in parallel.
         num_devices: number of devices in use.
-        side_by_side: description of a run that trains more than seeds side by side, such as "4 settings x 3 seeds".
+        side_by_side: description of a run that trains more than seeds in parallel, such as "4 settings x 3 seeds".
     """
 
     name: str

@@ -27,7 +27,7 @@ COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, 
 
 
 class ReplayFileError(ValueError):
-    """Raised for a file of transitions that is missing, corrupted or of another kind; the message gives the remedy."""
+    """Raised for a file of transitions that is missing, corrupted or incompatible; the message suggests a fix."""
 
 
 def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | None) -> dict[str, Any]:

@@ -39,12 +39,12 @@ class WatchedFolder:
         return is_first() and not self.folder.config.is_file()
 
     def refuse_missing(self, remedy: str = "Start again.") -> None:
-        """Raise ``FolderMissing`` if the folder is gone; the message has its new path and the remedy."""
+        """Raise ``FolderMissing`` if the folder was moved or removed; the message states its new path and advice."""
         if any_says(self.is_missing):
             raise self.error(remedy)
 
     def error(self, remedy: str = "Start again.") -> FolderMissing:
-        """Return the error for a folder that is gone."""
+        """Return the error for a folder that was moved or removed."""
         moved = self._moved_to()
         happened = f"was moved to {moved}" if moved else "was removed"
         return FolderMissing(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
@@ -56,7 +56,7 @@ class WatchedFolder:
             os.close(handle)
 
     def _moved_to(self) -> Path | None:
-        """Return the current path of the folder if the system knows it; ``None`` if it was removed."""
+        """Return the current path of the folder; ``None`` if it was removed, or if the system does not report it."""
         if self._handle is None:
             return None
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ class WatchedFolder:
 
 
 class RescuingCheckpointer(RunCheckpointer):
-    """Saves into a new folder once the run's folder is gone, and then ends the run.
+    """Saves into a new folder if the run folder was moved or removed, and then ends the run.
 
     Args:
         watched: the run folder.
@@ -91,7 +91,7 @@ class RescuingCheckpointer(RunCheckpointer):
         """Save a state; see ``RunCheckpointer.save``.
 
         Raises:
-            FolderMissing: the folder of the run is gone; the message names the new folder with this state.
+            FolderMissing: the run folder was moved or removed; the message names the new folder with this state.
         """
         if not any_says(self._watched.is_missing):
             super().save(state, progress, score)

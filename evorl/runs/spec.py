@@ -106,7 +106,7 @@ class RunSpec(Part):
             config: nested mapping or OmegaConf node. Missing keys have their defaults.
 
         Raises:
-            ValueError: a value has another type or is out of range; the message has the key, the value and the
+            ValueError: a value has the wrong type or is out of range; the message states the key, the value and the
                 expectation.
         """
         settings = plain(config)
@@ -172,7 +172,7 @@ class RunSpec(Part):
         return RunKind.REMOTE if is_remote else RunKind.TRAINING
 
     def as_config(self) -> dict[str, Any]:
-        """Return the whole config as plain data: the run's settings, then the workflow's."""
+        """Return the complete config as plain data: the settings of the run, then of the workflow."""
         config = super().as_config()
         rest = config.pop("workflow")
         return {key: value for key, value in config.items() if key != "parameters" or value is not None} | dict(rest)

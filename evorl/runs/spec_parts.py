@@ -24,7 +24,7 @@ def setting(default: Any = dataclasses.MISSING, *, read: Reader | None = None, *
 
 
 def read_seconds_or_steps(unit: str) -> Reader:
-    """Return a reader of a number of a unit, 0 for never."""
+    """Return a function that checks a number of seconds or steps, see ``unit``; 0 means never."""
 
     def read(value: Any, name: str) -> float:
         try:
@@ -116,7 +116,7 @@ class Part:
         """Read the fields of this class from a mapping, with defaults for missing ones.
 
         Raises:
-            ValueError: a value has another type or is out of range.
+            ValueError: a value has the wrong type or is out of range.
         """
         values, types = {}, field_types(cls)
         for field in dataclasses.fields(cls):

@@ -1,4 +1,4 @@
-"""Reads and writes one checkpoint on disk; Orbax stores its arrays, and all damage is reported clearly.
+"""Reads and writes one checkpoint on disk. Orbax stores its arrays; corrupted files raise clear errors.
 
 A checkpoint is a folder named after its iteration::
 
@@ -113,7 +113,7 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
                 item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
             )
             return dict(_array_store(ocp).restore(plain / "state", args=only_these))
-    except Exception as error:  # the array store raises various exceptions on damaged files
+    except Exception as error:  # the array store raises various exceptions on corrupted files
         raise damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
 
 

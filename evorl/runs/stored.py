@@ -18,7 +18,7 @@ def read_stored(folder: RunFolder) -> dict[str, Any]:
     The stored ``trust``, ``resume`` and ``run`` are dropped: only the command's own values count.
 
     Raises:
-        RunFolderError: the config cannot be read, or is not that of a run.
+        RunFolderError: the config cannot be read, or does not describe a run.
     """
     config = plain(folder.load_config(trust=True))
     missing = [name for name in ("workflow", "env") if name not in config]
@@ -37,19 +37,18 @@ def stored_spec(
 ) -> RunSpec:
     """Read the settings of a stored run, with changes.
 
-    Unless the run is trusted, the gate restricts the names that its config may use from now on, see
-    ``evorl.config.gate``.
+    Unless the run is trusted, the gate then restricts the names that its config may use, see ``evorl.config.gate``.
 
     Args:
         folder: the run folder.
         trust: whether its config may name code outside evorl. Names in ``changes`` are trusted.
         changes: new values by dotted key, given by the user.
-        can_be_overridden: whether the command accepts such names from the user, for the message.
+        can_be_overridden: true if the command accepts such names from the user, for the message.
         config: result of ``read_stored``, which is changed in place; ``None`` reads it.
 
     Raises:
         RunFolderError: the config cannot be read, or would execute code outside evorl.
-        ValueError: a value has another type or is out of range.
+        ValueError: a value has the wrong type or is out of range.
     """
     checked_value(trust, bool, "trust")
     changes = changes or {}

@@ -20,7 +20,7 @@ SMALL = "small"
 
 
 class CheckpointError(ValueError):
-    """Raised for a missing or damaged checkpoint, or one of another structure; the message names the remedy."""
+    """Raised for a missing or corrupted checkpoint, or one with a different structure; the message suggests a fix."""
 
 
 @dataclasses.dataclass(frozen=True)

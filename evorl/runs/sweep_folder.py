@@ -31,10 +31,10 @@ class SweepJob:
     Attributes:
         overrides: its command line.
         setting: the varied settings and their values, by name.
-        folder: name of its run folder, below the sweep's.
+        folder: name of its run folder, below the folder of the sweep.
         state: one of ``STATES``. A job that was killed is still listed as running.
-        best_return: its best evaluation return; ``None`` without one.
-        last_return: its last evaluation return; ``None`` without one.
+        best_return: its best evaluation return; ``None`` if it was not evaluated.
+        last_return: its last evaluation return; ``None`` if it was not evaluated.
         timesteps: environment steps at the last row of metrics.
         failure: the error that ended it; empty for a job that did not fail.
     """
@@ -205,7 +205,7 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
     """Build a job from its stored form.
 
     Raises:
-        RunFolderError: an entry is missing, unknown, or of another type; the message names the job.
+        RunFolderError: an entry is missing, unknown, or has the wrong type; the message names the job.
     """
     where = f"jobs[{number}]"
     fields = {field.name for field in dataclasses.fields(SweepJob)}

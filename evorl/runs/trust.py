@@ -2,7 +2,7 @@
 
 Evaluating or resuming a stored run builds the objects in its config. Therefore the config is read without tags, aliases
 and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is
-built, and by the gate at the place that would import them (``evorl.config.gate``). Stored command lines may only
+built, and by the gate where they would be imported (``evorl.config.gate``). Stored command lines may only
 contain plain ``key=value``.
 """
 
@@ -22,7 +22,7 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
 
 _TRUST = "If you trust it, set trust=true."
-_SHOWN = 80  # most characters of a word in a message
+_SHOWN = 80  # maximum number of characters of a word in a message
 # Keys of an environment that hold its name, not a file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A plain setting of a stored command line: no group of another package, no flag, nothing added or removed.
@@ -153,7 +153,7 @@ def refuse_composed_code(arguments: Iterable[Any], source: str, remedy: str = _T
     Args:
         arguments: arguments of the command line.
         source: the file that stores them, for messages.
-        remedy: sentence with the remedy, for messages.
+        remedy: sentence with a suggested fix, for messages.
 
     Raises:
         RunFolderError: an argument is not plain, contains a value that Hydra reads as ``${...}``, or leads out of the

@@ -227,7 +227,7 @@ def _step_and_act(
 
 
 def _as_stored(extras: Any, template: Any) -> PyTreeDict:
-    """Return extras with the names of ``template``, 0 where greedy actions, which are not learned from, lack them."""
+    """Return extras with the names of ``template``; missing ones, as of greedy actions, become zeros."""
     zeros = {name: jax.tree.map(jnp.zeros_like, template[name]) for name in template if name not in extras}
     return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in template})
 

@@ -113,7 +113,8 @@ class AgentProxy:
     def init(self, exploit: bool = False, **more: Any) -> Any:
         """Start a session; with ``exploit`` actions are greedy and the agent does not learn from them.
 
-        ``more`` is sent too: servers of this package read ``token``, ``obs_space``, ``action_space`` and ``name``.
+        ``more`` has additional entries of the request: servers of this package read ``token``, ``obs_space``,
+        ``action_space`` and ``name``.
         """
         if self._token is not None:
             more.setdefault("token", self._token)
@@ -126,8 +127,8 @@ class AgentProxy:
             reward: reward of the last action; None at the beginning of an episode.
             state: nested lists of numbers, a NumPy array or an ``Image``; may be None if ``terminal`` is true.
             terminal: whether the episode is over.
-            more: sent too. Servers of this package read ``truncated``: the episode was ended by a time limit, not by
-                the task.
+            more: additional entries of the request. Servers of this package read ``truncated``: true if the episode
+                was ended by a time limit, not by the task.
         """
         return self._ask({"command": "update", "reward": reward, "state": state, "terminal": bool(terminal), **more})
 

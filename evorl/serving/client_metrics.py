@@ -10,17 +10,17 @@ from evorl.serving.session import SessionError
 
 
 class ClientMetrics:
-    """Stores metrics of clients in a ``MetricsStore``; metrics without a step get that of the learner.
+    """Stores metrics of clients in a ``MetricsStore``; metrics without a step get the current step of the learner.
 
     Args:
-        folder: of the files; created with the first metric.
+        folder: folder of the files; created with the first metric.
     """
 
     def __init__(self, folder: Path) -> None:
         self.history = MetricsStore(folder)
 
     def advance(self, steps: int) -> None:
-        """Set the number of environment steps that were learned from."""
+        """Set the number of environment steps used for learning so far."""
         self.history.advance(steps)
 
     def close(self) -> None:

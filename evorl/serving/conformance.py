@@ -192,11 +192,11 @@ def run_checks(
     """Run the checks, each on a new connection.
 
     Args:
-        checks: to run, in this order.
+        checks: checks to run, in this order.
         listener: listening socket.
         seconds: timeout of a connection and of each message.
-        start: ends the previous client, starts the client for one check and returns a function that tells whether it
-            still runs. ``None`` for a client that reconnects by itself; then the first connection has no timeout.
+        start: ends the previous client, starts the client for one check, and returns a function that returns true while
+            it runs. ``None`` for a client that reconnects by itself; then the first connection has no timeout.
 
     Yields:
         The result of each check.

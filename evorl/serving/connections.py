@@ -58,7 +58,7 @@ class RlxConnection(FrameConnection):
     """Connection of one client: reads frames, passes their messages to a session, and sends the responses.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
         host: answers the client.
     """
 

@@ -12,7 +12,7 @@ from evorl.serving.connections import RlxServer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.switchboard import Switchboard
 
-_WEB_SERVER = "evorl.serving.web:WebServer"  # in the extra "serve"
+_WEB_SERVER = "evorl.serving.web:WebServer"  # requires the extra "serve"
 STARTING_SECONDS = 30.0
 
 

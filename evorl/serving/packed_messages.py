@@ -30,7 +30,7 @@ def unpack_message(data: bytes) -> Any:
     arrays only.
 
     Raises:
-        ProtocolError: the bytes are invalid, or contain another type.
+        ProtocolError: the bytes are invalid, or contain an unsupported type.
     """
     import msgpack
 

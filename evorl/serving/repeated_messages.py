@@ -19,8 +19,8 @@ import numpy as np
 from evorl.serving.rlx import BOOLEAN, DOUBLE, INT4, INT64, LIST, NDARRAY, NULL, STRING, UINT4, Limits, decode
 
 MAX_LAYOUTS = 4  # cached per connection, of different message lengths
-MAX_ATTEMPTS = 64  # to find a layout; then clients that never repeat a message are always decoded in full
-MAX_ITEMS = 256  # of a list of numbers in a layout
+MAX_ATTEMPTS = 64  # attempts to find a layout; then clients that never repeat a message are always decoded in full
+MAX_ITEMS = 256  # maximum length of a list of numbers in a layout
 _NUMBERS = {INT4: "i", DOUBLE: "d", UINT4: "I", INT64: "q"}  # format characters of the module struct
 Places = list[tuple[int, int, str]]  # (start, end, format) of each number
 
@@ -77,7 +77,7 @@ class Layout:
         self._message, self._varying = dict(message), list(varying.items())
 
     def read(self, payload: bytes) -> dict[str, Any] | None:
-        """Decode a payload of the same length; return ``None`` if it differs in more than its numbers."""
+        """Decode a payload of the same length; return ``None`` if it differs in bytes other than its numbers."""
         parts = self._struct.unpack(payload)
         if parts[::2] != self._fixed:
             return None

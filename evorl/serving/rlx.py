@@ -42,7 +42,7 @@ class Limits:
 
     max_frame: int = 16 * 2**20  # bytes of a payload
     max_depth: int = 16  # nesting of lists and dicts
-    max_axes: int = 8  # of an array
+    max_axes: int = 8  # maximum number of axes of an array
     max_values: int = 2**19  # in a message, nested ones included: in Python they occupy ten times their encoded size
 
 
@@ -163,7 +163,7 @@ def _integer(value: int, kind: int) -> bytes:
 
 
 def _numpy_value(value: Any) -> bytes:
-    np: Any = sys.modules.get("numpy")  # if nothing has imported NumPy, the value is not of NumPy
+    np: Any = sys.modules.get("numpy")  # if NumPy was not imported, the value is not a NumPy value
     if np and isinstance(value, np.ndarray) and _name(value.dtype):
         raw = value.astype(_little_endian(value.dtype), copy=False).tobytes()
         shape = struct.pack(f"<{value.ndim + 2}I", value.ndim, *value.shape, len(raw))
@@ -281,7 +281,7 @@ class _Body:
         # Zero lengths are ignored here: with one, any length of the other axes would pass the check above.
         if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
             raise ProtocolError(f"an array of shape {shape} is too large")
-        if name == "bool":  # other bytes than 0 and 1 would make true values that are not equal
+        if name == "bool":  # bytes other than 0 and 1 would be true values that are not equal
             raw = raw.translate(bytes(byte == 1 for byte in range(256)))
         if np:
             return np.frombuffer(raw, _little_endian(name)).reshape(shape)

@@ -64,7 +64,7 @@ class Segments:
         self._full: collections.deque[Row] = collections.deque()
 
     def add(self, session: int, step: StepRef, ends: bool) -> None:
-        """Add a step of a session; ``ends`` tells whether the step ended the episode, by termination or truncation."""
+        """Add a step of a session; ``ends`` is true if the step ended the episode, by termination or truncation."""
         if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
             (self._playing.discard if ends else self._playing.add)(session)
             return
@@ -80,7 +80,7 @@ class Segments:
             self._full.append(self._open.pop(session))
 
     def answered(self, session: int) -> None:
-        """Note that a session received an action of the current policy."""
+        """Record that a session received an action of the current policy."""
         self._acted[session] = self.version
 
     def cut(self, session: int) -> None:
@@ -95,7 +95,7 @@ class Segments:
 
     @property
     def num_full(self) -> int:
-        """Number of complete segments that are not learned from yet."""
+        """Number of complete segments that were not used for learning yet."""
         return len(self._full)
 
     @property

@@ -17,11 +17,11 @@ from evorl.serving.observations import ObservationError, observation_from
 from evorl.sockets.frame_server import refused_token
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
-MAX_METRICS = 1000  # in one message
+MAX_METRICS = 1000  # maximum number of metrics in one message
 MAX_NUMBERS = 4096  # elements of a space that a client declares, unless the server's has more: its bounds are arrays
 MAX_DEPTH = 8  # nesting of such a space
 MAX_REWARD = 1e15  # absolute value: squared returns, which losses compute, stay finite in float32
-MAX_STEP = 2.0**53  # of a metric: float64 represents all integers up to here
+MAX_STEP = 2.0**53  # maximum step of a metric: float64 represents all integers up to here
 
 
 class Host(Protocol):
@@ -79,9 +79,9 @@ class Session:
         self._entry: tuple[int, int] | None = None  # number and slot
         self._exploit = False
         self._steps = 0  # requests so far
-        self._last_obs: Any = None  # of the current episode
+        self._last_obs: Any = None  # last observation of the current episode
         self._return, self._length = 0.0, 0
-        self.is_waiting = False  # for an action
+        self.is_waiting = False  # true while the client waits for an action
 
     @property
     def has_begun(self) -> bool:

@@ -162,7 +162,7 @@ class Switchboard:
     def _turn(self) -> None:
         if not self._is_held and self._delay.has_paused(len(self._pending), len(self._sessions)):
             loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._turn)  # after the next reads of the loop
+            loop.call_soon(loop.call_soon, self._turn)  # run after the next reads of the event loop
             return
         self._turn_is_due = False
         if self.failure is not None:
@@ -249,7 +249,7 @@ class Switchboard:
         with self._lock:
             batch = segments.take()
             self._has_learned = True
-        if segments.max_lag != 0:  # with 0, requests wait for the policy that is learned from this batch
+        if segments.max_lag != 0:  # with 0, requests wait for the policy updated with this batch
             self._release()
         return batch
 

@@ -44,7 +44,7 @@ class WebServer:
         sockets: listening sockets, with their address.
 
     Raises:
-        ImportError: aiohttp is not installed; the message contains the command that installs it.
+        ImportError: aiohttp is not installed; the message states the command that installs it.
     """
 
     def __init__(

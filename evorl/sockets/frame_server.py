@@ -82,7 +82,7 @@ class FrameServer:
         bind: address and port, ``127.0.0.1:7001``; port 0 selects a free port.
         limits: limits of every connection.
         token: access token that the connections require; ``None`` for no authentication.
-        tls: for encrypted connections.
+        tls: TLS context of encrypted connections.
         name: name of the server, for the log.
         setting: name of the setting ``bind``, for error messages.
 

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 from evorl.sockets.access import require_token_beyond_this_machine
 
-REQUEST_SECONDS = 10.0  # from the beginning of a connection to the end of its first request
-FRAME_SECONDS = 120.0  # from the first byte of a later request to its last one
-WRITE_BUFFER_BYTES = 2**20  # of responses that a client has not read
+REQUEST_SECONDS = 10.0  # timeout from the beginning of a connection to the end of its first request
+FRAME_SECONDS = 120.0  # timeout from the first to the last byte of a later request
+WRITE_BUFFER_BYTES = 2**20  # size of the buffer of responses that a client has not read
 BACKLOG = 512
-PARTING_SECONDS = 0.5  # for clients to read the last response at shutdown
+PARTING_SECONDS = 0.5  # time for clients to read the last response at shutdown
 _LOG = logging.getLogger("evorl.sockets")
 
 
@@ -31,7 +31,7 @@ class ConnectionLimits:
     """Limits of every connection of a server.
 
     Attributes:
-        connections: maximum number of open connections; further ones are closed at once.
+        connections: maximum number of open connections; further ones are closed immediately.
         request_seconds: timeout from the start of a connection, including its TLS handshake, to its first complete
             request.
         frame_seconds: timeout from the first to the last byte of a later request.
@@ -100,7 +100,8 @@ class GuardedConnection(asyncio.Protocol):
     Args:
         server: server of the connection.
         inner: wrapped protocol. If it has the attributes of ``Progress``, request timeouts are enforced here, otherwise
-            by the protocol. If it has ``refuse(message)``, surplus clients get a message before they are disconnected.
+            by the protocol. If it has ``refuse(message)``, clients beyond the limit receive a message before they are
+            disconnected.
     """
 
     def __init__(self, server: SocketServer, inner: Any) -> None:
@@ -137,7 +138,7 @@ class GuardedConnection(asyncio.Protocol):
             return
         try:
             self._inner.data_received(data)
-        except Exception as error:  # of the protocol: only this client is disconnected
+        except Exception as error:  # raised by the protocol: only this client is disconnected
             _LOG.warning("%s failed on data from %s and closes the connection: %r", self._server.name, self.peer, error)
             self.abort()
             return
@@ -201,7 +202,7 @@ class GuardedConnection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self._transport.abort()
 
 
@@ -237,7 +238,7 @@ class SocketServer:
             host: host name or IP address.
             port: port; 0 selects a free port.
             token: access token that the protocol requires of clients.
-            tls: for encrypted connections.
+            tls: TLS context of encrypted connections.
 
         Returns:
             Host and port.

@@ -14,7 +14,7 @@ from evorl.execution import programs
 from evorl.execution.memory import available_bytes, program_bytes, required_bytes
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
-SHARE = 0.7  # default share of the machine's memory for a sweep
+SHARE = 0.7  # default fraction of the machine's memory for a sweep
 BESIDE_THE_STATE = 2.0  # first estimate of the memory of an iteration, as a multiple of the state
 
 
@@ -29,7 +29,7 @@ def settings_at_once(
     Args:
         make_rows: returns the workflow of the first ``n`` settings.
         num_settings: total number of settings.
-        memory: memory limit of the process in bytes; ``None`` for a share of the machine's memory.
+        memory: memory limit of the process in bytes; ``None`` for a fraction of the machine's memory.
     """
     total = memory or SHARE * (available_bytes() or math.inf)
     if total == math.inf:

@@ -1,4 +1,4 @@
-"""Runs of a sweep one after another, in one folder: each is trained, resumed or passed over, and its result stored."""
+"""Sequential runs of a sweep in one folder: each is trained, resumed or skipped, and its result stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execution of a sweep: trains its parts one after another, selects settings between rounds, and reads the results."""
+"""Execution of a sweep: trains its parts sequentially, selects settings between rounds, and reads the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evorl.sweeps.sweep_table import Returns
 from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
-FEW_ROWS = 16  # up to this number, rows take hardly longer than one row
+FEW_ROWS = 16  # up to this number, rows take about as long as a single row
 MAX_IDLE = 7  # maximum number of padding settings, which give every device the same number of rows
 
 

@@ -59,7 +59,7 @@ class SweepSettings:
         draws: number of settings drawn at random; ``None`` for a grid of all combinations of the lists.
         halving: successive halving; ``None`` trains all settings to the end.
         at_once: maximum number of settings trained in parallel; ``None`` for as many as fit in memory.
-        memory: memory limit of the sweep in bytes; ``None`` for a share of the machine's memory.
+        memory: memory limit of the sweep in bytes; ``None`` for a fraction of the machine's memory.
     """
 
     over: Mapping[str, Any]

@@ -44,7 +44,7 @@ class RunPlace(NamedTuple):
         root: folder of the sweep.
         name: name of the run's folder.
         way_on: command line that resumes the sweep.
-        should_stop: returns True once the sweep was asked to stop, for instance during compilation.
+        should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
     """
 
     root: Path

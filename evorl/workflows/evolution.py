@@ -157,11 +157,11 @@ def update_best(
 ) -> PyTreeDict:
     """Return the best individual of all generations and its fitness.
 
-    The policy is asked for again, because the population is not stored.
+    The policy is generated again, because the population is not stored.
 
     Args:
         policies: function such that ``policies(first, count)`` are the evaluated policies ``[count, ...]``.
-        group_size: number of individuals that should be asked for together.
+        group_size: number of individuals to request together.
         fitness: fitness of the generation, ``[P]``; individuals with a non-finite fitness are ignored.
         state: state in which the generation was evaluated. ``best`` is the best individual so far; ``agent_state`` has
             the observation statistics, which belong to the policy.

@@ -145,10 +145,10 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
     def guide(
         self, state: EvolutionGuidedState, key: Key, num_updates: jax.Array
     ) -> tuple[PyTreeDict, EvolutionGuidedState]:
-        """Update the learners, and inject their policies into the coming generation.
+        """Update the learners, and inject their policies into the next generation.
 
         Args:
-            state: state whose ``ec_state`` is already that of the coming generation.
+            state: state whose ``ec_state`` already describes the next generation.
             key: random key.
             num_updates: updates of each learner, int32; 0 during warm-up.
 

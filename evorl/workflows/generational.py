@@ -1,4 +1,4 @@
-"""Base class of evolutionary workflows: in each iteration every individual of a population plays whole episodes."""
+"""Base class of evolutionary workflows: in each iteration every individual of a population plays complete episodes."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ class LearnerEmitter(PyTreeNode):
         Args:
             learned: the learner's state.
             outcomes: episodes with their transitions, recorded with ``recorded_entries``.
-            sample_key: of the draws from the buffer.
-            learn_key: of the updates.
-            progress: the share of the training that is over.
+            sample_key: random key for sampling from the buffer.
+            learn_key: random key for the updates.
+            progress: completed fraction of the training.
 
         Returns:
             Means of the losses, and the learner's state.

@@ -92,7 +92,7 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
 
 
 def check_learner_class(cls: type[Workflow]) -> None:
-    """Refuse an algorithm without a replay buffer, or without a policy that its critics can improve, for a population.
+    """Reject algorithms without a replay buffer, or without a policy that their critics can improve.
 
     The agent of a suitable algorithm declares ``improves_policies``.
 

@@ -32,7 +32,7 @@ class OffPolicyState(LearnerState):
         key: random key of the training.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
-        intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without one.
+        intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without intrinsic rewards.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
     """
 

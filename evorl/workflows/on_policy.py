@@ -276,7 +276,7 @@ class Passes(NamedTuple):
 def scan_updates(
     workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
 ) -> tuple[Any, Any]:
-    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or of all."""
+    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` on the minibatches of ``passes``, or all."""
     passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     if workflow.schedule_step == "update":

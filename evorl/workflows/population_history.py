@@ -49,7 +49,7 @@ class PopulationHistory(PyTreeData):
         )
 
     def __getitem__(self, seed: Any) -> PopulationHistory:
-        """Return the history of one seed, if the leading axis is that of seeds."""
+        """Return the history of one seed, if the leading axis is the seed axis."""
         return jax.tree.map(lambda x: x[seed], self)
 
     def generations(self, num_generations: int) -> np.ndarray:

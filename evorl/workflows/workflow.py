@@ -123,7 +123,7 @@ class Workflow(PyTreeNode, Generic[S]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Kinds of data that the workflow can learn from, which decide what collectors it supports."""
+        """Kinds of data that the workflow can learn from, which determine the collectors that it supports."""
         return Capabilities()
 
     @property
@@ -186,13 +186,13 @@ class Workflow(PyTreeNode, Generic[S]):
             key: a seed or a key; with several seeds, seed i equals the single run of ``key + i``. Or one key per seed.
 
         Raises:
-            ValueError: the state does not fit into memory; the message has the largest setting that fits.
+            ValueError: the state does not fit into memory; the message states the largest setting that fits.
         """
         return call_with_simulators(self, programs.initial_state, self, seed_or_key(key))
 
     @property
     def collector(self) -> Collector:
-        """Collector of this workflow: that of the execution, a loop on the host for simulators, or the program."""
+        """Collector of this workflow: ``execution.collector``, a loop on the host for simulators, or the program."""
         if self.execution.collector is not None:
             return self.execution.collector
         if getattr(self.env, "host", None) == "loop" and self.capabilities.rollouts:

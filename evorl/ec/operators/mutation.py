@@ -88,7 +88,7 @@ def polynomial_mutation(
     low: Number = -jnp.inf,
     high: Number = jnp.inf,
 ) -> Tree:
-    """Make changes with polynomial density up to ``scale``, within bounds (Deb & Goyal 1996; Deb et al. 2002).
+    """Add noise of polynomial density up to ``scale``, within bounds (Deb & Goyal 1996; Deb et al. 2002).
 
     With ``u`` uniform, ``x`` decreases by ``1 - (2 u + (1 - 2 u) (1 - d)^(eta + 1))^(1 / (eta + 1))`` times ``scale``
     for ``u < 1/2``, where ``d`` is the distance to the bound in units of ``scale``, at most 1. For larger ``u`` it

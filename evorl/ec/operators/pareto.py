@@ -20,7 +20,7 @@ def dominance(objectives: jax.Array) -> jax.Array:
 def non_dominated_ranks(objectives: jax.Array) -> jax.Array:
     """Return the front of each individual, int32 ``[P]``: 0 if not dominated, 1 if dominated only by front 0, etc.
 
-    Dominance costs ``O(M P^2)``; then fronts are removed one after another, each in ``O(P^2)``.
+    Dominance costs ``O(M P^2)``; then fronts are removed successively, each in ``O(P^2)``.
     """
     dominates = dominance(objectives)
     size = objectives.shape[0]

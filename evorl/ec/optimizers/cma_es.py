@@ -36,7 +36,7 @@ class CMAES(CovarianceAdaptation):
         return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        # An individual is bit-identical, however many are asked for with it.
+        # An individual is bit-identical, however many are requested with it.
         num_rows = max(count, min(self.pop_size, MIN_ROWS))
         return (self._noise(state, first, num_rows) @ state.factor.T)[:count]
 

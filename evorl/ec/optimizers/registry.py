@@ -23,7 +23,7 @@ def named_optimizer(
     one.
 
     Raises:
-        ValueError: the name is unknown, or is that of another kind of optimizer; the message lists the valid names.
+        ValueError: the name is unknown, or names a different kind of optimizer; the message lists the valid names.
     """
     settings = dict(config)
     name = settings.pop("name", None)

@@ -30,7 +30,7 @@ def create_wrapped_goal_env(env_name: str, **options: Any) -> VectorEnv:
             for ``bit_flip``; all others are arguments of the function that creates the environment.
 
     Raises:
-        ValueError: unknown environment or option, or an invalid value.
+        ValueError: the environment or an option is unknown, or a value is invalid.
     """
     if env_name not in _MAKERS:
         raise ValueError(no_such("goal environment", env_name, ENV_NAMES))

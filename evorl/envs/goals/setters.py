@@ -51,7 +51,7 @@ class _GoalMemory(PyTreeData):
         return jnp.arange(self.goals.shape[0]) < self.count
 
     def with_goal(self, goal: jax.Array, is_reached: jax.Array | bool, mask: jax.Array) -> _GoalMemory:
-        """Add a goal, evicting the oldest if full, if ``mask``, a bool, is true."""
+        """Add a goal if ``mask``, a bool, is true; a full buffer evicts its oldest goal."""
         slot = jnp.where(mask, self.count % self.goals.shape[0], self.goals.shape[0])
         return _GoalMemory(
             goals=self.goals.at[slot].set(goal.astype(self.goals.dtype), mode="drop"),
@@ -70,7 +70,7 @@ def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
 
 @dataclasses.dataclass(frozen=True)
 class AchievedGoals(GoalSetter):
-    """Gives a share of episodes a goal that an earlier episode of the same environment achieved at its end.
+    """Gives a fraction of episodes a goal that an earlier episode of the same environment achieved at its end.
 
     The other episodes keep the environment's own goal.
 

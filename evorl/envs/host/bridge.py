@@ -35,8 +35,8 @@ _MODES = (AutoresetMode.NORMAL, AutoresetMode.DISABLED)
 class HostBackedEnv(VectorEnv):
     """Simulators as a ``VectorEnv`` with the same states, keys and wrappers, so that workflows need no special case.
 
-    Episode n of environment i is seeded with ``fold_in(key_i, n)``, the two words of that key as one number, as the
-    same episode of a JAX environment starts from that key. A state is only valid for the moment at which the simulators
+    The seed of episode n of environment i consists of the two words of ``fold_in(key_i, n)``, the key from which the
+    same episode of a JAX environment starts. A state is only valid for the moment at which the simulators
     returned it: if the simulators cannot be saved, stepping an older state raises an error.
 
     Args:
@@ -154,7 +154,7 @@ class HostBackedEnv(VectorEnv):
     def next_episodes(self, env_state: EnvState) -> EnvState:
         """Return the starts of the next episodes, regardless of the current state of the simulators.
 
-        An episode without any step is started once more.
+        An episode without steps is restarted from the same seed.
         """
         internal = env_state._internal
         episode = internal.episode + (internal.inner.episode_steps > 0)

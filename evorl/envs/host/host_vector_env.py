@@ -75,7 +75,7 @@ class HostVectorEnv(abc.ABC):
         """Set arguments of the episodes that start from now on: arrays ``[B, ...]`` by name; empty for the defaults.
 
         Raises:
-            ValueError: these simulators do not support arguments, or not these.
+            ValueError: the simulators do not support arguments, or not these arguments.
         """
         if arguments:
             raise ValueError(

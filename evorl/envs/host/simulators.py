@@ -20,7 +20,7 @@ failures: deque[HostEnvError] = deque(maxlen=1)  # last failure of this process,
 
 
 class Simulators:
-    """Simulators by the number that is stepped together, created at their first reset.
+    """Sets of simulators, by the number of simulators in a set; each set is created at its first reset.
 
     Simulators have internal state, which a pure function cannot have. Each result therefore has a ``token``, a checksum
     of all inputs since their reset. The next step must present it, which verifies that the simulators are in the state

@@ -36,8 +36,8 @@ class GoalWrapper(Wrapper):
             hindsight may choose other goals.
 
     Raises:
-        ValueError: goals are not vectors, cannot be drawn, or the achieved goal has another shape; or ``env`` already
-            contains a ``GoalWrapper``.
+        ValueError: goals are not vectors or cannot be drawn, the achieved goal has a different shape, or ``env``
+            already contains a ``GoalWrapper``.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ def _is_index(number: Any, size: int) -> bool:
 
 
 def _without_mask(space: Space) -> tuple[Space, Space | None]:
-    """Split a space into the space without the action mask, and that of the mask, ``None`` without one."""
+    """Return a space without its action mask, and the space of the mask; ``None`` if it has no mask."""
     if not isinstance(space, DictSpace) or ACTION_MASK not in space.spaces:
         return space, None
     entries = {name: member for name, member in space.spaces.items() if name != ACTION_MASK}

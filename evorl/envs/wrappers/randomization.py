@@ -37,7 +37,7 @@ _NEVER_NEGATIVE = (
     "density",
     "viscosity",
 )
-_POSITIVE = ("mass", "inertia", "timestep")  # of those, values that are not zero in the model must stay positive
+_POSITIVE = ("mass", "inertia", "timestep")  # if not zero in the model, values of these fields must stay positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +171,7 @@ def ranges_from_config(config: Mapping[str, Any], physics: PhysicsEnv) -> list[F
         physics: environment with the model.
 
     Raises:
-        ValueError: unknown field or setting, or a range that is invalid or allows values that the quantity cannot have.
+        ValueError: a field or setting is unknown, or a range is invalid or allows values that the quantity cannot have.
     """
     fields = dict(model_fields(physics.physics_model))
     return [
@@ -254,7 +254,10 @@ def _uniform(key: Key, shape: tuple[int, ...], limits: tuple[float, float]) -> A
 
 
 def _used_arguments(jaxpr: Any) -> list[bool]:
-    """Return for each argument of a program True if its results depend on it; an equation counts as a whole."""
+    """Return one bool per argument of a program: True if a result depends on it.
+
+    Every output of an equation is assumed to depend on all of its inputs.
+    """
     needed = {id(var) for var in jaxpr.outvars}
     for equation in reversed(jaxpr.eqns):
         if any(id(var) in needed for var in equation.outvars):

@@ -1,4 +1,4 @@
-"""Wrapper that draws a skill for each episode and appends it to the observations."""
+"""Wrapper that samples a skill for each episode and appends it to the observations."""
 
 from __future__ import annotations
 
