@@ -60,8 +60,7 @@ def env_faults(experience: Any) -> jax.Array | None:
         return None if experience.faults is None else _fault_of_generation(experience.returns, experience.faults)
     if not isinstance(experience, SampleBatch):
         return None
-    # faults of members, found by each member
-    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:
+    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:  # found by the members
         return experience.extras[ENV_FAULTS]
     if getattr(experience.dones, "ndim", None) != 2:
         return None

@@ -81,8 +81,7 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
     """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
 
     The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed
-    if O is small; the gradient of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from swapping
-    them.
+    if O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier prevents the compiler from swapping them.
     """
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
     num_rows = np.prod(x.shape[:-1])
