@@ -21,7 +21,7 @@ from tests.support.whole_programs import Whole
 
 NUM_ENVS, ROWS, DISCOUNT = 3, 16, 0.9
 BUFFER = EpisodeReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, only_complete=False)
-relabelled = jax.jit(take_hindsight, static_argnums=(4, 5, 7, 8))
+relabelled = jax.jit(take_hindsight, static_argnames=("num_envs", "num_steps", "task", "strategy"))
 SLOTS = SlotReplayBuffer(capacity=4 * 41 * NUM_ENVS, num_envs=NUM_ENVS, episode_steps=41)
 
 
@@ -85,7 +85,18 @@ def _drawn(
 ) -> Any:
     draw_key, goal_key = jax.random.split(jax.random.key(5))
     rows, envs = Whole(buffer).draw_indices(state, draw_key, num)
-    batch = relabelled(state, rows, envs, goal_key, NUM_ENVS, num_steps, DISCOUNT, task, strategy, ratio)
+    batch = relabelled(
+        state,
+        rows,
+        envs,
+        goal_key,
+        num_envs=NUM_ENVS,
+        num_steps=num_steps,
+        discount=DISCOUNT,
+        task=task,
+        strategy=strategy,
+        ratio=ratio,
+    )
     return jax.tree.map(np.asarray, (rows, envs, batch))
 
 
@@ -179,7 +190,18 @@ def test_the_steps_whose_goals_are_taken_are_equally_likely(strategy: str) -> No
     state = _stored(history)
     num = 100_000
     rows, envs = np.full(num, 4, np.int32), np.zeros(num, np.int32)
-    batch = relabelled(state, rows, envs, jax.random.key(0), NUM_ENVS, 1, DISCOUNT, TASK, strategy, 4.0)
+    batch = relabelled(
+        state,
+        rows,
+        envs,
+        jax.random.key(0),
+        num_envs=NUM_ENVS,
+        num_steps=1,
+        discount=DISCOUNT,
+        task=TASK,
+        strategy=strategy,
+        ratio=4.0,
+    )
     goals = np.asarray(batch.obs.desired_goal)[np.asarray(batch.extras.is_relabelled), 0]
     first = 4 if strategy == "future" else 0
     counts = np.array([(goals == t + 1).sum() for t in range(first, 10)])
