@@ -66,7 +66,7 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     ]
     out = capsys.readouterr().out
     assert "Best evaluation return: 5.7 ± 0.9 over 3 runs\n" in out
-    assert "To go on" not in out
+    assert "To resume" not in out
     assert sweep.learning_curves.exists()
 
 
@@ -98,7 +98,7 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
     out = capsys.readouterr().out
     assert "Best in env=b: lr=3, with a best evaluation return of 7.0\n" in out
     assert "[2 of 8] env=a lr=2: skipped, because it diverged before.\n" in out
-    assert "To go on" not in out  # nothing is left that could end otherwise
+    assert "To resume" not in out  # nothing is left that could end otherwise
     assert (path / "2-env_a-lr_3").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
     assert trainer.trained[-1] == (["env=a", "lr=3"], "2-env_a-lr_3_2")
     states = [job.state for job in SweepFolder.open(path).jobs]

@@ -136,7 +136,7 @@ def test_a_sweep_goes_on_by_its_line(kind: str, paste, tmp_path: Path, monkeypat
         for module in ("multirun", "sweep"):
             context.setattr(f"evorl.sweeps.{module}.stop_on_signals", stop_at_once)
         told = paste(f"evorl train {small} {kind} {as_arguments({'runs_folder': tmp_path / NAME})}")
-    line = next(line for line in told.splitlines() if "To go on" in line)
+    line = next(line for line in told.splitlines() if "To resume" in line or "To go on" in line)
     told = paste(line[line.index("evorl ") :])
     assert "Best" in told
 
