@@ -38,7 +38,7 @@ def plain(config: Any, resolve: bool = True) -> dict[str, Any]:
     if type(config).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
 
-        return OmegaConf.to_container(config, resolve=resolve)  # pyright: ignore[reportReturnType]
+        return OmegaConf.to_container(config, resolve=resolve)  # pyright: ignore[reportReturnType]  # a mapping stays one
     return {key: plain(value, resolve) if isinstance(value, Mapping) else value for key, value in config.items()}
 
 

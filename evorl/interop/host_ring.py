@@ -73,7 +73,7 @@ class HostRing:
         records = self._records.view(self._dtype).reshape(self._num_rows, self._num_envs)
         data = self.treedef.unflatten([records[field] for field in self._fields])
         cursor, size = np.int32(self.cursor), np.int32(self.size)
-        return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # of the host
+        return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]  # NumPy scalars
 
     def fitting_leaves(self, transitions: Any) -> list[np.ndarray] | None:
         """Return the leaves of ``transitions``; ``None`` if any is not an array of the stored shape and dtype.

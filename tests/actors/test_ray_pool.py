@@ -25,7 +25,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     told: list[str] = []
     state = iterate(workflow, workflow.init(7), 2, told.append)[1]
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
-    pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]
+    pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]  # of Ray
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
     iterate(workflow, state, 2, told.append)
     assert told == ["Actor 1 lost its process: replaced; its running episodes are dropped, nothing else is lost."]
