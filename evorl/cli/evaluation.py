@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -33,6 +33,24 @@ def evaluate(arguments: Sequence[str]) -> None:
     run_command(evaluate_run, arguments, "run", "evaluate")
 
 
+def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[RunFolder, RunSpec, Collection[str]]:
+    """Find the run ``named.stored.run``, change its settings by ``overrides``, and prepare the process for it.
+
+    Returns:
+        The run folder, the changed settings, and the keys that ``overrides`` changed.
+
+    Raises:
+        ValueError: no run is named, or a setting is invalid.
+    """
+    stored = named.stored
+    if not stored.run:
+        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
+    folder = find_run(stored.run, stored.runs_folder)
+    spec, changed = changed_spec(folder, stored.trust, overrides, evaluation_settings())
+    prepare_for(spec)
+    return folder, spec, changed
+
+
 @scope()
 def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
     """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
@@ -47,12 +65,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
     Raises:
         ValueError: no run is named.
     """
-    stored = named.stored
-    if not stored.run:
-        raise ValueError("no run is given: evorl evaluate run=<folder>, or run=latest.")
-    folder = find_run(stored.run, stored.runs_folder)
-    spec, given = changed_spec(folder, stored.trust, overrides, evaluation_settings())
-    prepare_for(spec)
+    folder, spec, given = named_run(named, overrides, "evaluate")
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = "latest" if checkpointer.best_step is None else "best"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evorl.assembly import workflow_from_config
-from evorl.cli.overrides import changed_spec, evaluation_settings
+from evorl.cli.evaluation import named_run
 from evorl.cli.run_command import run_command
 from evorl.config.gate import scope
 from evorl.execution.recorded_steps import save_recorded_steps
 from evorl.execution.restoration import restore
-from evorl.execution.runtime import prepare_for
-from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.spec import RunSpec
 from evorl.workflows.off_policy import OffPolicyWorkflow
@@ -29,12 +27,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     Raises:
         ValueError: no run is named, or the run's replay buffer is missing or empty.
     """
-    stored = named.stored
-    if not stored.run:
-        raise ValueError("no run is given: evorl save-replay run=<folder>, or run=latest.")
-    folder = find_run(stored.run, stored.runs_folder)
-    spec, _ = changed_spec(folder, stored.trust, overrides, evaluation_settings())
-    prepare_for(spec)
+    folder, spec, _ = named_run(named, overrides, "save-replay")
     workflow = workflow_from_config(spec.workflow_config())
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(
