@@ -90,15 +90,23 @@ def _watch(receiving: socket.socket) -> None:
                 continue
             if _stops and not _stops[-1].received:
                 _stops[-1].received.append(number)
+                if _stops[-1].way_on:  # a training, whose iteration or evaluation may take minutes
+                    _write(
+                        f"{signal.Signals(number).name}: stopping after this iteration; a second one ends it at once."
+                    )
             else:
                 _end_process(number)
 
 
 def _end_process(number: int) -> None:
     """End the process immediately, without an exception, which could be raised in code that cannot handle it."""
-    line = f"{signal.Signals(number).name}: ended.{_stops[-1].way_on if _stops else ''}\n"
-    if sys.__stderr__ is not None and sys.__stderr__.isatty():
-        line = f"{SHOW_CURSOR}\n{line}"
-    # The main thread may hold the lock of sys.stderr, so write to the file descriptor.
-    os.write(2, line.encode("ascii", "backslashreplace"))
+    _write(f"{signal.Signals(number).name}: ended.{_stops[-1].way_on if _stops else ''}", SHOW_CURSOR)
     os._exit(128 + number)
+
+
+def _write(line: str, control: str = "") -> None:
+    """Write a line to standard error; on a terminal below the live progress, after the ``control`` characters."""
+    if sys.__stderr__ is not None and sys.__stderr__.isatty():
+        line = f"{control}\n{line}"
+    # The main thread may hold the lock of sys.stderr, so write to the file descriptor.
+    os.write(2, f"{line}\n".encode("ascii", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""A signal stops a training in order or ends the process in one line, whatever the main thread is doing."""
+"""A signal stops a training in order or ends the process, without a traceback, whatever the main thread is doing."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ with handled_signals(), {training}:
         (
             signal.SIGINT,
             True,
-            "SIGINT: ended. Its checkpoints are kept; to go on: python scripts/train.py resume=a/run\n",
+            (
+                "SIGINT: stopping after this iteration; a second one ends it at once.\n"
+                "SIGINT: ended. Its checkpoints are kept; to go on: python scripts/train.py resume=a/run\n"
+            ),
         ),
     ],
 )
-def test_the_process_ends_in_one_line(number: int, training: bool, said: str) -> None:
+def test_the_process_says_what_a_signal_does(number: int, training: bool, said: str) -> None:
     code = CHILD.format(
         training="stop_on_signals('python scripts/train.py resume=a/run')" if training else "contextlib.nullcontext()"
     )
