@@ -99,7 +99,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     """Return the constructor arguments of ``cls`` from a config. See ``Workflow.build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-    refuse_replay(cls, config)
+    if "replay" in config:
+        refuse_replay(cls, config)
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config has no environment: set env, for example {'library': 'gymnax', 'name': ...}.")

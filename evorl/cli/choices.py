@@ -35,7 +35,7 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
     name = str(chosen.get("agent", algorithm)).rpartition("/")[2]
     if name.replace("_", "") != algorithm.lower():
         algorithm = name
-    env = spec.workflow["env"]
+    env = spec.workflow.get("env")
     if isinstance(env, Mapping):
         env = env.get("name") or env.get("factory")
     return run_title(algorithm, str(env), spec.seed, spec.num_seeds)

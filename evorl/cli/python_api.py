@@ -20,7 +20,7 @@ from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.training import train_run
 from evorl.config.override_grammar import as_override
 from evorl.runs.spec import RunSpec
-from evorl.sweeps.trained import Trained
+from evorl.training.start import Trained
 
 
 def train(*overrides: str, **settings: Any) -> Path:

@@ -47,11 +47,14 @@ def run_command(
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(list(arguments))
     with leaving_together(), handled_signals(), explained_errors(config_folder()), scope():
-        _refuse_the_other(arguments, names_run, command)
-        refuse_other_names(arguments, names_a_run(arguments, names_run))
+        is_stored, other = names_a_run(arguments, names_run), "run" if names_run == "resume" else "resume"
+        if names_a_run(arguments, other):
+            _refuse_the_other(arguments, other, command)
+        if any(argument.lstrip("+~").startswith("hydra.") for argument in arguments):
+            refuse_other_names(arguments, is_stored)
         if handled(arguments):
             return
-        if names_a_run(arguments, names_run):
+        if is_stored:
             task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
 
@@ -67,14 +70,12 @@ def run_command(
         with_hydra(arguments, job)
 
 
-def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
-    """Raise ``ValueError`` if a run is named by the setting of another command, which would be ignored."""
-    other = "run" if names_run == "resume" else "resume"
-    if names_a_run(arguments, other):
-        folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
-        resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
-        meant = f"evorl train {resume} goes on with a run, evorl evaluate {evaluate} plays its best checkpoint"
-        raise ValueError(f"evorl {command} takes no {as_arguments({other: folder})}: {meant}.")
+def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> None:
+    """Raise ``ValueError``: a run is named by ``other``, the setting of another command, which would be ignored."""
+    folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
+    resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
+    meant = f"evorl train {resume} goes on with a run, evorl evaluate {evaluate} plays its best checkpoint"
+    raise ValueError(f"evorl {command} takes no {as_arguments({other: folder})}: {meant}.")
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from evorl.runs.best_run import find_run
 from evorl.runs.recorder import Recorder
@@ -13,20 +12,17 @@ from evorl.warm_start import WarmStart, warm_start
 from evorl.workflows.workflow import Workflow
 
 
-def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart | None]:
+def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart]:
     """Load the initial parameters that ``init_from`` names.
 
     Returns:
-        The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters, ``None`` if
-        ``init_from`` names no run.
+        The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters.
 
     Raises:
         ValueError: the parameters do not fit the workflow.
         RunFolderError: the run does not exist.
     """
     chosen = spec.init_from
-    if chosen.run is None:
-        return spec, None
     folder = find_run(chosen.run, spec.stored.runs_folder)
     spec = dataclasses.replace(spec, init_from=dataclasses.replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)
@@ -38,9 +34,3 @@ def begin_with(start: WarmStart, seed: int, recorder: Recorder) -> State:
     for sentence in start.messages:
         recorder.message(sentence)
     return start.first_state(seed)
-
-
-def refuse_with_resume(overrides: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the arguments of a resumed run contain ``init_from``, which only a new run accepts."""
-    if any(argument.lstrip("+").startswith(("init_from=", "init_from.")) for argument in overrides):
-        raise ValueError("init_from starts a new run, and resume continues one: remove one of them.")

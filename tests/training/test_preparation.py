@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli import preparation
+from evorl.training import preparation
 from tests.support.command_line import SMALL
 
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
 from evorl.assembly import workflow_from_config
-from evorl.cli.init_from import warm_start_from
-from evorl.cli.overrides import own_recorders
+from evorl.config.custom_parts import custom_class, custom_part
 from evorl.execution import programs
 from evorl.execution.first_update import refuse_idle_training
 from evorl.execution.multiprocess import refuse_different_settings
 from evorl.execution.runtime import prepare_for
 from evorl.execution.size_limits import refuse_hopeless_sizes
-from evorl.parameter_server.service import ParameterService, parameter_service, settle_parameters
+from evorl.ops.processes import are_several
+from evorl.parameter_server.service import ParameterService, parameter_service
 from evorl.runs.folder import RunFolder
+from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunKind, RunSpec
-from evorl.serving.remote_run import with_training_server
-from evorl.sweeps.search import check_search
-from evorl.sweeps.sweep import sweep_groups
+from evorl.serving.remote_run import refuse_serve_settings, with_training_server
+from evorl.training.init_from import warm_start_from
 from evorl.warm_start import WarmStart
 from evorl.workflows.workflow import Workflow
 
@@ -52,37 +52,42 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     refuse_hopeless_sizes(spec.as_config())
-    own_recorders(spec)  # rejected before a folder is created
+    if spec.recorders.own:
+        own_recorders(spec)  # rejected before a folder is created
     prepare_for(spec)
-    refuse_different_settings(f"{spec} {resumed}")
-    workflow = with_training_server(workflow_from_config(spec.workflow_config()), spec)
+    if are_several():
+        refuse_different_settings(f"{spec} {resumed}")
+    workflow = workflow_from_config(spec.workflow_config())
+    # What a plain training does not need is entered only if the settings request it.
+    served, beginning = None, None
+    if spec.kind is RunKind.REMOTE:
+        workflow = with_training_server(workflow, spec)
+    elif spec.kind is RunKind.TRAINING and spec.serve is not None:
+        refuse_serve_settings()
     if not resumed:
         refuse_idle_training(workflow)
-    served = parameter_service(workflow, spec)
-    spec, beginning = (spec, None) if resumed else warm_start_from(spec, workflow)
+    if spec.kind is RunKind.PARAMETER_SERVER:
+        served = parameter_service(workflow, spec)
+    if spec.init_from.run is not None and not resumed:
+        spec, beginning = warm_start_from(spec, workflow)
     return Prepared(spec, workflow, served, beginning)
 
 
-def check_training(spec: RunSpec) -> None:
-    """Raise the errors that a run with these settings would raise before its first iteration is compiled.
-
-    The workflow and the shapes of its initial state are built, then the workflow is closed.
+def own_recorders(spec: RunSpec) -> list[Any]:
+    """Import the user's own recorders, see ``recorders.own``, and check their settings.
 
     Raises:
-        ValueError: the settings are inconsistent, the state exceeds the memory, or nothing would be learned.
-        RunFolderError: the run that ``init_from`` names cannot be read.
+        ValueError: a recorder does not exist, or has an unknown setting.
     """
-    spec = settle_parameters(spec, in_sweep=True)
-    if spec.kind is RunKind.SWEEP:
-        sweep_groups(spec)
-    elif spec.kind is RunKind.SEARCH:
-        check_search(spec, check_build)
-    else:
-        check_build(spec)
+    parts = [custom_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
+    for part in parts:
+        if isinstance(part.function, type):
+            custom_class(part.name, Recorder, "recorders.own")
+    return parts
 
 
 def check_build(spec: RunSpec) -> None:
-    """Build the workflow and the shapes of its initial state, and close it; see ``check_training`` for errors."""
+    """Build the workflow and the shapes of its initial state, and close it; see ``prepare_training`` for errors."""
     prepared = prepare_training(spec, None)
     workflow, served = prepared.workflow, prepared.served
     try:

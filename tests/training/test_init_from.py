@@ -13,11 +13,12 @@ import pytest
 from evorl.assembly import workflow_from_config
 from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
-from evorl.cli.init_from import refuse_with_resume, warm_start_from
+from evorl.cli.training import refuse_with_resume
 from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
+from evorl.training.init_from import warm_start_from
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 
@@ -73,9 +74,8 @@ def test_values_that_make_no_sense(given: Any, said: str, tmp_path: Path) -> Non
 
 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
-    workflow: Any = None
     for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
-        assert warm_start_from(RunSpec.from_config(config), workflow)[1] is None
+        assert RunSpec.from_config(config).init_from.run is None
     refuse_with_resume(["resume=latest", "seed=3"])
     with pytest.raises(ValueError, match=r"init_from starts a new run, and resume continues one"):
         refuse_with_resume(["resume=latest", "init_from.run=latest"])
