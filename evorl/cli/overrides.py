@@ -9,8 +9,8 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from evorl.cli.arguments import given_text
 from evorl.cli.config_tree import AGENT_PARTS
-from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.names import no_such

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorl.cli.hydra_folders import RUN, named_folder, sweep_folder
-from evorl.cli.override_text import SWEEP_FLAGS
+from evorl.cli.arguments import SWEEP_FLAGS
 from evorl.cli.overrides import names_a_run
+from evorl.cli.run_names import RUN, named_folder, sweep_folder
 from evorl.cli.sweep_jobs import combinations, is_sweep, naming_setting, split_arguments
 from evorl.config.command_lines import describe_setting
 from evorl.execution.first_update import weak_spots

@@ -10,12 +10,11 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from evorl.cli.hydra_job import compose_checked, compose_quietly
+from evorl.cli.arguments import given_text
 from evorl.cli.multirun import resume_sweep, start_sweep
-from evorl.cli.override_text import given_text
 from evorl.cli.overrides import names_a_run, sweep_to_resume
 from evorl.cli.plan import FLAG, print_plan
-from evorl.cli.run_command import run_command
+from evorl.cli.run_command import compose_checked, compose_quietly, run_command
 from evorl.cli.sweep_jobs import is_sweep
 from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from hydra.core.hydra_config import HydraConfig
 
 from evorl.cli import STARTED
-from evorl.cli.choices import choices, origin_of_settings, title_of
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
-from evorl.cli.hydra_folders import place_of_run
 from evorl.cli.overrides import changed_spec
+from evorl.cli.run_names import choices, origin_of_settings, place_of_run, title_of
 from evorl.config.gate import scope
 from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder

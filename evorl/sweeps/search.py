@@ -13,8 +13,7 @@ from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
 from evorl.config.values import check_names, checked_mapping, positive
 from evorl.execution.signals import stop_on_signals
-from evorl.recorders.csv_recorder import as_line
-from evorl.recorders.row_file import RowFile
+from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import HeldState
 from evorl.runs.spec import RunSpec
