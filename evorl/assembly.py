@@ -129,7 +129,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if execution.num_devices > 1 and eval_env.num_envs % multiple:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, multiple), AutoresetMode.DISABLED)
     plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
-    if plays_episodes and not load(_IS_REMOTE)(eval_env):
+    if plays_episodes and eval_env.max_episode_steps is None and not load(_IS_REMOTE)(eval_env):
         longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
     keeping = None
     if config.get("evaluation") is not None:

@@ -105,7 +105,7 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
     def resume_job(place: RunPlace) -> Trained:
         words = [f"trust={str(trust).lower()}"]
-        stored = StoredRun(resume=str(place.root / place.name), trust=trust)
+        stored = StoredRun(resume=str(place.root / str(place.name)), trust=trust)
         return train_run(RunSpec(stored=stored), words, place)
 
     if folder is not None:

@@ -1,4 +1,4 @@
-"""Starts the training that a command line describes: reads what it resumes, and chooses by the kind of the run."""
+"""Starts the training of a command line: finds the run to resume, and calls the function for the kind of the run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
     if spec.kind is RunKind.SWEEP:
         return sweep_settings(spec, start)
     if spec.kind is RunKind.SEARCH:
-        return search_settings(spec, start, _train_trial, failure_text)
+        return search_settings(spec, start, lambda trial, place: train_run(trial, (), place), failure_text)
     return train(spec, start)
 
 
@@ -63,10 +63,6 @@ def check_training(spec: RunSpec) -> None:
         check_search(spec, check_build)
     else:
         check_build(spec)
-
-
-def _train_trial(spec: RunSpec, place: RunPlace) -> Trained:
-    return train_run(spec, (), place)
 
 
 def _stored_run(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder]:
@@ -91,24 +87,18 @@ def refuse_with_resume(overrides: Sequence[str]) -> None:
 
 def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
     """Describe the start of a run; its title, folder and commands come from Hydra if it has composed the settings."""
-    if place is not None:
-        root, name = place.root, place.name
-    else:
-        is_of_many = spec.kind in (RunKind.SWEEP, RunKind.SEARCH)
-        root, name = place_of_run(spec.stored.runs_folder, spec.kind.value if is_of_many else "")
+    suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
     chosen, names = choices(), {}
     if HydraConfig.initialized() and not overrides:
         names = {group: str(chosen.get(group, usual)) for group, usual in (("agent", "run"), ("env", "env"))}
         overrides = list(HydraConfig.get().overrides.task)
     return RunStart(
-        root=root,
-        name=name,
+        place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),
         resumed=resumed,
         title=title_of(spec, chosen),
         overrides=overrides,
         names=names,
         source=config_folder().parent,
         notice=origin_of_settings(chosen),
-        place=place,
         began=time.perf_counter() if place else STARTED,
     )

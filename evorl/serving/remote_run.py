@@ -29,7 +29,7 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
 
 
 def refuse_serve_settings() -> None:
-    """Raise ``ValueError``: settings of a server are given for a training in an environment of its own."""
+    """Raise ``ValueError``: settings of a server are given for a training in a local environment."""
     raise ValueError(
         "serve is for simulators that connect over the network, and this environment is not one of them: "
         "evorl train env=... trains in it, evorl serve env=remote waits for simulators."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -15,12 +16,12 @@ from evorl.execution.runtime import prepare_for
 from evorl.execution.size_limits import refuse_hopeless_sizes
 from evorl.ops.processes import are_several
 from evorl.parameter_server.service import ParameterService, parameter_service
+from evorl.runs.best_run import find_run
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.serving.remote_run import refuse_serve_settings, with_training_server
-from evorl.training.init_from import warm_start_from
-from evorl.warm_start import WarmStart
+from evorl.warm_start import WarmStart, warm_start
 from evorl.workflows.workflow import Workflow
 
 
@@ -58,7 +59,7 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
     if are_several():
         refuse_different_settings(f"{spec} {resumed}")
     workflow = workflow_from_config(spec.workflow_config())
-    # What a plain training does not need is entered only if the settings request it.
+    # Features that a plain training does not use are entered only if the settings request them.
     served, beginning = None, None
     if spec.kind is RunKind.REMOTE:
         workflow = with_training_server(workflow, spec)
@@ -84,6 +85,23 @@ def own_recorders(spec: RunSpec) -> list[Any]:
         if isinstance(part.function, type):
             custom_class(part.name, Recorder, "recorders.own")
     return parts
+
+
+def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart]:
+    """Load the initial parameters that ``init_from`` names.
+
+    Returns:
+        The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters.
+
+    Raises:
+        ValueError: the parameters do not fit the workflow.
+        RunFolderError: the run does not exist.
+    """
+    chosen = spec.init_from
+    folder = find_run(chosen.run, spec.stored.runs_folder)
+    spec = replace(spec, init_from=replace(chosen, run=str(folder.path)))
+    parts = None if chosen.parts is None else list(chosen.parts)
+    return spec, warm_start(workflow, folder.path, parts, chosen.which)
 
 
 def check_build(spec: RunSpec) -> None:

@@ -24,17 +24,16 @@ from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.serving.remote_run import connect_training_server
-from evorl.training.init_from import begin_with
 from evorl.training.preparation import own_recorders, prepare_training
 from evorl.training.start import RunStart, Trained, resume_command
 from evorl.workflows.workflow import Workflow
 
 
 def train(spec: RunSpec, start: RunStart) -> Trained:
-    """Train a single run, which is no sweep or search.
+    """Train a single run, in its folder.
 
     Args:
-        spec: settings of the run; those of a resumed run are complete.
+        spec: settings of the run, complete.
         start: folder, title and other properties of the start.
 
     Raises:
@@ -61,13 +60,15 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
     with stop_on_signals(way_on) as should_stop, _noticing_removal(watched):
 
         def stops() -> bool:
-            return should_stop() or start.is_stop_requested or watched.is_missing
+            return should_stop() or start.place.should_stop() or watched.is_missing
 
         with RunSession(recorder, checkpointer, progress, stops, closes) as session:
             for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
                 recorder.message(notice)
             if beginning:
-                state = begin_with(beginning, spec.seed, recorder)
+                for sentence in beginning.messages:
+                    recorder.message(sentence)
+                state = beginning.first_state(spec.seed)
             if spec.kind is RunKind.REMOTE:
                 connect_training_server(workflow, folder, stops)
             with _failures_explained(folder, checkpointer, spec):
@@ -78,7 +79,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
             watched.refuse_missing()
             stopped = session.should_stop()
             end = f"Results are in {folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
-            if stopped and not start.place:
+            if stopped and not start.place.way_on:
                 end += f"\nTo go on: {way_on}"
             recorder.message(end)
     if not spec.recorders.progress and is_first():
@@ -132,18 +133,10 @@ def _notices(
     """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
     if progress:
         recorder.resume_at(progress["iterations"])
-        return _describe_resumed(folder, checkpointer, progress)
-    return filter(None, (start.notice, _flat_images(workflow), *weak_spots(workflow)))
-
-
-def _describe_resumed(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
-    """Return the messages at the start of a resumed run."""
-    resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
-    return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
-
-
-def _flat_images(workflow: Workflow) -> str | None:
-    return describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)
+        resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
+        return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
+    flat_images = describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)
+    return filter(None, (start.notice, flat_images, *weak_spots(workflow)))
 
 
 @contextmanager

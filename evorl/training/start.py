@@ -19,19 +19,19 @@ from evorl.runs.trust import foreign_names
 
 
 class RunPlace(NamedTuple):
-    """Location of a run in its sweep.
+    """Location of a run, alone or in a sweep.
 
     Attributes:
-        root: folder of the sweep.
-        name: name of the run's folder.
-        way_on: command line that resumes the sweep.
+        root: parent folder of the run: the folder of its sweep.
+        name: name of the run's folder; ``None`` for the current time.
+        way_on: command line that resumes the sweep; ``None`` for a separate run.
         should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
     """
 
     root: Path
-    name: str
-    way_on: str
-    should_stop: Callable[[], bool]
+    name: str | None
+    way_on: str | None = None
+    should_stop: Callable[[], bool] = lambda: False
 
 
 class Trained(NamedTuple):
@@ -52,30 +52,26 @@ class Trained(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunStart:
-    """Start of a run: what its command line determines in addition to its settings.
+    """Start of a run: its folder, title and command, in addition to its settings.
 
     Attributes:
-        root: parent folder of a new run.
-        name: name of its folder; ``None`` for the current time.
+        place: location of a new run, and of a resumed job of a sweep.
         resumed: folder of the run to continue; ``None`` for a new run.
         title: title of the run.
-        overrides: overrides of the command line, recorded in ``about.yaml``.
-        names: chosen agent and environment by config group, recorded in ``about.yaml``; empty for a resumed run.
+        overrides: overrides of the command line, recorded in ``about.json``.
+        names: chosen agent and environment by config group, recorded in ``about.json``; empty for a resumed run.
         source: folder whose git commit is recorded.
         notice: first message of a new run; ``None`` for no message.
-        place: location of a sweep's job; ``None`` for a separate run.
         began: reading of ``time.perf_counter`` from which the run's seconds are counted.
     """
 
-    root: Path
-    name: str | None
+    place: RunPlace
     resumed: RunFolder | None
     title: str
     overrides: Sequence[str]
     names: Mapping[str, str]
     source: Path
     notice: str | None = None
-    place: RunPlace | None = None
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
     def folder(self, spec: RunSpec) -> RunFolder:
@@ -84,22 +80,17 @@ class RunStart:
         Raises:
             RunFolderError: the folder exists, or cannot be written.
         """
-        return self.resumed or RunFolder.create(self.root, spec.as_config(), self.name)
+        return self.resumed or RunFolder.create(self.place.root, spec.as_config(), self.place.name)
 
     def record(self, folder: RunFolder) -> None:
-        """Record the command, the devices and the versions in ``about.yaml``; only the first process writes."""
+        """Record the command, the devices and the versions in ``about.json``; only the first process writes."""
         if is_first():
             start = describe_start(train_command(), self.overrides, describe_devices(), self.source)
-            add_start(folder.about, self.names | start)
+            add_start(folder.about, {**self.names, **start})
 
     def way_on(self, folder: RunFolder, spec: RunSpec) -> str:
         """Return the command that resumes this run, or the sweep that it belongs to."""
-        return self.place.way_on if self.place else resume_command(folder, spec)
-
-    @property
-    def is_stop_requested(self) -> bool:
-        """True once a stop of the sweep that the run belongs to is requested."""
-        return self.place is not None and self.place.should_stop()
+        return self.place.way_on or resume_command(folder, spec)
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:

@@ -14,7 +14,7 @@ from tests.support.config_files import spec_of
 
 
 def test_a_run_is_trained_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    start = RunStart(tmp_path, "mine", None, "A title", [], {}, tmp_path, "Settings of mine.")
+    start = RunStart(RunPlace(tmp_path, "mine"), None, "A title", [], {}, tmp_path, "Settings of mine.")
     trained = train(spec_of("agent=ppo", *SMALL), start)
     folder = RunFolder(tmp_path / "mine")
     assert (trained.folder, trained.stopped) == (folder.path, False)
@@ -27,6 +27,6 @@ def test_a_run_is_trained_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command that resumes is the sweep's, which prints it itself."""
     place = RunPlace(tmp_path, "0", "evorl train resume=sweep", lambda: True)
-    start = RunStart(tmp_path, "0", None, "A title", [], {}, tmp_path, place=place)
+    start = RunStart(place, None, "A title", [], {}, tmp_path)
     assert train(spec_of("agent=ppo", *SMALL), start).stopped
     assert "To go on" not in capsys.readouterr().out

@@ -14,7 +14,7 @@ from tests.support.config_files import spec_of
 
 @pytest.fixture
 def start(tmp_path: Path) -> RunStart:
-    return RunStart(tmp_path, "mine", None, "A title", ["seed=3"], {"agent": "ppo"}, tmp_path)
+    return RunStart(RunPlace(tmp_path, "mine"), None, "A title", ["seed=3"], {"agent": "ppo"}, tmp_path)
 
 
 def test_a_new_run_gets_a_folder_and_a_resumed_one_has_it(start: RunStart, tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_new_run_gets_a_folder_and_a_resumed_one_has_it(start: RunStart, tmp_p
     folder = start.folder(spec)
     assert folder.path == tmp_path / "mine"
     assert folder.config.is_file()
-    assert RunStart(tmp_path, None, folder, "", [], {}, tmp_path).folder(spec) is folder
+    assert RunStart(RunPlace(tmp_path, None), folder, "", [], {}, tmp_path).folder(spec) is folder
 
 
 def test_every_start_is_recorded(start: RunStart, tmp_path: Path) -> None:
@@ -39,11 +39,10 @@ def test_a_run_is_resumed_by_its_folder_and_a_job_by_its_sweep(start: RunStart, 
     folder = RunFolder(tmp_path / "mine")
     assert resume_command(folder, spec).endswith(f" resume={folder.path}")
     assert start.way_on(folder, spec) == resume_command(folder, spec)
-    assert not start.is_stop_requested
+    assert not start.place.should_stop()
     place = RunPlace(tmp_path, "0", "evorl train resume=sweep", lambda: True)
-    job = RunStart(tmp_path, "0", None, "", [], {}, tmp_path, place=place)
+    job = RunStart(place, None, "", [], {}, tmp_path)
     assert job.way_on(folder, spec) == "evorl train resume=sweep"
-    assert job.is_stop_requested
 
 
 def test_code_of_the_user_is_repeated_when_a_run_is_resumed(tmp_path: Path) -> None:
