@@ -99,7 +99,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     """Return the constructor arguments of ``cls`` from a config. See ``Workflow.build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-    refuse_replay(cls, config)
+    if "replay" in config:
+        refuse_replay(cls, config)
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config has no environment: set env, for example {'library': 'gymnax', 'name': ...}.")
@@ -128,7 +129,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if execution.num_devices > 1 and eval_env.num_envs % multiple:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, multiple), AutoresetMode.DISABLED)
     plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
-    if plays_episodes and not load(_IS_REMOTE)(eval_env):
+    if plays_episodes and eval_env.max_episode_steps is None and not load(_IS_REMOTE)(eval_env):
         longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
     keeping = None
     if config.get("evaluation") is not None:

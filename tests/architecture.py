@@ -24,7 +24,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "episodes", "execution", "actors", "assembly"),
     ("workflows", "warm_start", "interop"),
     ("algorithms", "algorithm"),
-    tuple("recorders rendering reports sockets live serving parameter_server sweeps apps export cli launch".split()),
+    ("recorders", "rendering", "reports", "sockets", "live", "serving", "parameter_server", "training"),
+    ("sweeps", "apps", "export", "cli", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 

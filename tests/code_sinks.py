@@ -55,7 +55,7 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/cli/commands.py", "run"): "a table of commands",
     ("evorl/cli/composition.py", "compose_config"): "overrides of the user, or of app.yaml after refuse_composed_code",
     ("evorl/cli/errors.py", "print_any_character"): "stdout and stderr",
-    ("evorl/cli/hydra_job.py", "with_hydra"): "the user's command line, or a sweep's after refuse_composed_code",
+    ("evorl/cli/run_command.py", "with_hydra"): "the user's command line, or a sweep's after refuse_composed_code",
     ("evorl/config/names.py", "load"): "callers are checked by this test",
     ("evorl/config/names.py", "load_all"): "callers are checked by this test",
     ("evorl/config/names.py", "_import_for"): "load_named and load_class call it behind the gate",

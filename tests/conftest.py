@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
@@ -129,3 +130,20 @@ def few_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command in this process: what it printed, and its error if it failed."""
+
+    def run(command, *arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
+        try:
+            command()
+        except SystemExit as end:
+            if end.code != 1:
+                raise
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return run

@@ -167,7 +167,7 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     from evorl.assembly import workflow_from_config
     from evorl.execution.runtime import prepare_for
     from evorl.recorders import make_recorder
-    from evorl.recorders.recorder_group import RecorderGroup
+    from evorl.recorders.standard import RecorderGroup
     from evorl.runs.folder import RunFolder
 
     load_before = os.getloadavg()[0]

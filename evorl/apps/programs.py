@@ -12,7 +12,7 @@ from typing import Any
 from evorl.apps.app_config import APP_FILE, Address, AppConfig
 from evorl.apps.supervision import Program
 from evorl.apps.training import own_configs, refuse_named_code, training_words
-from evorl.config.override_grammar import as_override
+from evorl.config.command_lines import as_override
 from evorl.runs.trust import refuse_composed_code
 
 PORTS_APART = 10  # port spacing of training servers: the live page uses the port after the first server's

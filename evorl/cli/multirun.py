@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from evorl.cli.arguments import given_text
 from evorl.cli.errors import failure_text
-from evorl.cli.hydra_folders import sweep_folder
-from evorl.cli.override_text import given_text
+from evorl.cli.run_names import sweep_folder
 from evorl.cli.sweep_jobs import combinations, describe_parallel_runs, naming_setting, split_arguments
 from evorl.runs.sweep_folder import SweepFolder
 from evorl.sweeps.multirun import Train, run_jobs
-from evorl.sweeps.trained import RunPlace, Trained
+from evorl.training.start import RunPlace, Trained
 
 
 def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, usual: str) -> None:

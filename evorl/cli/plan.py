@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorl.cli.hydra_folders import RUN, named_folder, sweep_folder
-from evorl.cli.override_text import SWEEP_FLAGS
+from evorl.cli.arguments import SWEEP_FLAGS
 from evorl.cli.overrides import names_a_run
-from evorl.cli.preparation import prepare_training
+from evorl.cli.run_names import RUN, named_folder, sweep_folder
 from evorl.cli.sweep_jobs import combinations, is_sweep, naming_setting, split_arguments
 from evorl.config.command_lines import describe_setting
 from evorl.execution.first_update import weak_spots
@@ -23,6 +22,7 @@ from evorl.runs.spec import RunKind, RunSpec
 from evorl.sweeps.search import check_search
 from evorl.sweeps.sweep import sweep_groups
 from evorl.sweeps.sweep_run import SweepRun
+from evorl.training.preparation import prepare_training
 
 FLAG = "--plan"
 
@@ -140,7 +140,8 @@ def _planned(spec: RunSpec) -> Iterator[_Planned]:
 
 
 def _planned_run(spec: RunSpec) -> _Planned:
-    spec = settle_parameters(spec, in_sweep=False)
+    if spec.parameters is not None:
+        spec = settle_parameters(spec, in_sweep=False)
     workflow = prepare_training(spec, None).workflow
     try:
         return _Planned("", preflight(workflow), tuple(weak_spots(workflow)))

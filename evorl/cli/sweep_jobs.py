@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from evorl.cli.hydra_folders import SWEEP
-from evorl.cli.override_text import SWEEP_FLAGS
+from evorl.cli.arguments import SWEEP_FLAGS
+from evorl.cli.run_names import SWEEP
 from evorl.config.command_lines import describe_setting
 from evorl.envs.factory import HOST_LIBRARIES
 from evorl.execution.multiprocess import process_info, train_command

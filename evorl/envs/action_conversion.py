@@ -129,6 +129,8 @@ class ActionConversion(ByValue):
 @functools.lru_cache(maxsize=256)
 def action_conversion(env_space: Space) -> ActionConversion | None:
     """Return the conversion for an action space; ``None`` if agents act in that space itself, or cannot act at all."""
+    if isinstance(env_space, Discrete) and env_space == Discrete(env_space.n):
+        return None
     try:
         conversion = ActionConversion(env_space)
     except NoActionConversion:

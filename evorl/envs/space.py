@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.box_bounds import filled_bound, known_bound, require_int32
-from evorl.envs.space_size import check_size
+from evorl.envs.space_bounds import check_size, filled_bound, known_bound, require_int32
 from evorl.types import ByValue, PyTreeDict
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals

@@ -47,7 +47,8 @@ def make_recording_options(
                 f"evaluation.{name}={number}: this algorithm has a custom evaluation that does not record episodes. "
                 f"Set evaluation.{name}=null."
             )
-    _refuse_many_steps(keeping.num_steps, env)
+    if keeping.num_steps:
+        _refuse_many_steps(keeping.num_steps, env)
     keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
     plotted = _plotted(keeping, env) if keeping.plot_episodes else (None, None)
     keeping = dataclasses.replace(keeping, plot_of=plotted[0], plot_dimensions=plotted[1])

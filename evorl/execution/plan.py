@@ -180,10 +180,11 @@ def _num_listed(cores: str) -> int:
 
 def state_bytes(shapes: Any) -> int:
     """Return the bytes of a pytree of arrays, or of their shapes."""
-    return sum(int(np.prod(x.shape)) * _item_size(x) for x in jax.tree.leaves(shapes))
+    return sum(int(np.prod(x.shape)) * item_size(x) for x in jax.tree.leaves(shapes))
 
 
-def _item_size(x: Any) -> int:
+def item_size(x: Any) -> int:
+    """Return the bytes of one element of an array, or of a key."""
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
 
 

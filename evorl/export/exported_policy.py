@@ -16,7 +16,7 @@ import numpy as np
 from evorl.config.command_lines import user_path
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.space_size import check_size
+from evorl.envs.space_bounds import check_size
 from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError

@@ -77,13 +77,11 @@ class ParameterService(NamedTuple):
 
 
 def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
-    """Restrict a run with a parameter server to one device; return the settings of other runs unchanged.
+    """Restrict a run with a parameter server to one device.
 
     Raises:
         ValueError: a setting is incompatible with a parameter server.
     """
-    if spec.parameters is None:
-        return spec
     wrong = {
         "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
         "init_from": spec.init_from.run is not None,
@@ -108,14 +106,12 @@ def refuse_ordinary_run(which: str, runs_folder: str) -> None:
         )
 
 
-def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | None:
-    """Return the parameter server of a run with ``parameters``; ``None`` for other runs.
+def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
+    """Return the parameter server of a run with ``parameters``.
 
     Raises:
         ValueError: the algorithm does not support a parameter server, or a setting is invalid.
     """
-    if spec.parameters is None:
-        return None
     given = checked_mapping(spec.parameters, "parameters")
     own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
     check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")

@@ -15,7 +15,8 @@ from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
-from evorl.sweeps.trained import FailureText, RunPlace, Trained, attempt, raise_failures
+from evorl.sweeps.trained import FailureText, attempt, raise_failures
+from evorl.training.start import RunPlace, Trained
 
 _SHOWN = 10  # maximum number of settings in the final ranking
 

@@ -13,8 +13,7 @@ from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
 from evorl.config.values import check_names, checked_mapping, positive
 from evorl.execution.signals import stop_on_signals
-from evorl.recorders.csv_recorder import as_line
-from evorl.recorders.row_file import RowFile
+from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import HeldState
 from evorl.runs.spec import RunSpec
@@ -22,7 +21,9 @@ from evorl.runs.spec_parts import StoredRun
 from evorl.sweeps.optuna_study import OptunaStudy, Trial
 from evorl.sweeps.sweep import refuse_what_is_no_setting, spec_of, whole_run
 from evorl.sweeps.sweep_settings import what_is_varied
-from evorl.sweeps.trained import FailureText, RunPlace, Trained, attempt
+from evorl.sweeps.trained import FailureText, attempt
+from evorl.training.preparation import check_build
+from evorl.training.start import RunPlace, RunStart, Trained
 
 _OPTIONS = ("over", "trials")
 _COMBINATIONS = 16  # number of combinations built before a value is rejected
@@ -30,9 +31,7 @@ _COMBINATIONS = 16  # number of combinations built before a value is rejected
 
 def search_settings(
     spec: RunSpec,
-    find_folder: Callable[[], RunFolder],
-    resume_command: Callable[[RunFolder], str],
-    check: Callable[[RunSpec], None],
+    start: RunStart,
     train: Callable[[RunSpec, RunPlace], Trained],
     failure_text: FailureText,
 ) -> Trained:
@@ -40,9 +39,7 @@ def search_settings(
 
     Args:
         spec: settings that all trials share.
-        find_folder: returns the folder of the search; called after the settings were checked.
-        resume_command: returns the command that resumes the search.
-        check: builds the workflow of a config, and raises if it is invalid.
+        start: folder of the search.
         train: trains a run; settings with ``resume`` continue one.
         failure_text: returns the reason of a failed run in one line.
 
@@ -54,11 +51,12 @@ def search_settings(
         RunFolderError: another process runs the search.
         ImportError: Optuna is not installed.
     """
-    over, num_trials = check_search(spec, check)
-    folder = find_folder()
+    over, num_trials = check_search(spec, check_build)
+    folder = start.folder(spec)
+    start.record(folder)
     with _held(folder):
         study = OptunaStudy(folder.path / "study.log", over, spec.seed)
-        way_on = resume_command(folder)
+        way_on = start.way_on(folder, spec)
         _write(folder.search_table, study, over)
         with stop_on_signals(way_on) as should_stop:
             while len(ended := _ended(study)) < num_trials and not should_stop():

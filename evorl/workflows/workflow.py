@@ -96,7 +96,8 @@ class Workflow(PyTreeNode, Generic[S]):
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
             TypeError: there are further arguments, ``others``, which are not supported.
         """
-        load("evorl.config.synonyms:refuse_arguments")("build_from_config", others)
+        if others:
+            load("evorl.config.synonyms:refuse_arguments")("build_from_config", others)
         with distrusting(config):
             return cls._from_config(config)
 

@@ -12,7 +12,8 @@ import pytest
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.execution.session import TrainingDiverged
 from evorl.runs.sweep_folder import SweepFolder
-from evorl.sweeps.trained import RunPlace, RunsFailed, Trained
+from evorl.sweeps.trained import RunsFailed
+from evorl.training.start import RunPlace, Trained
 
 
 class Trainer:

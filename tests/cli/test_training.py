@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli import training
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
+from evorl.training import run as training
 from tests.support.command_line import SMALL
 
 

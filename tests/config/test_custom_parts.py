@@ -17,7 +17,6 @@ from omegaconf import OmegaConf
 from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.td3 import TD3Workflow
-from evorl.cli.overrides import own_recorders
 from evorl.config.custom_parts import describe_user_error
 from evorl.config.defaults import completed, plain_value
 from evorl.config.names import USER_MODULES
@@ -28,6 +27,7 @@ from evorl.networks.recurrent import GRU, build_cell
 from evorl.networks.torsos import build_torso
 from evorl.ops.exploration import ActionNoise
 from evorl.ops.optimization import Optimizer
+from evorl.training.preparation import own_recorders
 from tests.support.doc_pages import ROOT, blocks
 
 CARTPOLE = {"env": "gymnax/CartPole-v1", "eval_episodes": 2}

@@ -15,7 +15,7 @@ from evorl.execution.restoration import restore
 from evorl.execution.session import TrainingDiverged
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.worker import settings_for
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
 from evorl.runs.structure import CheckpointError

@@ -23,7 +23,7 @@ from evorl.parameter_server.service import handed_out, parameter_service, settle
 from evorl.parameter_server.worker_process import check_handed_out
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from evorl.serving.remote_run import with_training_server
+from evorl.training.preparation import prepare_training
 from tests.support.command_line import SMALL
 from tests.support.config_files import spec_of
 from tests.support.waiting import wait_until
@@ -151,10 +151,9 @@ REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
 def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     words = [*REMOTE, "serve.max_clients=7", "serve.token=a-secret-token", "serve.bind=127.0.0.1:7099"]
     spec = settle_parameters(spec_of("agent=a2c", "parameters=server", *words), False)
-    config = spec.workflow_config()
-    workflow = with_training_server(workflow_from_config(config), spec)
-    assert workflow.execution.collector is None
-    assert parameter_service(workflow, spec) is not None
+    prepared, config = prepare_training(spec, None), spec.workflow_config()
+    assert prepared.workflow.execution.collector is None
+    assert prepared.served is not None
     serve = handed_out(spec)["serve"]
     assert serve["max_clients"] == 7
     assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()

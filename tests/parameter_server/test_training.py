@@ -23,7 +23,7 @@ from evorl.execution.collector import iterate
 from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.training import Served, Worked, serve_parameters, work
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer

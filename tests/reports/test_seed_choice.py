@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evorl.config.values import seed_choice
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.folder import RunFolder
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from evorl.cli import main as cli
-from evorl.recorders.jsonl_recorder import JsonlRecorder
 from evorl.recorders.log_recorder import LogRecorder
-from evorl.recorders.row_file import RowFile
+from evorl.recorders.row_file import JsonlRecorder, RowFile
 from evorl.runs import checkpointer, run_state
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from evorl.execution.session import TrainingDiverged
-from evorl.sweeps.trained import Attempt, RunsFailed, Trained, attempt, raise_failures
+from evorl.sweeps.trained import Attempt, RunsFailed, attempt, raise_failures
+from evorl.training.start import Trained
 
 
 def _raise(error: BaseException) -> Trained:

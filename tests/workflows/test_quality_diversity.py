@@ -18,7 +18,7 @@ from evorl.execution.restoration import restore
 from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.recorders import ChartRecorder
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Panel
 from evorl.types import State

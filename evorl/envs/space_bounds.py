@@ -1,11 +1,15 @@
-"""Validates bounds of spaces as NumPy arrays."""
+"""Validates shapes and bounds of spaces: shapes are checked before their arrays are allocated."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+
+MAX_NUMBERS = 2**28  # maximum size of one observation or action: 1 GB of float32
 
 
 def known_bound(bound: Any, name: str) -> np.ndarray:
@@ -46,3 +50,15 @@ def require_int32(name: str, first: Any, last: Any) -> None:
             f"{name} has int32 elements, from {info.min:,} to {info.max:,}; got {first} to {last}: use fewer "
             "choices, or a Box."
         )
+
+
+def check_size(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape; raise ``ValueError`` for a negative axis, or for more numbers than ``MAX_NUMBERS``."""
+    if any(size < 0 for size in shape):
+        raise ValueError(f"axes of a shape must be at least 0, got {list(shape)}.")
+    if math.prod(shape) > MAX_NUMBERS:
+        raise ValueError(
+            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, more than the limit of {MAX_NUMBERS:,}: use "
+            "smaller axes."
+        )
+    return tuple(shape)
