@@ -41,8 +41,13 @@ def overrides_first(arguments: list[str]) -> list[str]:
 
     ``experiment=null`` becomes ``~experiment``, since Hydra rejects null for an optional config group, and
     ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
+    ``hydra.mode=MULTIRUN`` becomes ``-m``.
+
+    Raises:
+        ValueError: a sweep has several values for a folder that all its runs share.
     """
     overrides, flags = [], []
+    arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
         is_value = previous in _FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
@@ -121,7 +126,13 @@ def _with_literal_text(argument: str, in_sweep: bool) -> str:
         is_mapping = key.lstrip("+") == "init_from" and value.startswith("{")
         if is_mapping or QUOTED.fullmatch(value) or "${" in value:
             return argument
-        if in_sweep and key.lstrip("+") not in (*RUN_PATHS, *HYDRA_PATHS):
+        name = key.lstrip("+")
+        if in_sweep and name in (*RUN_PATHS, *HYDRA_PATHS) and "," in value and not name.startswith("init_from"):
+            raise ValueError(
+                f"{name}={value}: the runs of a sweep share one {name}. If it is a single path with a comma, quote it: "
+                f"{name}='\"{value}\"'."
+            )
+        if in_sweep and name not in (*RUN_PATHS, *HYDRA_PATHS):
             return f"{key}={_quoted_values(value, in_sweep)}"
     escaped = value.replace("${", r"\${")
     return f"{key}={as_text(escaped)}"
@@ -129,7 +140,8 @@ def _with_literal_text(argument: str, in_sweep: bool) -> str:
 
 def _quoted_values(value: str, in_sweep: bool) -> str:
     """Quote a value; in a sweep, quote each of the comma-separated values."""
-    return ",".join(map(as_text, value.split(","))) if in_sweep else as_text(value)
+    values = value.split(",") if in_sweep else [value]
+    return ",".join(text if text == "null" else as_text(text) for text in values)
 
 
 def _exists(value: str) -> bool:

@@ -46,12 +46,12 @@ def run_command(
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
-    sys.argv[1:] = arguments = overrides_first(list(arguments))
     with leaving_together(), handled_signals(), explained_errors(config_folder()), scope():
+        sys.argv[1:] = arguments = overrides_first(list(arguments))
         is_stored, other = names_a_run(arguments, names_run), "run" if names_run == "resume" else "resume"
         if names_a_run(arguments, other):
             _refuse_the_other(arguments, other, command)
-        if any(argument.lstrip("+~").startswith("hydra.") for argument in arguments):
+        if any(argument.lstrip("+~").startswith(("hydra.", "hydra/")) for argument in arguments):
             refuse_other_names(arguments, is_stored)
         if handled(arguments):
             return

@@ -21,7 +21,9 @@ from evorl.runs.recorder import algorithm_name, run_title
 from evorl.runs.spec import RunSpec
 
 RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
+OUTPUT = "hydra.output_subdir"
 # Hydra settings that users mistake for the name of a run, with the options to use instead.
+_OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launcher")
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
 _NAMED = {"title": "title", RUN: "folder"}
 
@@ -77,12 +79,21 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
     Raises:
         ValueError: there is such a setting; the message states the option to use instead.
     """
-    in_sweep = any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
+    in_sweep = any(argument in SWEEP_FLAGS for argument in arguments)
     for argument in arguments:
         key, equals, _ = argument.partition("=")
         key, value = key.lstrip("+~"), given_text(argument)
-        if not equals or not key.startswith("hydra."):
+        if not equals or not key.startswith("hydra"):
             continue
+        if not in_sweep and key.startswith(_OF_A_SWEEP):
+            raise ValueError(f"{key}={value} is of a sweep: add -m, or remove it.")
+        if key == OUTPUT and value.lower() != "null":
+            raise ValueError(f"{key}={value} has no effect here: a run's files are in its folder. Remove it.")
+        if key == SUBDIR and in_sweep and "${" not in value:
+            raise ValueError(
+                f"{key}={value} would be the folder of every run of the sweep: make them differ, "
+                f"{key}='{value}-${{hydra.job.num}}'."
+            )
         if names_a_run and key in (RUN, SWEEP, SUBDIR):
             raise ValueError(f"{key}={value} has no effect on a stored run, which stays in its folder: remove it.")
         if key in _INSTEAD and value.lower() != "false":

@@ -42,14 +42,14 @@ class Prepared(NamedTuple):
 
 
 def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
-    """Set up JAX and build the workflow of a training.
+    """Set up JAX, build the workflow of a training and, of a new one, the shapes of its initial state.
 
     Args:
         spec: settings of the run.
         resumed: folder of the run to continue; ``None`` for a new one.
 
     Raises:
-        ValueError: the settings are inconsistent, or the training would learn nothing.
+        ValueError: the settings are inconsistent, the state does not fit in memory, or nothing would be learned.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     refuse_hopeless_sizes(spec.as_config())
@@ -59,6 +59,14 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
     if are_several():
         refuse_different_settings(f"{spec} {resumed}")
     workflow = workflow_from_config(spec.workflow_config())
+    try:
+        return _prepared(spec, workflow, resumed)
+    except Exception:
+        workflow.close()
+        raise
+
+
+def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> Prepared:
     # Features that a plain training does not use are entered only if the settings request them.
     served, beginning = None, None
     if spec.kind is RunKind.REMOTE:
@@ -71,6 +79,8 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
         served = parameter_service(workflow, spec)
     if spec.init_from.run is not None and not resumed:
         spec, beginning = warm_start_from(spec, workflow)
+    if not resumed and not served:
+        programs.state_shapes(workflow, jax.random.key(spec.seed))
     return Prepared(spec, workflow, served, beginning)
 
 
@@ -106,10 +116,4 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
 
 def check_build(spec: RunSpec) -> None:
     """Build the workflow and the shapes of its initial state, and close it; see ``prepare_training`` for errors."""
-    prepared = prepare_training(spec, None)
-    workflow, served = prepared.workflow, prepared.served
-    try:
-        if not served:
-            programs.state_shapes(workflow, jax.random.key(spec.seed))
-    finally:
-        workflow.close()
+    prepare_training(spec, None).workflow.close()

@@ -15,6 +15,7 @@ from evorl.cli.arguments import PATHS, check_overrides, given_text, is_path, ove
 from evorl.cli.composition import compose_config
 from evorl.cli.settings import commented_settings, run_comments, workflow_settings
 from tests.support.config_files import CONFIGS, composed
+from tests.support.errors import raises_naming
 
 
 @pytest.fixture
@@ -33,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
         (["--config-dir=mine", "+a=1", "~b"], ["+a=1", "~b", "--config-dir=mine"]),
         (["-m", "a=-1,2", 'b="x y"'], ["a=-1,2", 'b="x y"', "-m"]),
         (["--cfg", "job", "experiment=null", "seed=1"], ["~experiment", "seed=1", "--cfg", "job"]),
+        (["hydra.mode=MULTIRUN", "seed=0,1"], ["seed=0,1", "-m"]),
         ([], []),
     ],
 )
@@ -55,6 +57,12 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
 def test_what_would_have_no_effect_is_refused(override: str, said: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=said):
         check_overrides([override], [folder])
+
+
+@pytest.mark.parametrize("name", ["runs_folder", "compilation_cache", "resume", "hydra.sweep.dir"])
+def test_several_values_of_a_folder_that_runs_share_are_refused(name: str) -> None:
+    with raises_naming(ValueError, f"{name}=true,/b", f"one {name}", f"{name}='\"true,/b\"'"):
+        overrides_first(["-m", f"{name}=true,/b"])
 
 
 def test_what_has_an_effect_passes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -121,7 +129,8 @@ def test_a_path_is_composed_as_it_was_typed(name: str, tmp_path: Path) -> None:
         (["init_from={run: latest, parts: [policy]}"], ["init_from={run: latest, parts: [policy]}"]),
         (["init_from.run=josé,b", "-m"], ["init_from.run='josé',b", "-m"]),
         (["init_from.run=josé,b"], ["init_from.run='josé,b'"]),
-        (["runs_folder=a,b", "-m"], ["runs_folder='a,b'", "-m"]),
+        (["runs_folder='a,b'", "-m"], ["runs_folder='a,b'", "-m"]),
+        (["init_from=null,josé", "-m"], ["init_from=null,'josé'", "-m"]),
         (["title=Größe", "title=plain text", "title=a,b"], ["title='Größe'", "title=plain text", "title=a,b"]),
         (["title=é,b", "-m"], ["title='é',b", "-m"]),
         (["sweep={a: [1,2}", "seed=range(3)"], ["sweep={a: [1,2}", "seed=range(3)"]),  # Hydra's own answer

@@ -13,7 +13,7 @@ import pytest
 from evorl.cli import commands, training
 from evorl.config.command_lines import as_arguments, shell_word
 from evorl.runs.folder import RunFolder
-from tests.cli.test_override_text import NASTY
+from tests.cli.test_arguments import NASTY
 from tests.support.command_line import SMALL
 
 NAME = 'a b=é, [x] {y: 1} it\'s "so" $HOME #1; `date` & (z)!'

@@ -67,6 +67,10 @@ def test_settings_are_tuned_or_general(overrides: list[str], said: str, monkeypa
         (["hydra.job.name=x"], ["hydra.job.name=x", "title=NAME"]),
         (["++hydra.job.chdir=true"], ["hydra.job.chdir=true", "hydra.run.dir=FOLDER"]),
         (["hydra.runtime.output_dir=x"], ["hydra.run.dir=FOLDER"]),
+        (["hydra.output_subdir=x"], ["hydra.output_subdir=x"]),
+        (["hydra/launcher=joblib"], ["hydra/launcher=joblib", "-m"]),
+        (["hydra.sweeper.params={seed: 1}"], ["hydra.sweeper.params", "-m"]),
+        (["-m", "hydra.sweep.subdir=x"], ["hydra.sweep.subdir=x", "${hydra.job.num}"]),
     ],
 )
 def test_a_name_that_would_be_ignored_is_refused(arguments: list[str], parts: list[str]) -> None:
@@ -79,7 +83,7 @@ def test_a_name_that_would_be_ignored_is_refused(arguments: list[str], parts: li
     ("arguments", "names_a_run"),
     [
         (["hydra.run.dir=x"], False),
-        (["-m", "hydra.sweep.dir=x", "hydra.sweep.subdir=y"], False),
+        (["-m", "hydra.sweep.dir=x", "hydra.sweep.subdir=y-${hydra.job.num}"], False),
         (["--multirun", "hydra/launcher=basic", "hydra.launcher.x=1"], False),
         (["hydra.job.chdir=false"], False),
         (["resume=x", "seed=1"], True),

@@ -41,6 +41,10 @@ from tests.support.command_line import SMALL
         (["search={over: {num_minibatches: [2,7]},trials: 2}"], ["search.over.num_minibatches: 7", "divisor"]),
         (["search={over: {discount: {low: 0.9, high: 1.5}},trials: 2}"], ["search.over.discount: 1.5"]),
         (["num_minibatches=64"], ["one sample", "agent.normalize_advantages=false"]),
+        (["agent.network.torso=[100000,100000]"], ["GB of memory"]),
+        (["agent.network.activation=numpy:tanh"], ["numpy:tanh failed", "jax.numpy"]),
+        (["agent.network.activation=math:tanh"], ["math:tanh failed", "jax.numpy"]),
+        (['agent.network.torso=[{name: "numpy:sort"}]'], ["numpy:sort failed", "jax.numpy"]),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_before_anything_trains(
