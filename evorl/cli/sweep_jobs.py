@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from evorl.cli.hydra_folders import SWEEP
 from evorl.cli.override_text import SWEEP_FLAGS
 from evorl.config.command_lines import describe_setting
-from evorl.envs.factory import HOST_LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution.multiprocess import process_info, train_command
 from evorl.sweeps.sweep_settings import is_shared
 

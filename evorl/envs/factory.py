@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evorl.config.gate import distrusting
 from evorl.config.names import load, no_such
+from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs
+from evorl.envs.libraries import (
+    COMPILED_LIBRARIES,
+    HOST_FACTORY,
+    HOST_LIBRARIES,
+    LIBRARIES,
+    USER_FACTORY,
+    available_envs,
+)
 
 if TYPE_CHECKING:
     from evorl.envs.vector import VectorEnv
-
-# Library -> function that creates its vector environments, "module:function". The module is the adapter: one file,
-# which imports its library when an environment is created, and lists its environments in ``ENV_NAMES``.
-LIBRARIES = {
-    "brax": "evorl.envs.brax:create_wrapped_brax_env",
-    "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
-    "mjx": "evorl.envs.mjx:create_wrapped_mjx_env",
-    "goal": "evorl.envs.goals.goal_envs:create_wrapped_goal_env",
-    "playground": "evorl.envs.playground:create_wrapped_playground_env",
-    "jumanji": "evorl.envs.jumanji:create_wrapped_jumanji_env",
-    "craftax": "evorl.envs.craftax:create_wrapped_craftax_env",
-    "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
-    "jaxmarl": "evorl.envs.jaxmarl:create_wrapped_jaxmarl_env",
-}
-# Library -> function that creates its simulators on the host, which a bridge turns into a vector environment.
-HOST_LIBRARIES = {
-    "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
-    "envpool": "evorl.envs.envpool:make_envpool_simulators",
-    "host": "evorl.envs.mujoco:make_mujoco_simulators",
-    "pettingzoo": "evorl.envs.pettingzoo:make_pettingzoo_simulators",
-    "remote": "evorl.envs.remote:make_remote_simulators",
-}
-# Library -> function that creates vector environments whose simulators run inside the compiled program.
-COMPILED_LIBRARIES = {"envpool": "evorl.envs.envpool_compiled:create_compiled_envpool_env"}
-HOST_FACTORY = "evorl.envs.host.create:create_host_env"
-USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
-
-
-def available_envs() -> dict[str, tuple[str, ...]]:
-    """Return the names of all environments by library. Imports the adapters, but not the libraries."""
-    return {library: _module(path).ENV_NAMES for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
 
 
 def create_env(
@@ -105,18 +82,6 @@ def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != key}
 
 
-def adapter_function(name: str) -> Any:
-    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` without one."""
-    for path in LIBRARIES.values():
-        if path.partition(":")[2] == name:
-            return load(path)
-    raise AttributeError(f"evorl.envs has no {name!r}")
-
-
-def _module(path: str) -> Any:
-    return importlib.import_module(path.partition(":")[0])
-
-
 def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
     if config is None:
         return {}
@@ -145,6 +110,5 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
         if name in names:
             return candidate, name
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
-    nearest = load("evorl.envs.catalog:describe_suggestions")(load("evorl.envs.catalog:suggest_envs")(name))
-    nearest = nearest or load("evorl.envs.catalog:describe_library")(name)
+    nearest = describe_suggestions(suggest_envs(name)) or describe_library(name)
     raise ValueError(f"there is no environment {name!r}.{nearest} Available: {', '.join(paths)}.")

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.assembly import workflow_from_config
 from evorl.config.nodes import node_from_config
-from evorl.envs.remote import is_remote
 from evorl.execution.collector import iterate
 from evorl.execution.trainable import Collector, collected_by
 from evorl.ops import processes
@@ -43,7 +42,7 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
-    if is_remote(workflow.env) and workflow.eval_interval > 0:
+    if workflow.env.is_remote and workflow.eval_interval > 0:
         raise ValueError(
             f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "
             "server: set it to 0. train/episode_return reports the episodes of the workers' simulators."

@@ -12,7 +12,6 @@ from typing import Any
 
 from evorl.config.command_lines import as_arguments
 from evorl.config.values import checked_mapping, checked_value, seed_number
-from evorl.envs.remote import is_remote
 from evorl.parameter_server.service import shared_limits
 from evorl.parameter_server.training import Worked, work
 from evorl.parameter_server.worker import workflow_of
@@ -25,7 +24,7 @@ def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: An
     """Train in local environments, or with remote simulators that connect to a server of this worker."""
     settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_of(config)
-    if not is_remote(workflow.env):
+    if not workflow.env.is_remote:
         if serve:
             raise ValueError(
                 f"serve is for simulators that connect over the network, and the training at {address} is of "

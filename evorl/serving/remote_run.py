@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from evorl.config.command_lines import as_arguments
-from evorl.envs.remote import is_remote
 from evorl.execution.trainable import collected_by
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunKind, RunSpec
@@ -51,7 +50,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
     """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
-    if not is_remote(workflow.env) or workflow.execution.collector is None:
+    if not workflow.env.is_remote or workflow.execution.collector is None:
         return
     workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
