@@ -28,17 +28,12 @@ class Variants(NamedTuple):
     name_of: Callable[[Any], str]
 
 
-_VARIANTS: dict[type[PyTreeNode], Variants] = {}
-
-
-def register_variants(base: type[PyTreeNode], variants: Variants) -> None:
-    """Let configs select variants of ``base`` and of its subclasses; called by the module that lists the variants."""
-    _VARIANTS[base] = variants
+VARIANTS: dict[type[PyTreeNode], Variants] = {}  # by base class; the module that lists the variants adds its entry
 
 
 def variants_of(cls: type[PyTreeNode]) -> Variants | None:
-    """Return the registered variants of a class or of its closest base; ``None`` if it has no variants."""
-    return next((_VARIANTS[base] for base in cls.__mro__ if base in _VARIANTS), None)
+    """Return the variants of a class or of its closest base; ``None`` if it has no variants."""
+    return next((VARIANTS[base] for base in cls.__mro__ if base in VARIANTS), None)
 
 
 def node_from_config(

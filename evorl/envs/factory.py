@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.config.gate import distrusting
 from evorl.config.names import load, no_such
+from evorl.envs import libraries as tables
 from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs
-from evorl.envs.libraries import (
-    COMPILED_LIBRARIES,
-    HOST_FACTORY,
-    HOST_LIBRARIES,
-    LIBRARIES,
-    USER_FACTORY,
-    available_envs,
-)
 
 if TYPE_CHECKING:
     from evorl.envs.vector import VectorEnv
@@ -43,39 +36,33 @@ def create_env(
     Raises:
         ValueError: an unknown library, environment or option; the message suggests the closest valid name.
     """
-    with distrusting(config):
-        return _made_as_configured(config, library, name, options)
-
-
-def _made_as_configured(
-    config: Mapping[str, Any] | str | None, library: str | None, name: str | None, options: Mapping[str, Any]
-) -> VectorEnv:
     explicit = {"library": library, "name": name, **options}
     settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
+    with distrusting(config):
+        env, env.title = _made_as_configured(settings)
+    return env
+
+
+def _made_as_configured(settings: dict[str, Any]) -> tuple[VectorEnv, str]:
     if "factory" in settings:
         if "library" in settings or "name" in settings:
             raise ValueError("An environment needs either library and name, or factory, not both: remove one of them.")
-        return _titled(load(USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"])
+        return load(tables.USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"]
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
-    return _titled(_create(library, name, settings), f"{library}/{name}")
+    return _create(library, name, settings), f"{library}/{name}"
 
 
 def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
     if settings.get("host") == "compiled":
-        if library not in COMPILED_LIBRARIES:
+        if library not in tables.COMPILED_LIBRARIES:
             raise ValueError(
-                f"host=compiled is available for {', '.join(COMPILED_LIBRARIES)} only, whose simulators can be called "
-                f"from compiled programs, not for {library}: use host=loop or host=callback."
+                f"host=compiled is available for {', '.join(tables.COMPILED_LIBRARIES)} only, whose simulators can be "
+                f"called from compiled programs, not for {library}: use host=loop or host=callback."
             )
-        return load(COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
-    if library in HOST_LIBRARIES:
-        return load(HOST_FACTORY)(load(HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
-    return load(LIBRARIES[library])(name, **settings)
-
-
-def _titled(env: VectorEnv, title: str) -> VectorEnv:
-    env.title = title
-    return env
+        return load(tables.COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
+    if library in tables.HOST_LIBRARIES:
+        return load(tables.HOST_FACTORY)(load(tables.HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
+    return load(tables.LIBRARIES[library])(name, **settings)
 
 
 def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -94,7 +81,7 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     """Return library and name of the environment, from either or from ``library/name``."""
-    libraries = LIBRARIES | HOST_LIBRARIES
+    libraries = tables.LIBRARIES | tables.HOST_LIBRARIES
     if library is not None and str(library) not in libraries:
         raise ValueError(no_such("environment library", library, libraries))
     if not name:
@@ -105,7 +92,7 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
         return prefix, rest
     if library is not None:
         return library, name
-    known = available_envs()
+    known = tables.available_envs()
     for candidate, names in known.items():
         if name in names:
             return candidate, name

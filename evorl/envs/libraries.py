@@ -36,7 +36,8 @@ USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
 def available_envs() -> dict[str, tuple[str, ...]]:
     """Return the names of all environments by library. Imports the adapters, but not the libraries."""
-    return {library: _module(path).ENV_NAMES for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
+    modules = {library: path.partition(":")[0] for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
+    return {library: importlib.import_module(module).ENV_NAMES for library, module in modules.items()}
 
 
 def adapter_function(name: str) -> Any:
@@ -45,7 +46,3 @@ def adapter_function(name: str) -> Any:
         if path.partition(":")[2] == name:
             return load(path)
     raise AttributeError(f"evorl.envs has no {name!r}")
-
-
-def _module(path: str) -> Any:
-    return importlib.import_module(path.partition(":")[0])

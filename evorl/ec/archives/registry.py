@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.names import no_such, path_of
-from evorl.config.nodes import Variants, register_variants
+from evorl.config.nodes import VARIANTS, Variants
 from evorl.ec.archives.archive import Archive
 from evorl.ec.archives.centroid import CentroidArchive
 from evorl.ec.archives.grid import GridArchive
@@ -32,4 +32,4 @@ def archive_name(archive: Archive) -> str:
     return next((name for name, kind in ARCHIVES.items() if kind is type(archive)), path_of(type(archive)))
 
 
-register_variants(Archive, Variants(named_archive, archive_name))
+VARIANTS[Archive] = Variants(named_archive, archive_name)

@@ -9,11 +9,21 @@ from evorl.ec.optimizers.genetic import GeneticAlgorithm
 from evorl.ec.optimizers.multi_objective_optimizer import MultiObjectiveOptimizer
 from evorl.ec.optimizers.nsga2 import NSGA2
 from evorl.ec.optimizers.open_es import OpenES
-from evorl.ec.optimizers.registry import MULTI_OBJECTIVE_OPTIMIZERS, OPTIMIZERS
 from evorl.ec.optimizers.rvea import RVEA
 from evorl.ec.optimizers.sep_cem import SepCEM
 from evorl.ec.optimizers.sep_cma_es import SepCMAES
 from evorl.ec.optimizers.vanilla_es import VanillaES
+
+OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
+    "ars": ARS,
+    "cmaes": CMAES,
+    "ga": GeneticAlgorithm,
+    "openes": OpenES,
+    "sep_cmaes": SepCMAES,
+    "sepcem": SepCEM,
+    "vanilla_es": VanillaES,
+}
+MULTI_OBJECTIVE_OPTIMIZERS: dict[str, type[MultiObjectiveOptimizer]] = {"nsga2": NSGA2, "rvea": RVEA}
 
 __all__ = [
     "ARS",

@@ -7,30 +7,11 @@ from typing import Any
 
 from evorl.config.custom_parts import custom_class, is_custom_name
 from evorl.config.names import no_such, path_of
-from evorl.config.nodes import Variants, register_variants
+from evorl.config.nodes import VARIANTS, Variants
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.evosax import EvosaxStrategy
-from evorl.ec.optimizers.ars import ARS
-from evorl.ec.optimizers.cma_es import CMAES
-from evorl.ec.optimizers.genetic import GeneticAlgorithm
-from evorl.ec.optimizers.multi_objective_optimizer import MultiObjectiveOptimizer
-from evorl.ec.optimizers.nsga2 import NSGA2
-from evorl.ec.optimizers.open_es import OpenES
-from evorl.ec.optimizers.rvea import RVEA
-from evorl.ec.optimizers.sep_cem import SepCEM
-from evorl.ec.optimizers.sep_cma_es import SepCMAES
-from evorl.ec.optimizers.vanilla_es import VanillaES
+from evorl.ec.optimizers import MULTI_OBJECTIVE_OPTIMIZERS, OPTIMIZERS, MultiObjectiveOptimizer
 
-OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
-    "ars": ARS,
-    "cmaes": CMAES,
-    "ga": GeneticAlgorithm,
-    "openes": OpenES,
-    "sep_cmaes": SepCMAES,
-    "sepcem": SepCEM,
-    "vanilla_es": VanillaES,
-}
-MULTI_OBJECTIVE_OPTIMIZERS: dict[str, type[MultiObjectiveOptimizer]] = {"nsga2": NSGA2, "rvea": RVEA}
 _EVOSAX = "evosax/"
 
 
@@ -77,4 +58,4 @@ def optimizer_name(optimizer: EvoOptimizer) -> str:
     return next((name for name, kind in named.items() if kind is type(optimizer)), path_of(type(optimizer)))
 
 
-register_variants(EvoOptimizer, Variants(named_optimizer, optimizer_name))
+VARIANTS[EvoOptimizer] = Variants(named_optimizer, optimizer_name)
