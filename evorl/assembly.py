@@ -192,8 +192,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         actor_config.pop(name, None)
     if "num_minibatches" in config_keys(cls):
         actor_config["num_minibatches"] = 1  # the learner's number may not divide an actor's part of the batch
-    actors = Actors(settings, actor_config)
-    return actors, envs_per_actor if settings.is_async else num_envs
+    return Actors(settings, actor_config), envs_per_actor if settings.is_async else num_envs
 
 
 def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:

@@ -13,6 +13,8 @@ SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hun
 class ActorWorker(Protocol):
     """Worker inside an actor, created from settings."""
 
+    def __init__(self, settings: Any) -> None: ...
+
     def answer(self, *request: Any) -> Any:
         """Process a request and return the result."""
 

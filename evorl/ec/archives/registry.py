@@ -20,11 +20,10 @@ def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> 
     Raises:
         ValueError: the name is missing or unknown; the message suggests the closest one.
     """
-    settings = dict(config)
-    name = settings.pop("name", None)
+    name = config.get("name")
     if name not in ARCHIVES:
         raise ValueError(no_such(f"archive for {where}", name, ARCHIVES))
-    return ARCHIVES[name], settings
+    return ARCHIVES[name], {key: value for key, value in config.items() if key != "name"}
 
 
 def archive_name(archive: Archive) -> str:
