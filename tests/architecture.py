@@ -6,13 +6,12 @@ The tests next door apply every rule to the repository, and to a small broken tr
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 import statistics
 from collections.abc import Callable, Iterator
 
 from tests.support.import_graph import circles, import_graph
-from tests.support.source_tree import ClassInTree, SourceFile, classes_of
+from tests.support.source_tree import LOAD_CALLERS, LOAD_TABLES, ClassInTree, SourceFile, classes_of, overrides
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -88,7 +87,10 @@ def _function_lines(node: ast.AST) -> int:
 
 
 def layers(files: Files) -> list[str]:
-    """A file imports only from lower layers, earlier rooms of its layer, or its own room."""
+    """A file imports only from lower layers, earlier rooms of its layer, or its own room.
+
+    Names that strings load late count as imports; tables of such strings are no exception, as none points upwards.
+    """
     breaches = []
     for file in _package(files):
         if not file.room:
@@ -96,7 +98,7 @@ def layers(files: Files) -> list[str]:
         if file.room not in ROOMS:
             breaches.append(f"{file.path}: room {file.room!r} stands in no layer; add it to LAYERS")
             continue
-        for target, line in file.imports:
+        for target, line in (*file.imports, *file.loads):
             parts = target.split(".")
             if parts[0] != "evorl":
                 continue
@@ -127,8 +129,23 @@ def algorithms_stand_alone(files: Files) -> list[str]:
 
 
 def no_circles(files: Files) -> list[str]:
-    """No file imports one that comes back to it, in functions and for types too."""
-    return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files))]
+    """No file imports one that comes back to it, in functions, for types and by strings that load a name late too."""
+    return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files, loads=True))]
+
+
+def late_names_in_tables(files: Files) -> list[str]:
+    """Strings that load a name late stand in tables only, and only the readers of the tables load them."""
+    breaches = []
+    for file in _package(files):
+        if file.path not in LOAD_TABLES:
+            breaches += [f"{file.path}:{line}: loads {name} late: import it" for name, line in file.loads]
+        if file.path not in LOAD_CALLERS:
+            breaches += [
+                f"{file.path}:{line}: imports {name}, which only readers of tables need"
+                for name, line in file.imports
+                if name == "evorl.config.names.load"
+            ]
+    return breaches
 
 
 def libraries_at_home(files: Files) -> list[str]:
@@ -249,19 +266,6 @@ def class_depth(files: Files) -> list[str]:
     return [f"class {name} stands {depth} steps deep, at most 4" for name, depth in depths.items() if depth > 4]
 
 
-def _overrides(method: str, name: str, classes: dict[str, ClassInTree]) -> bool:
-    """Whether a class below it, here or built in, already tells what the method does."""
-    for base in classes[name].bases:
-        last = base.rpartition(".")[2]
-        if base in classes and base != name:
-            here = any(getattr(n, "name", "") == method for n in classes[base].node.body)
-            if here or _overrides(method, base, classes):
-                return True
-        elif hasattr(getattr(builtins, last, None), method) or (last == "Module" and method == "setup"):
-            return True
-    return False
-
-
 def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree]) -> Iterator[tuple[str, int]]:
     """Public names of a file, and public methods of its public classes, that open without a docstring."""
     defs = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -277,7 +281,7 @@ def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree])
             if (
                 "overload" in marks
                 or ".setter" in marks
-                or _overrides(member.name, f"{file.module}.{node.name}", classes)
+                or overrides(member.name, f"{file.module}.{node.name}", classes)
             ):
                 continue
             yield f"{node.name}.{member.name}", member.lineno
@@ -328,6 +332,7 @@ RULES: tuple[Rule, ...] = (
     layers,
     algorithms_stand_alone,
     no_circles,
+    late_names_in_tables,
     libraries_at_home,
     devices_in_one_place,
     modern_jax,

@@ -96,6 +96,30 @@ CASES = [
         _tree(evorl__a="import evorl.b", evorl__b="from evorl.c import x", evorl__c=""),
     ),
     (
+        "layers",
+        _tree(evorl__agent='f = "evorl.rollout:rollout"'),
+        "above",
+        _tree(evorl__rollout='f = "evorl.agent:Agent"'),
+    ),
+    (
+        "no_circles",
+        _tree(evorl__a='f = "evorl.b:g"', evorl__b="import evorl.a"),
+        "evorl/a.py -> evorl/b.py",
+        _tree(evorl__a='f = "evorl.b"', evorl__b="import evorl.a"),
+    ),
+    (
+        "late_names_in_tables",
+        _tree(evorl__agent='f = "evorl.ops.trees:pack"'),
+        "loads evorl.ops.trees.pack late",
+        _tree(evorl__cli__command_table='f = "evorl.ops.trees:pack"'),
+    ),
+    (
+        "late_names_in_tables",
+        _tree(evorl__agent="from evorl.config.names import load"),
+        "only readers of tables",
+        _tree(evorl__cli__commands="from evorl.config.names import load"),
+    ),
+    (
         "no_circles",
         _tree(
             evorl__a="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .b import B",

@@ -18,7 +18,7 @@ from evorl.cli.composition import initialize_configs
 from evorl.cli.settings import commented_yaml
 from evorl.envs import available_envs, create_env
 from evorl.envs.action_spaces import ActionSpaces
-from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES, LIBRARIES
 from evorl.ops.schedules import value_at
 from evorl.ops.trees import named_leaves
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by

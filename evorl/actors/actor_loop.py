@@ -14,13 +14,11 @@ from evorl.actors.actor_settings import ActorSettings
 from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
-from evorl.actors.worker import acting_template, leaves_of, tree_of
+from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
 from evorl.execution.collector import PROGRAM
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
-
-_WORKER = "evorl.actors.worker:Worker"
 
 
 class Actors(ByValue):
@@ -83,7 +81,7 @@ class Actors(ByValue):
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:
-            pool = make_pool(self.settings.kind, _WORKER, lambda number: self._config)
+            pool = make_pool(self.settings.kind, Worker, lambda number: self._config)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
             workflow.env.close()  # only needed for setup: from now on, the actors run the simulators

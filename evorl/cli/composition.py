@@ -34,7 +34,7 @@ from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.ec.archives import Archive
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OPTIMIZERS
-from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES, LIBRARIES
 from evorl.runs.spec import RunSpec
 from evorl.types import PyTreeNode
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from evorl.cli.arguments import SWEEP_FLAGS
 from evorl.cli.run_names import SWEEP
 from evorl.config.command_lines import describe_setting
-from evorl.envs.factory import HOST_LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution.multiprocess import process_info, train_command
 from evorl.sweeps.sweep_settings import is_shared
 

@@ -21,11 +21,6 @@ def is_custom_name(value: Any) -> bool:
     return isinstance(value, str) and ":" in value
 
 
-def custom_name(cls: type) -> str:
-    """Return the name of a user-defined class in configs, ``"package.module:Class"``."""
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
 def custom_class(name: str, base: type, setting: str) -> Any:
     """Import the class that a config names.
 

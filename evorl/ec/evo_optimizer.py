@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
-from evorl.config.names import load
 from evorl.ec.fitness_shaping import failures_to_worst
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-
-REGISTRY = "evorl.ec.optimizers.registry"  # loaded by name, because it imports all optimizers
 
 
 class EvoOptimizer(PyTreeNode):
@@ -33,20 +29,6 @@ class EvoOptimizer(PyTreeNode):
 
     # True if ``tell`` ranks non-finite fitness last; otherwise ``tellable`` replaces it.
     ranks_failures: ClassVar[bool] = False
-
-    @classmethod
-    def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[EvoOptimizer], dict[str, Any]]:
-        """Return the class that a config selects by ``name``, and the settings of its fields.
-
-        Raises:
-            ValueError: the name is missing or unknown; the message suggests the closest one.
-        """
-        return load(f"{REGISTRY}:named_optimizer")(cls, config, where)
-
-    @property
-    def variant_name(self) -> str:
-        """Name of the optimizer in configs."""
-        return load(f"{REGISTRY}:optimizer_name")(self)
 
     @property
     def group_size(self) -> int:

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.names import did_you_mean, load
+from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv, env_title
+from evorl.evaluators.step_record import new_step_record
 from evorl.ops.collectives import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
@@ -23,7 +24,6 @@ Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
 NO_FAULT = 2**31 - 1  # value of the step without a fault
 _OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
-_STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # imported only if steps are recorded
 
 
 def longest_episode(env: VectorEnv) -> int:
@@ -169,7 +169,7 @@ def play_episodes(
         env_state=env_state,
         outcomes=_no_outcomes(env_state, env_fields, observe, watch),
         recorded=None if record is None else _zeros_for(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
-        step_record=load(_STEP_RECORD)(env, env_state, num_kept, max_episode_steps) if num_kept else None,
+        step_record=new_step_record(env, env_state, num_kept, max_episode_steps) if num_kept else None,
         ended=~wanted,
         step=jnp.zeros((), jnp.int32),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.envs.factory import HOST_LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
 
 MIN_CHECKED_BYTES = 10**9  # bytes; smaller sizes are not checked

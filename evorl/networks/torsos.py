@@ -11,7 +11,8 @@ import flax.linen as nn
 import jax
 
 from evorl.config.custom_parts import CustomPart, is_custom_name
-from evorl.config.names import load, no_such
+from evorl.config.names import no_such
+from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 from evorl.networks.activations import (
     ACTIVATIONS,
@@ -302,7 +303,7 @@ def _layer(layer: Any, where: str) -> Layer:
         return BatchRenormalization()
     if isinstance(layer, Mapping):
         if "type" in layer:
-            name = load("evorl.config.synonyms:convert_layer")(layer)
+            name = convert_layer(layer)
             raise ValueError(f"{where}: {dict(layer)!r} has a key 'type'. Name the kind of a layer by its key: {name}.")
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer must have exactly one kind, as in {{dense: 64}}; got {dict(layer)!r}.")

@@ -16,7 +16,7 @@ from evorl.config.values import check_names, checked_mapping
 from evorl.ops.processes import are_several
 from evorl.parameter_server.training import serve_parameters
 from evorl.parameter_server.update_rules import ParameterServerSettings
-from evorl.parameter_server.worker import settings_for, workflow_of
+from evorl.parameter_server.worker import check_supported, settings_for
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
@@ -116,7 +116,8 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
     own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
     check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
     combining = {name: value for name, value in given.items() if name in own}
-    settings_for(workflow_of(workflow), combining)
+    check_supported(workflow)
+    settings_for(workflow, combining)
     bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
     host, _ = host_and_port(bind, "parameters.bind")
     require_token_beyond_this_machine(

@@ -25,7 +25,7 @@ from evorl.parameter_server.flat_arrays import FlatArrays
 from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.wire import CommandServer
-from evorl.parameter_server.worker import ParameterWorker, settings_for, workflow_of
+from evorl.parameter_server.worker import ParameterWorker, check_supported, settings_for
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
@@ -54,7 +54,7 @@ class Served:
 
 
 def serve_parameters(
-    config: Mapping[str, Any] | Workflow,
+    workflow: Workflow,
     bind: str = "127.0.0.1:0",
     *,
     settings: Mapping[str, Any] | None = None,
@@ -73,7 +73,7 @@ def serve_parameters(
     """Run a parameter server until the accepted pushes of its workers reach ``total_timesteps`` environment steps.
 
     Args:
-        config: config of the workflow, with the key ``workflow``; or the workflow. Workers need the same one.
+        workflow: the workflow; workers need an equal one.
         bind: ``host:port``; port 0 selects a free port. An address that other machines can reach requires a ``token``.
         settings: mode, send and so on, see ``ParameterServerSettings``.
         seed: seed of the initial parameters and of evaluations.
@@ -96,7 +96,7 @@ def serve_parameters(
         TrainingDiverged: parameters became NaN or infinite; checkpoints are kept.
         RunFolderError: a checkpoint cannot be written.
     """
-    workflow = workflow_of(config)
+    check_supported(workflow)
     run = ParameterRun(workflow, settings_for(workflow, settings), seed, recorder, checkpointer)
     run.commands.handed_out = handed_out
     spans = Spans(profile_dir, "parameter server")
@@ -164,7 +164,7 @@ class Worked:
 
 
 def work(
-    config: Mapping[str, Any] | Workflow,
+    workflow: Workflow,
     address: str,
     *,
     worker: int = 0,
@@ -181,7 +181,7 @@ def work(
     """Run a worker of a parameter server until the training is over.
 
     Args:
-        config: config or workflow, the same as on the server.
+        workflow: the workflow, equal to that of the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
         seed: seed of the training.
@@ -200,7 +200,7 @@ def work(
         CommandRefused: the server refused a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """
-    workflow = workflow_of(config)
+    check_supported(workflow)
     spans = Spans(profile_dir, f"worker {worker}")
     with (
         contextlib.closing(spans),

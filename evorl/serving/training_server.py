@@ -13,7 +13,6 @@ import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
 from evorl.agents.random_actions import RandomAgent
-from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
 from evorl.serving.batched_inference import BatchedInference
@@ -87,7 +86,7 @@ class TrainingServer(ByValue):
 
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` with the reason if remote simulators cannot train a workflow."""
-        if not is_remote(workflow.env):
+        if not workflow.env.is_remote:
             raise ValueError("training on a server needs simulators that connect to it: set env=remote.")
         if reason := reason_not_served(workflow):
             raise ValueError(reason)

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import policy_improvers
 from evorl.agents.random_actions import random_actions
-from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.execution.collector import collects_by_acting
+from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
@@ -35,7 +35,6 @@ from evorl.workflows.off_policy_state import LearnerState, OffPolicyState
 from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-_WITH_RECORDED_STEPS = "evorl.execution.recorded_steps:with_recorded_steps"  # loaded on demand
 S = TypeVar("S", bound=State)
 
 
@@ -129,7 +128,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def init(self, key: Key | int = 0) -> OffPolicyState:
         """Initialise the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
         state = super().init(key)
-        return state if self.replay.load is None else load(_WITH_RECORDED_STEPS)(self, state)
+        return state if self.replay.load is None else with_recorded_steps(self, state)
 
     @abstractmethod
     def init_optimizers(self, agent_state: AgentState) -> Any:

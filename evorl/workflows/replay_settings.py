@@ -8,21 +8,19 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 
-from evorl.config.names import load
 from evorl.envs.goals.setting import required_goal_task
 from evorl.envs.vector import VectorEnv
+from evorl.execution.recorded_steps import check_recorded_steps
 from evorl.fields import Within
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import Strategy, take_hindsight
+from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeNode, pytree_field
 
 OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
-# Loaded on demand.
-_BY_RECENCY = "evorl.replay_buffers.recency:RecencyReplayBuffer"
-_CHECK_RECORDED_STEPS = "evorl.execution.recorded_steps:check_recorded_steps"
 
 
 class ReplaySettings(PyTreeNode):
@@ -85,7 +83,7 @@ class ReplaySettings(PyTreeNode):
         """
         size = {"capacity": capacity, "num_envs": num_envs}
         if self.recency is not None:
-            return load(_BY_RECENCY)(**size, exponent=self.recency)
+            return RecencyReplayBuffer(**size, exponent=self.recency)
         if self.overwrite == "oldest":
             return EpisodeReplayBuffer(**size, only_complete=False)
         if env.max_episode_steps is None:
@@ -157,4 +155,4 @@ class ReplaySettings(PyTreeNode):
                     "offline=true does not collect transitions, so intrinsic rewards have no effect: remove intrinsic."
                 )
         if self.load is not None:
-            load(_CHECK_RECORDED_STEPS)(workflow, self.load, self.other_env)
+            check_recorded_steps(workflow, self.load, self.other_env)

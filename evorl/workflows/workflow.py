@@ -9,10 +9,11 @@ from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 import jax
 import jax.numpy as jnp
 
+from evorl.actors.host_loop import HOST_LOOP
 from evorl.agent import Agent
 from evorl.assembly import read_workflow_config, training_mode
 from evorl.config.gate import distrusting
-from evorl.config.names import load
+from evorl.config.synonyms import refuse_arguments
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
@@ -20,6 +21,7 @@ from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
 from evorl.execution.collector import PROGRAM
+from evorl.execution.host_errors import translate_host_errors
 from evorl.execution.plan import PlanRules
 from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Capabilities, Collector, Execution
@@ -32,8 +34,6 @@ from evorl.runs.recorder import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 
-_HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
-_HOST_ERRORS = "evorl.execution.host_errors:translate_host_errors"
 S = TypeVar("S", bound=State)
 
 
@@ -97,7 +97,7 @@ class Workflow(PyTreeNode, Generic[S]):
             TypeError: there are further arguments, ``others``, which are not supported.
         """
         if others:
-            load("evorl.config.synonyms:refuse_arguments")("build_from_config", others)
+            refuse_arguments("build_from_config", others)
         with distrusting(config):
             return cls._from_config(config)
 
@@ -197,7 +197,7 @@ class Workflow(PyTreeNode, Generic[S]):
         if self.execution.collector is not None:
             return self.execution.collector
         if getattr(self.env, "host", None) == "loop" and self.capabilities.rollouts:
-            return load(_HOST_LOOP)
+            return HOST_LOOP
         return PROGRAM
 
     def step(self, state: S) -> tuple[PyTreeDict, S]:
@@ -255,7 +255,7 @@ def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any)
     """
     if not (workflow.env.steps_on_host or workflow.eval_env.steps_on_host):
         return fn(*args)
-    with load(_HOST_ERRORS)():
+    with translate_host_errors():
         return jax.block_until_ready(fn(*args))
 
 

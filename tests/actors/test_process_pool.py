@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
 def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Python is there to give signs of life, and after, while the environments are made."""
     monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # nobody here is silent but who was stopped
-    pool = ProcessPool("time:sleep", lambda number: 60.0)
+    starting_for_long: Any = time.sleep
+    pool = ProcessPool(starting_for_long, lambda number: 60.0)
     for number in range(2):
         pool.start(number)
     stopped_at = time.monotonic()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evorl.actors.worker import Worker
 from evorl.config import gate
 from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import after, build
@@ -49,7 +50,7 @@ def test_ray_is_not_started_in_the_folder_of_a_stranger(
     with gate.scope():
         if is_restricted:
             gate.distrust("a test")
-        RayPool("evorl.actors.worker:Worker", dict).close()
+        RayPool(Worker, dict).close()
     assert (started_in == [tmp_path]) is not is_restricted
     assert len(started_in) == 1
     assert Path.cwd() == tmp_path

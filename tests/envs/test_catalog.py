@@ -16,7 +16,7 @@ from evorl.envs.catalog import (
     describe_suggestions,
     suggest_envs,
 )
-from evorl.envs.factory import available_envs
+from evorl.envs.libraries import available_envs
 
 ALL = [f"{library}/{name}" for library, names in available_envs().items() if library != "remote" for name in names]
 SHORT = {"hopper": "brax/hopper", "cartpole": "gymnax/CartPole-v1", "breakout": "gymnax/Breakout-MinAtar"}

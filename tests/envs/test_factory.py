@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from evorl import envs
 from evorl.envs import AutoresetMode, available_envs, create_env
-from evorl.envs.factory import LIBRARIES
+from evorl.envs.libraries import LIBRARIES
 from evorl.envs.wrappers import VmapAutoResetWrapper, VmapWrapper
 
 
@@ -107,11 +107,3 @@ def test_a_library_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert create_env("walk").title == "toy/walk"
     with pytest.raises(AttributeError, match=r"evorl\.envs has no 'create_toys'"):
         envs.create_toys  # noqa: B018
-
-
-def test_available_envs() -> None:
-    names = available_envs()
-    further = {"mjx", "playground", "jumanji", "craftax", "xminigrid", "jaxmarl"}
-    assert set(names) == {"brax", "gymnax", "goal", "gymnasium", "envpool", "host", "pettingzoo", "remote"} | further
-    assert "hopper" in names["brax"]
-    assert len(names["gymnax"]) == 25

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.multi_discrete import MultiDiscrete
-from evorl.envs.remote import is_remote, make_remote_simulators, space_from_config
+from evorl.envs.remote import make_remote_simulators, space_from_config
 from evorl.envs.space import Box, DictSpace, Discrete
 
 SPACES = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.0, "high": 1.0}}
@@ -96,8 +96,8 @@ def test_options_that_cannot_be(changes: dict[str, Any], words: str) -> None:
 
 
 def test_simulators_over_the_network_are_told_from_others() -> None:
-    assert is_remote(create_env({"library": "remote", "name": "simulator", **SPACES, "history": 2}, parallel=2))
-    assert not is_remote(create_env("CartPole-v1", parallel=2))
+    assert create_env({"library": "remote", "name": "simulator", **SPACES, "history": 2}, parallel=2).is_remote
+    assert not create_env("CartPole-v1", parallel=2).is_remote
 
 
 @pytest.mark.parametrize("config", [{"shape": [1e9, 1e9]}, {"shape": [10**12]}, {"shape": [-3]}, {"n": 10**12}])

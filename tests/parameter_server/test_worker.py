@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.execution.collector import iterate
-from evorl.parameter_server.worker import ParameterWorker, ServedParameters, settings_for, worker_key, workflow_of
+from evorl.parameter_server.worker import ParameterWorker, ServedParameters, check_supported, settings_for, worker_key
 from tests.support.small_workflows import arrays, assert_close, assert_identical, small
 
 
@@ -110,7 +110,7 @@ def test_several_optimizers_are_refused() -> None:
 )
 def test_workflows_that_cannot_work_for_a_server(algorithm: str, changes: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        workflow_of(small(algorithm, "Pendulum-v1" if algorithm == "map_elites" else "CartPole-v1", **changes))
+        check_supported(small(algorithm, "Pendulum-v1" if algorithm == "map_elites" else "CartPole-v1", **changes))
 
 
 def test_a_setting_that_is_none_is_named() -> None:

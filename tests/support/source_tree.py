@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LOAD = re.compile(r"evorl(\.\w+)+:\w+")
+# Where strings that load a name late may stand: tables of commands, of environment libraries, of goal environments.
+LOAD_TABLES = ("evorl/cli/command_table.py", "evorl/envs/libraries.py", "evorl/envs/goals/goal_envs.py")
+# Functions that load names late may be called here: by the readers of the tables, and by processes of actors, which are
+# configured before they import their worker.
+LOAD_CALLERS = ("evorl/cli/commands.py", "evorl/envs/factory.py", "evorl/envs/libraries.py")
+LOAD_CALLERS += ("evorl/envs/goals/goal_envs.py", "evorl/actors/process_pool.py", "evorl/actors/ray_pool.py")
 
 
 @dataclass(frozen=True)
@@ -147,3 +154,16 @@ def classes_of(package: list[SourceFile]) -> dict[str, ClassInTree]:
         origins = [origin(origin(f"{file.module}.{first}") + dot + rest) for first, dot, rest in bases]
         classes[f"{file.module}.{node.name}"] = ClassInTree(node, origins)
     return classes
+
+
+def overrides(method: str, name: str, classes: dict[str, ClassInTree]) -> bool:
+    """Whether a class below it, here or built in, already tells what the method does."""
+    for base in classes[name].bases:
+        last = base.rpartition(".")[2]
+        if base in classes and base != name:
+            here = any(getattr(n, "name", "") == method for n in classes[base].node.body)
+            if here or overrides(method, base, classes):
+                return True
+        elif hasattr(getattr(builtins, last, None), method) or (last == "Module" and method == "setup"):
+            return True
+    return False

@@ -136,9 +136,3 @@ def test_what_cannot_work_is_refused(fields: dict[str, Any], message: str) -> No
 def test_descriptors_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"2 dimensions, .* 3 solutions must have shape \[3, 2\], got \[3, 1\]"):
         GRID.add(GRID.init(START), {"w": jnp.zeros((3, 2)), "b": jnp.zeros(3)}, jnp.zeros(3), jnp.zeros((3, 1)))
-
-
-def test_a_config_names_the_archive() -> None:
-    assert Archive.variant({"name": "grid", "bins": [2]}, "archive") == (GridArchive, {"bins": [2]})
-    with pytest.raises(ValueError, match="centroid"):
-        Archive.variant({"name": "centroids"}, "archive")

@@ -12,6 +12,7 @@ from evorl.ec.evosax import EvosaxStrategy
 from evorl.ec.fitness_shaping import raw_fitness
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers import OPTIMIZERS, OpenES
+from evorl.ec.optimizers.registry import named_optimizer
 from evorl.workflows.evolution import EvolutionWorkflow
 
 
@@ -71,4 +72,4 @@ def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], message: 
 
 def test_an_optimizer_of_another_kind() -> None:
     with pytest.raises(ValueError, match=r"member: cmaes is not a GaussianStrategy.* choose ars, openes, sepcem"):
-        GaussianStrategy.variant({"name": "cmaes", "pop_size": 8}, "member")
+        named_optimizer(GaussianStrategy, {"name": "cmaes", "pop_size": 8}, "member")
