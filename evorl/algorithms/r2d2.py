@@ -15,10 +15,14 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import AgentState
-from evorl.agents.action_value import ActionValueAgent, values_of_actions_along
+from evorl.agents.action_value import (
+    ActionValueAgent,
+    init_online_optimizer,
+    update_online_and_target,
+    values_of_actions_along,
+)
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import RecurrentValueSettings
-from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_value, require_positive
 from evorl.envs.action_spaces import num_outputs
 from evorl.envs.env import Env
