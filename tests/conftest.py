@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -107,6 +110,26 @@ def flags() -> str:
     """The compiler's, before any test: they and the number of devices are settled, whichever test is the first."""
     jax.devices()
     return os.environ["XLA_FLAGS"]
+
+
+@pytest.fixture(scope="session")
+def train_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Train by ``evorl train`` with the given arguments; return its ``RunFolder``.
+
+    Equal arguments return the same run, so tests must not change it.
+    """
+    from evorl.cli import main as cli
+    from evorl.runs.folder import RunFolder
+
+    @functools.cache
+    def train(*arguments: str) -> RunFolder:
+        root = tmp_path_factory.mktemp("runs")
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(sys, "argv", ["evorl", *arguments, f"runs_folder={root}"])
+            cli.train()
+        return RunFolder.latest(root)
+
+    return train
 
 
 @pytest.fixture(autouse=True)

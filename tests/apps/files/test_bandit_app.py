@@ -10,13 +10,13 @@ import pytest
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.apps.files.bandit_app import BanditTraining
 from evorl.apps.kinds import default_training
-from evorl.envs.env import Env, EnvState
-from evorl.envs.goals.sparse import observed
+from evorl.envs.env import EnvState
 from evorl.envs.space import Box, Discrete
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key
 from tests.support.apps import options_for
 from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.toy_envs import ToyEnv, toy_state
 
 
 @pytest.mark.parametrize(("arm", "chance"), [(0, 0.4207), (1, 0.5), (2, 0.5793), (3, 0.6915)])
@@ -49,30 +49,23 @@ def test_an_agent_of_continuous_actions_pulls_arms_too(server: FakeAgentServer) 
     assert training.regrets == {0: pytest.approx(0.0)}
 
 
-class Arms(Env):
+class Arms(ToyEnv):
     """The arms in JAX: what is seen is the constant 1, as the server shows it to an agent."""
 
     def __init__(self, thresholds: list[float]) -> None:
+        super().__init__(Discrete(len(thresholds)), Box(-jnp.inf, jnp.inf, (1,)))
         self.thresholds = thresholds
 
     def _identity(self) -> tuple[float, ...]:
         return tuple(self.thresholds)
 
-    @property
-    def obs_space(self) -> Box:
-        return Box(-jnp.inf, jnp.inf, (1,), jnp.float32)
-
-    @property
-    def action_space(self) -> Discrete:
-        return Discrete(len(self.thresholds))
-
     def reset(self, key: Key) -> EnvState:
-        return observed(jnp.ones(1)).replace(env_state=as_typed_key(key))
+        return toy_state(as_typed_key(key), jnp.ones(1))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         key, draw = jax.random.split(env_state.env_state)
         reward = jnp.where(jax.random.normal(draw) > jnp.array(self.thresholds)[action], 1.0, -1.0)
-        return observed(jnp.ones(1)).replace(env_state=key, reward=reward)
+        return toy_state(key, jnp.ones(1), reward)
 
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
