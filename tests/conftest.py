@@ -70,10 +70,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise."""
-    from tests.support.compilation import keep_programs, lower_in_one_context  # its asserts are to be rewritten
+    from tests.support.compilation import keep_programs  # its asserts are to be rewritten
 
     collect_garbage_seldom()
-    lower_in_one_context()
+    if config.getoption("--lane") == "long":
+        from tests.support.jax_internals import lower_in_one_context
+
+        lower_in_one_context()
     # What has survived twice is mostly kept by caches of JAX, millions of objects that take 5 s to go through, until
     # ``release_programs`` does.
     gc.set_threshold(*gc.get_threshold()[:2], 10_000)
@@ -98,11 +101,9 @@ def few_programs() -> Iterator[None]:
 
     To look takes 34 ms where there are 30,000 maps, and no 40 tests add more than 11,000 (of 65,530).
     """
-    from tests.support.compilation import forget_programs_at_hand
-
     yield
-    if next(_tests) % 40 == 0 and release_programs():
-        forget_programs_at_hand()
+    if next(_tests) % 40 == 0:
+        release_programs()
 
 
 @pytest.fixture(scope="session", autouse=True)

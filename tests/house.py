@@ -29,9 +29,9 @@ BARS: dict[str, float] = {
     "files of the functions that a PPO step enters": 23,
     "lines of the functions that a SAC step enters": 1318,
     "files of the functions that a SAC step enters": 28,
-    "lines of the functions that evorl train enters before a step": 5600,
-    "files of the functions that evorl train enters before a step": 115,
-    "files that the import of algorithms/ppo.py reads": 95,
+    "lines of the functions that evorl train enters before a step": 5566,
+    "files of the functions that evorl train enters before a step": 114,
+    "files that the import of algorithms/ppo.py reads": 94,
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
@@ -47,7 +47,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66370,
+    "lines of the package": 66337,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.

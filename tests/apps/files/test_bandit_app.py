@@ -15,7 +15,7 @@ from evorl.envs.space import Box, Discrete
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 from tests.support.toy_envs import ToyEnv, toy_state
 
 
@@ -28,10 +28,13 @@ def test_an_arm_pays_as_often_as_a_normal_number_is_above_its_threshold(arm: int
     assert paid.count(1.0) / len(paid) == pytest.approx(chance, abs=0.01)
 
 
-def test_regret_falls_and_is_told(server: FakeAgentServer) -> None:
+def test_regret_falls_and_is_told(server: BanditServer) -> None:
     training = BanditTraining(options_for(server.port, episodes=20))
     training.run()
-    assert server.commands() == ["init", *20 * [*65 * ["update"], "update_metrics", "update_metrics"]]
+    assert [message["command"] for message in server.messages] == [
+        "init",
+        *20 * [*65 * ["update"], "update_metrics", "update_metrics"],
+    ]
     regrets = server.metrics("regret")
     assert len(regrets) == len(server.metrics("episode_reward")) == 20
     assert regrets[0] > 0.4
@@ -42,7 +45,7 @@ def test_regret_falls_and_is_told(server: FakeAgentServer) -> None:
     assert [update["terminal"] for update in updates[:66]] == [*64 * [False], True, False]
 
 
-def test_an_agent_of_continuous_actions_pulls_arms_too(server: FakeAgentServer) -> None:
+def test_an_agent_of_continuous_actions_pulls_arms_too(server: BanditServer) -> None:
     server.action = [0.9]
     training = BanditTraining(options_for(server.port, pulls=8))
     training.run()
