@@ -11,8 +11,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 
-from tests.support.import_graph import circles, import_graph
-from tests.support.source_tree import ClassInTree, SourceFile, classes_of
+from tests.support.source_tree import ClassInTree, SourceFile, circles, classes_of, import_graph
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (

@@ -16,8 +16,7 @@ from typing import Any
 
 from tests import house_measures
 from tests.support.entered import EnteredFunctions
-from tests.support.import_graph import circles, closure, import_graph
-from tests.support.source_tree import read_tree
+from tests.support.source_tree import circles, closure, import_graph, read_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is measured, and what it may be at most: as it stands, to be tightened whenever it gets better.

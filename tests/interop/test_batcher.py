@@ -10,7 +10,7 @@ import pytest
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.interop import Batcher
 
-AGENT, ENV = "tests.support.batches:make_agent", "tests.support.batches:make_rows"
+AGENT, ENV = "tests.support.batches:Numbered", "tests.support.batches:Rows"
 
 
 def make(num_envs: int = 4, kind: str = "inline", **settings: Any) -> Batcher:
@@ -138,7 +138,7 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
     env_args = {"name": "CartPole-v1", "max_episode_steps": 5}
     env = "evorl.envs.gymnasium:make_gymnasium_simulators"
     settings = {"num_envs": 2, "num_workers": 2, "kind": "inline", "env_args": env_args}
-    agent = "tests.support.batches:make_agent"
+    agent = "tests.support.batches:Numbered"
     with Batcher(agent, env, **settings) as batcher:
         low = np.array([0.5, 0.0])
         batcher.execute(env_info={"low": low, "high": low + 0.01})
@@ -173,10 +173,10 @@ def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], says: str) 
     [
         (lambda: None, ENV, "agent must be the name of a function that workers import.*got <function"),
         (AGENT, lambda num_envs: None, "env must be the name of a function.*at the top level of a module"),
-        ("tests.support.batches:make_agnt", ENV, "Did you mean 'make_agent'"),
+        ("tests.support.batches:Numberd", ENV, "Did you mean 'Numbered'"),
         (AGENT, "tests.support.batches", "env must be like package.module:function"),
         (ENV, ENV, "without __call__, initial_state, update: inherit from evorl.interop.BatchAgent"),
-        (AGENT, AGENT, "env=tests.support.batches:make_agent cannot be called.*unexpected keyword argument 'num_envs'"),
+        (AGENT, AGENT, "env=tests.support.batches:Numbered cannot be called.*unexpected keyword argument 'num_envs'"),
         (AGENT, "tests.support.batches:dict", "there is no function"),
     ],
 )

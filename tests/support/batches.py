@@ -22,7 +22,9 @@ class Rows(HostVectorEnv):
     action.
     """
 
-    def __init__(self, num_envs: int, lengths: Sequence[int], seconds: float = 0.0, fails_at: int = -1) -> None:
+    def __init__(
+        self, num_envs: int, lengths: Sequence[int] = (2, 3, 3, 5), seconds: float = 0.0, fails_at: int = -1
+    ) -> None:
         self.num_envs = num_envs
         self.obs_space, self.action_space = Box(-1.0, np.inf, (3,)), Discrete(1000)
         self.info_spec = {"process": ((), np.int32)}
@@ -73,14 +75,6 @@ class Numbered(BatchAgent):
 
     def update(self, info: Any) -> None:
         self.action = int(info["action"])
-
-
-def make_rows(num_envs: int, lengths: Sequence[int] = (2, 3, 3, 5), **arguments: Any) -> HostVectorEnv:
-    return Rows(num_envs, lengths, **arguments)
-
-
-def make_agent(start: int = 0, wants_history: bool = False) -> Numbered:
-    return Numbered(start, wants_history)
 
 
 def make_counting(num_envs: int) -> HostVectorEnv:

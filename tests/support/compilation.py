@@ -1,11 +1,14 @@
-"""How hard the compiler tries in tests, and where what it compiled is kept."""
+"""Compilation in tests: effort of the compiler, cache of programs, and the names of programs that are compiled."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -57,3 +60,26 @@ def _forget_old(folder: Path) -> None:
             about = file.stat()
             if max(about.st_atime, about.st_mtime) < oldest:
                 file.unlink()
+
+
+@contextmanager
+def compiled_names() -> Iterator[list[str]]:
+    """The names of the programs that are compiled, or fetched from the cache, within."""
+    names: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found = re.search(r"Finished XLA compilation of (\S+)", record.getMessage())
+            if found:
+                names.append(found.group(1))
+
+    handler, logger = Handler(), logging.getLogger("jax")
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    jax.config.update("jax_log_compiles", True)  # in every thread, which jax.log_compiles() would not be
+    try:
+        yield names
+    finally:
+        jax.config.update("jax_log_compiles", False)
+        logger.removeHandler(handler)
+        logger.propagate = propagate

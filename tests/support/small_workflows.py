@@ -126,7 +126,7 @@ def assert_identical(actual: Any, expected: Any) -> None:
     assert not different, f"{len(different)} of {len(expected)} leaves differ: {different[:6]}"
 
 
-def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+def assert_close(actual: Any, expected: Any, tolerance: float = 0.0) -> None:
     """Every leaf equal up to ``tolerance``, absolute and relative."""
     actual, expected = arrays(actual), arrays(expected)
     assert actual.keys() == expected.keys()
