@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# pyright: reportIncompatibleMethodOverride=false, reportAssignmentType=false, reportIncompatibleVariableOverride=false
 from typing import Any
 
 import jax
@@ -33,8 +34,8 @@ class ToyEnv(Env):
         obs_space: replaces that of the class.
     """
 
-    obs_space: Space = Box(-1.0, 1.0, (1,))  # pyright: ignore[reportIncompatibleMethodOverride]
-    action_space: Space = Box(-1.0, 1.0, (1,))  # pyright: ignore[reportIncompatibleMethodOverride]
+    obs_space: Space = Box(-1.0, 1.0, (1,))
+    action_space: Space = Box(-1.0, 1.0, (1,))
 
     def __init__(self, action_space: Space | None = None, obs_space: Space | None = None) -> None:
         self.action_space, self.obs_space = action_space or self.action_space, obs_space or self.obs_space
@@ -71,7 +72,7 @@ class LineWalk(ToyEnv):
     """
 
     obs_space = Box(-float(NUM_STEPS), float(NUM_STEPS), (2,))
-    max_episode_steps = NUM_STEPS  # pyright: ignore[reportAssignmentType]
+    max_episode_steps = NUM_STEPS
 
     def reset(self, key: jax.Array) -> EnvState:
         return self._state(jnp.zeros(()), jnp.zeros((), jnp.int32), 0.0)
@@ -88,7 +89,7 @@ class LineWalk(ToyEnv):
 class ActionEnv(ToyEnv):
     """Has any action space; ``env_state`` is the last action as the environment received it, at first zeros."""
 
-    max_episode_steps = 5  # pyright: ignore[reportAssignmentType]
+    max_episode_steps = 5
 
     def reset(self, key: jax.Array) -> EnvState:
         return toy_state(self.action_space.zeros(), jnp.zeros(1))
@@ -156,7 +157,7 @@ class TugOfWar(ToyEnv):
 
     obs_space = Box(-10.0, 10.0, (2,))
     action_space = Discrete(2)
-    num_agents = 2  # pyright: ignore[reportAssignmentType]
+    num_agents = 2
 
     def reset(self, key: jax.Array) -> EnvState:
         """Start within 1 of the middle, drawn from the key of the first agent."""
