@@ -72,18 +72,23 @@ def rollout(
         block_state, packed = jax.lax.scan(one_step, block_state, keys)
         return block_state, packed.unpack()
 
-    num_envs = jax.tree.leaves(env_state.done)[0].size
-    size = block_size(num_envs, env_chunk)
-    if size == num_envs:
-        env_state, trajectory = block(env_state)
-        return trajectory, env_state
+    size = block_size(env_state.done.size, env_chunk)
+    is_whole = size == env_state.done.size
+    env_state, trajectory = block(env_state) if is_whole else _in_blocks(block, env_state, size)
+    return trajectory, env_state
+
+
+def _in_blocks(
+    block: Callable[[EnvState], tuple[EnvState, SampleBatch]], env_state: EnvState, size: int
+) -> tuple[EnvState, SampleBatch]:
+    """Return ``block(env_state)``, computed for ``size`` environments at a time."""
+    num_envs = env_state.done.size
     blocks = jax.tree.map(lambda x: x.reshape(num_envs // size, size, *x.shape[1:]), env_state)
     blocks, trajectories = jax.lax.map(block, blocks)  # trajectories: [blocks, T, size, ...]
     env_state = jax.tree.map(lambda x: x.reshape(num_envs, *x.shape[2:]), blocks)
-    trajectory = jax.tree.map(
-        lambda x: jnp.moveaxis(x, 0, 1).reshape(rollout_length, num_envs, *x.shape[3:]), trajectories
+    return env_state, jax.tree.map(
+        lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], num_envs, *x.shape[3:]), trajectories
     )
-    return trajectory, env_state
 
 
 def env_step(

@@ -10,8 +10,16 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 
-from tests.support.import_graph import circles, import_graph
-from tests.support.source_tree import LOAD_CALLERS, LOAD_TABLES, ClassInTree, SourceFile, classes_of, overrides
+from tests.support.source_tree import (
+    LOAD_CALLERS,
+    LOAD_TABLES,
+    ClassInTree,
+    SourceFile,
+    circles,
+    classes_of,
+    import_graph,
+    overrides,
+)
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -68,10 +70,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise."""
-    from tests.support.compilation import keep_programs, lower_in_one_context  # its asserts are to be rewritten
+    from tests.support.compilation import keep_programs  # its asserts are to be rewritten
 
     collect_garbage_seldom()
-    lower_in_one_context()
+    if config.getoption("--lane") == "long":
+        from tests.support.jax_internals import lower_in_one_context
+
+        lower_in_one_context()
     # What has survived twice is mostly kept by caches of JAX, millions of objects that take 5 s to go through, until
     # ``release_programs`` does.
     gc.set_threshold(*gc.get_threshold()[:2], 10_000)
@@ -96,11 +101,9 @@ def few_programs() -> Iterator[None]:
 
     To look takes 34 ms where there are 30,000 maps, and no 40 tests add more than 11,000 (of 65,530).
     """
-    from tests.support.compilation import forget_programs_at_hand
-
     yield
-    if next(_tests) % 40 == 0 and release_programs():
-        forget_programs_at_hand()
+    if next(_tests) % 40 == 0:
+        release_programs()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -108,6 +111,26 @@ def flags() -> str:
     """The compiler's, before any test: they and the number of devices are settled, whichever test is the first."""
     jax.devices()
     return os.environ["XLA_FLAGS"]
+
+
+@pytest.fixture(scope="session")
+def train_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Train by ``evorl train`` with the given arguments; return its ``RunFolder``.
+
+    Equal arguments return the same run, so tests must not change it.
+    """
+    from evorl.cli import main as cli
+    from evorl.runs.folder import RunFolder
+
+    @functools.cache
+    def train(*arguments: str) -> RunFolder:
+        root = tmp_path_factory.mktemp("runs")
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(sys, "argv", ["evorl", *arguments, f"runs_folder={root}"])
+            cli.train()
+        return RunFolder.latest(root)
+
+    return train
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,7 @@ from typing import Any
 
 from tests import house_measures
 from tests.support.entered import EnteredFunctions
-from tests.support.import_graph import circles, closure, import_graph
-from tests.support.source_tree import read_tree
+from tests.support.source_tree import circles, closure, import_graph, read_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is measured, and what it may be at most: as it stands, to be tightened whenever it gets better.
@@ -26,13 +25,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # their spaces, the gate, the session, the collector and the run's settings besides (94; 70 before them), and the 29
 # files that strings loaded late until this measure could not miss them: actors, goals, intrinsic rewards, synonyms.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1146,
-    "files of the functions that a PPO step enters": 24,
-    "lines of the functions that a SAC step enters": 1339,
-    "files of the functions that a SAC step enters": 31,
+    "lines of the functions that a PPO step enters": 1119,
+    "files of the functions that a PPO step enters": 23,
+    "lines of the functions that a SAC step enters": 1318,
+    "files of the functions that a SAC step enters": 28,
     "lines of the functions that evorl train enters before a step": 5280,
     "files of the functions that evorl train enters before a step": 103,
-    "files that the import of algorithms/ppo.py reads": 124,
+    "files that the import of algorithms/ppo.py reads": 123,
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
@@ -49,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66370,
+    "lines of the package": 66332,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.

@@ -26,6 +26,13 @@ def test_repository_keeps(rule: architecture.Rule, repository: list[SourceFile])
     assert not breaches, rule.__doc__ + "\n" + "\n".join(breaches)
 
 
+def test_private_parts_of_jax_are_used_in_one_file_of_the_long_lane(repository: list[SourceFile]) -> None:
+    private = {f.path for f in repository if any(name.startswith("jax._src") for name, _ in f.imports)}
+    assert private == {"tests/support/jax_internals.py"}
+    users = {f.path for f in repository if any(name.startswith("tests.support.jax_internals") for name, _ in f.imports)}
+    assert users == {"tests/conftest.py", "tests/support/trained_together.py"}  # test_launch.py, in the long lane
+
+
 def test_tracked_files_name_no_machine() -> None:
     breaches = [b for path, text in tracked_texts(ROOT) for b in text_rules.portable_text(path, text)]
     assert not breaches, "\n".join(breaches)

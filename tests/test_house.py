@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import house
-from tests.support.import_graph import closure, import_graph
-from tests.support.source_tree import SourceFile
+from tests.support.source_tree import SourceFile, closure, import_graph
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from evorl.padded_batch import padded_batch, split_episodes
 from evorl.rollout import act_again, block_size, rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.countdown import LONGEST, Countdown
+from tests.support.toy_envs import LONGEST, Countdown
 
 LENGTH, NUM_ENVS = 15, 4
 KEY = jax.random.key(3)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
-from evorl.networks.inputs import as_float
+from evorl.networks.heads import as_float
 from evorl.ops.normalization import normalize
 from evorl.types import Observation, PyTreeDict
 

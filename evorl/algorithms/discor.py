@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import AgentState
+from evorl.agents.critic_ensemble import update_part
 from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, differing_torso
-from evorl.agents.target_network import update_part
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space

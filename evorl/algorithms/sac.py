@@ -17,9 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, action_distribution
-from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.critic_ensemble import CriticEnsembleAgent, update_part, with_target_networks
 from evorl.agents.observations import allowed_only
-from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space

@@ -58,7 +58,7 @@ class VectorCollector:
         if num_steps != 1:
             raise TypeError(
                 f"num_steps must be 1 for a vector environment, got {num_steps}: collect from a single environment, or "
-                "form n-step transitions when sampling (evorl.replay_buffers.n_step)."
+                "form n-step transitions when sampling (evorl.replay_buffers.ring)."
             )
         self.env = env
         self.timesteps = 0

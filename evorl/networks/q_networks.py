@@ -8,8 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.heads import torso_output
-from evorl.networks.inputs import network_input
+from evorl.networks.heads import network_input, torso_output
 from evorl.networks.layers import STATISTICS, NoisyDense, dense
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params

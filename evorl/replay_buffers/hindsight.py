@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from evorl.envs.goals.task import GoalTask, with_desired_goal
 from evorl.ops.random import as_typed_key
 from evorl.replay_buffers.episode import EpisodeReplayState, EpisodeSpan
-from evorl.replay_buffers.n_step import discounted_sum, window_from
-from evorl.replay_buffers.ring import take
+from evorl.replay_buffers.ring import discounted_sum, take, window_from
 from evorl.replay_buffers.slots import SlotReplayState
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key

@@ -23,10 +23,8 @@ from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
-from evorl.ops.trees import split_leading_axis
-from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
-from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.ring import ReplayState, take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.rollout import Acting, ActionFn, collect_rollout, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -288,7 +286,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
             weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
         batches = batches.replace(extras=batches.extras | {"weights": weights})
-        return split_leading_axis(batches, *shape), rows.reshape(shape), envs.reshape(shape)
+        batches, rows, envs = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), (batches, rows, envs))
+        return batches, rows, envs
 
     def learn_repeatedly(
         self, state: S, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array

@@ -15,7 +15,7 @@ from evorl.actors.process_pool import ProcessPool
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import SUPPORT, after, build
-from tests.conformance.env import assert_trees_equal
+from tests.support.small_workflows import assert_close
 
 
 def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
@@ -24,7 +24,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     workflow = build("ppo", {"kind": "process", "count": 2})
     told: list[str] = []
     state = iterate(workflow, workflow.init(7), 2, told.append)[1]
-    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool
     for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         before = pool._actors[number].process.pid

@@ -13,7 +13,7 @@ from evorl.actors.worker import Worker
 from evorl.config import gate
 from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import after, build
-from tests.conformance.env import assert_trees_equal
+from tests.support.small_workflows import assert_close
 
 
 # Ray's own: it forks beside JAX's threads, leaves sockets and files to the garbage collector, and announces changes.
@@ -25,7 +25,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     workflow = build("ppo", {"kind": "ray", "count": 2})
     told: list[str] = []
     state = iterate(workflow, workflow.init(7), 2, told.append)[1]
-    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]  # of Ray
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
     iterate(workflow, state, 2, told.append)

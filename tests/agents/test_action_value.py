@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.action_value import (
+    ActionValueAgent,
+    init_online_optimizer,
+    update_online_and_target,
+    values_of_actions,
+)
 from evorl.envs import create_env
 from evorl.ops.normalization import normalize, update_statistics
+from evorl.ops.optimization import Optimizer
 from evorl.rollout import recurrent_state_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
@@ -101,3 +107,25 @@ def test_entries_of_actions() -> None:
 def test_continuous_actions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"ActionValue acts in Discrete spaces.*act in it: A2C, CrossQ.*PPO.*TRPO"):
         _agent("Pendulum-v1")
+
+
+@pytest.mark.parametrize(("tau", "interval"), [(1.0, 3), (0.25, 1), (0.5, 2)])
+def test_the_copy_follows_at_intervals(tau: float, interval: int) -> None:
+    """A gradient of -1 and a step size of 1: the network counts the updates."""
+    optimizer = Optimizer(name="sgd", learning_rate=1.0)
+    state = AgentState(params=PyTreeDict(online=jnp.zeros(()), target=jnp.zeros(())))
+    opt_state = init_online_optimizer(optimizer, state)
+
+    def loss(params: jax.Array, agent_state: AgentState, factor: float) -> tuple[jax.Array, PyTreeDict]:
+        return -factor * params, PyTreeDict(target=agent_state.params.target)
+
+    expected = 0.0
+    for update in range(1, 8):
+        state, opt_state, auxiliary = update_online_and_target(
+            loss, optimizer, state, opt_state, 1.0, progress=jnp.zeros(()), tau=tau, interval=interval
+        )
+        np.testing.assert_allclose(auxiliary.target, expected, rtol=1e-6)
+        expected += tau * (update - expected) if update % interval == 0 else 0.0
+        np.testing.assert_allclose(state.params.online, update, rtol=1e-6)
+        np.testing.assert_allclose(state.params.target, expected, rtol=1e-6)
+    assert int(opt_state.num_updates) == 7

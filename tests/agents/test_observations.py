@@ -50,3 +50,13 @@ def test_the_rank_of_an_observation() -> None:
     assert observation_ndim(space, "image") == 3
     assert observation_ndim(space, "speed") == 1
     assert observation_ndim(Discrete(3), None) == 0
+
+
+def test_an_entry_is_chosen_by_its_key() -> None:
+    obs = PyTreeDict(state=jnp.ones(3), privileged=jnp.zeros(5))
+    assert select_observation(obs, "state").shape == (3,)
+    assert select_observation(obs, None) is obs
+    with pytest.raises(ValueError, match=r"no entry 'stat'\. Did you mean 'state'\? Available: privileged, state"):
+        select_observation(obs, "stat")
+    with pytest.raises(ValueError, match="one array, it has no entry 'state'"):
+        select_observation(jnp.ones(3), "state")

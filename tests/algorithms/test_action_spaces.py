@@ -29,7 +29,7 @@ from evorl.export.parity import parity_of, recorded_steps
 from evorl.export.portable_policy import portable_policy
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.sample_batch import SampleBatch
-from tests.support.action_env import ActionEnv
+from tests.support.toy_envs import ActionEnv
 
 ROWS = 16
 WORKFLOWS = {"dqn": DQNWorkflow, "iql": IQLWorkflow, "ppo": PPOWorkflow, "sac": SACWorkflow, "td3": TD3Workflow}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.agents.target_network import with_target_networks
+from evorl.agents.critic_ensemble import with_target_networks
 from evorl.algorithms.discor import DisCorAgent, DisCorWorkflow, weights_of_mean_one
 from evorl.envs import create_env
 from evorl.ops.random import split_rows

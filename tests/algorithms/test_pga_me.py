@@ -17,8 +17,8 @@ from evorl.execution import programs
 from evorl.ops.optimization import Optimizer
 from tests.conformance.workflow import WorkflowContract
 from tests.support.compilation import compiled_to_run_long
-from tests.support.line_walk import NUM_STEPS, LineWalk
 from tests.support.small_workflows import EPISODE_STEPS, QUALITY_DIVERSITY_CONFIG, arrays, assert_identical, small
+from tests.support.toy_envs import NUM_STEPS, LineWalk
 
 SEED = 1
 

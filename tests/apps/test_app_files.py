@@ -15,7 +15,7 @@ from evorl.apps.app_config import package_version, read_app
 from evorl.apps.app_files import make_app, write_algorithm, write_containers
 from evorl.apps.kinds import KINDS
 from tests.support.apps import ROOT
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,14 +46,13 @@ def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_simulator_is_started_by_hand_where_evorl_is_not_to_be_found(tmp_path: Path) -> None:
     folder = tmp_path / "app"
     make_app(folder, "bandit", "ppo", {}, in_boxes=False)
-    server = FakeAgentServer()
     file = folder / "app.yaml"
-    text = file.read_text().replace("7001", str(server.port)).replace("max_episodes: 100", "max_episodes: 2")
-    file.write_text(text)
     hidden = "import sys; sys.modules.update(evorl=None, jax=None, numpy=None); sys.path.insert(0, 'environment');"
     code = f"{hidden} import runpy; runpy.run_path('environment/bandit_app.py', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    server.close()
+    with BanditServer() as server:
+        text = file.read_text().replace("7001", str(server.port)).replace("max_episodes: 100", "max_episodes: 2")
+        file.write_text(text)
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "regret per pull:" in done.stdout
     assert len(server.metrics("episode_reward")) == 2

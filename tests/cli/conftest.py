@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 
 import pytest
 
-from evorl.cli import main as cli
 from evorl.runs.folder import RunFolder
 from tests.support.command_line import SMALL
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+@pytest.fixture
+def trained(train_once: Callable[..., RunFolder]) -> RunFolder:
     """A finished run, below ``<root>/ppo-cartpole/``."""
-    root = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={root}"])
-        cli.train()
-    return RunFolder.latest(root)
+    return train_once(*SMALL)

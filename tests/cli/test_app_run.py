@@ -28,7 +28,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
 
 
 def fake_server(app: AppConfig, extra: list[str]) -> Program:
-    command = [sys.executable, "-m", "tests.support.fake_agent_server", str(app.server.port)]
+    command = [sys.executable, "-m", "tests.support.rlx_server", str(app.server.port)]
     return Program("server", command, {"PYTHONPATH": str(ROOT)}, app.server)
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,32 +21,17 @@ from evorl.cli.render import render_from_arguments
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from tests.support.command_line import QUIET
 
-SMALL = [
-    "agent=random",
-    "env=cartpole",
-    "env.max_episode_steps=12",
-    "num_envs=2",
-    "rollout_length=8",
-    "total_timesteps=64",
-    "eval_interval=32",
-    "eval_episodes=2",
-    "devices=1",
-    "env_chunk=null",
-    "compilation_cache=false",
-    "recorders.tensorboard=false",
-    "recorders.learning_curve=false",
-    "recorders.progress=false",
-]
+SMALL = (
+    "agent=random env=cartpole env.max_episode_steps=12 num_envs=2 rollout_length=8 total_timesteps=64 "
+    "eval_interval=32 eval_episodes=2"
+).split() + QUIET
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    root = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={root}"])
-        cli.train()
-    return RunFolder.latest(root)
+@pytest.fixture
+def trained(train_once: Callable[..., RunFolder]) -> RunFolder:
+    return train_once(*SMALL)
 
 
 def test_the_episodes_are_those_of_an_evaluation(

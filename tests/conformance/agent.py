@@ -17,8 +17,7 @@ from evorl.ops.normalization import update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
-from tests.support.numbers import static_fractions
-from tests.support.small_workflows import arrays, assert_close, assert_identical
+from tests.support.small_workflows import arrays, assert_close, assert_identical, static_fractions
 
 NUM_ROWS = 5
 KEY = jax.random.key(7)

@@ -11,9 +11,8 @@ import pytest
 
 from evorl.ec import EvoOptimizer
 from evorl.types import PyTreeDict
-from tests.support.numbers import static_fractions
 from tests.support.populations import SOLUTION, flat
-from tests.support.small_workflows import assert_close, assert_identical
+from tests.support.small_workflows import assert_close, assert_identical, static_fractions
 
 KEY = jax.random.key(3)
 POP_SIZE = 8

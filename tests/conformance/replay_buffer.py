@@ -17,8 +17,7 @@ from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from tests.support.compilation import compiled_to_run_long
-from tests.support.numbers import static_fractions
-from tests.support.small_workflows import assert_identical
+from tests.support.small_workflows import assert_identical, static_fractions
 from tests.support.whole_programs import Whole, whole
 
 NUM_ENVS, ROWS, DRAWS = 4, 12, 400

@@ -25,11 +25,9 @@ from evorl.execution.trainable import most_timesteps
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 from tests.conformance.seeds import SeedContract
-from tests.support.compilation import compiled_to_run_long
-from tests.support.compiled_names import compiled_names
+from tests.support.compilation import compiled_names, compiled_to_run_long
 from tests.support.key_record import KeyRecord
-from tests.support.numbers import static_fractions
-from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical
+from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, static_fractions
 from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, save_in, side_by_side, stop_after
 
 NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2  # most checkpoints fall between rows

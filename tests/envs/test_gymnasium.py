@@ -19,7 +19,7 @@ from evorl.envs.gymnasium import (
 )
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from tests.conformance.host_vector_env import NUM_ENVS, SEEDS, HostVectorEnvContract, assert_same
-from tests.support.host_envs import Faulty, faulty
+from tests.support.host_envs import Faulty
 
 
 class TestInProcess(HostVectorEnvContract):
@@ -46,7 +46,7 @@ def test_processes_give_what_this_process_gives() -> None:
 
 
 def test_a_worker_that_fails_is_told_in_a_sentence() -> None:
-    env = AsyncGymnasiumEnv(functools.partial(faulty, "raise", 1), 2)
+    env = AsyncGymnasiumEnv(functools.partial(Faulty, "raise", 1), 2)
     env.reset(SEEDS[:2])
     with pytest.raises(HostEnvError, match=r"worker of Gymnasium failed in step.*motor is burnt"):
         env.step(np.zeros(2, np.int64))
@@ -90,9 +90,9 @@ def test_observations_of_several_kinds_and_one_entry_of_them() -> None:
 
 
 def test_metrics_come_from_info() -> None:
-    env = create_env({"factory": "tests.support.host_envs:faulty"}, parallel=2)
+    env = create_env({"factory": "tests.support.host_envs:Faulty"}, parallel=2)
     env.close()
-    simulators = InProcessGymnasiumEnv(functools.partial(faulty, "info", 2), 2, metrics=["height"])
+    simulators = InProcessGymnasiumEnv(functools.partial(Faulty, "info", 2), 2, metrics=["height"])
     simulators.reset(SEEDS[:2])
     np.testing.assert_array_equal(simulators.step(np.zeros(2))[4]["height"], [0.5, 0.5])
     with pytest.raises(

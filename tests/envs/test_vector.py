@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode, Box, Env, EnvState
+from evorl.envs import AutoresetMode, Box, EnvState
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
     EpisodeWrapper,
@@ -24,10 +24,10 @@ from evorl.envs.wrappers import (
 from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
 from tests.support.probe_envs import ProbeEnv, make_probe
-from tests.support.tug_of_war import TugOfWar
+from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state
 
 
-class Walk(Env):
+class Walk(ToyEnv):
     """A random walk from a random start. Its reset computes a hyperbolic tangent, its step does not."""
 
     obs_space = Box(-np.inf, np.inf, (3,))
@@ -36,27 +36,15 @@ class Walk(Env):
     def reset(self, key: jax.Array) -> EnvState:
         """Tanh of uniform numbers."""
         start_key, walk_key = jax.random.split(key)
-        return self._state(jnp.tanh(jax.random.uniform(start_key, (3,))), walk_key, jnp.zeros(()))
+        position = jnp.tanh(jax.random.uniform(start_key, (3,)))
+        return toy_state(PyTreeDict(position=position, key=walk_key), position)
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
         """A normal step and the action."""
         state = env_state.env_state
         walk_key, noise_key = jax.random.split(state.key)
         position = state.position + action + jax.random.normal(noise_key, (3,))
-        return self._state(position, walk_key, position.sum())
-
-    def _state(self, position: jax.Array, key: jax.Array, reward: jax.Array) -> EnvState:
-        false = jnp.zeros((), bool)
-        return EnvState(
-            env_state=PyTreeDict(position=position, key=key),
-            obs=position,
-            reward=reward,
-            done=false,
-            info=PyTreeDict(termination=false, truncation=false, metrics=PyTreeDict()),
-        )
-
-    def _identity(self) -> tuple:
-        return ()
+        return toy_state(PyTreeDict(position=position, key=walk_key), position, position.sum())
 
 
 def walk(cls: type[VectorEnv], num_envs: int = 4, limit: int = 3) -> VectorEnv:

@@ -12,7 +12,7 @@ import pytest
 from evorl.episodes.recorder import EpisodeRecorder
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.interop import Runner, play_on_host
-from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
+from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class Push:

@@ -16,7 +16,7 @@ from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episod
 from evorl.ops.normalization import add_groups, init_statistics, update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.countdown import LONGEST, Countdown
+from tests.support.toy_envs import LONGEST, Countdown
 
 NUM_EPISODES = 12
 WANTED = np.arange(NUM_EPISODES) != 5
@@ -31,9 +31,6 @@ class Measured(Countdown):
         number = left.astype(jnp.float32)
         metrics = PyTreeDict(left=left, place=PyTreeDict(corner=jnp.stack([number, 2 * number])))
         return state.replace(info=state.info.replace(metrics=metrics))
-
-    def _identity(self) -> str:
-        return "measured countdown"
 
 
 def _act(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:

@@ -21,12 +21,12 @@ from evorl.evaluators.episodes import (
     transition_rows,
 )
 from evorl.evaluators.population_evaluator import PopulationEvaluator
-from evorl.replay_buffers.n_step import take_n_step
+from evorl.replay_buffers.ring import take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.countdown import LONGEST, Countdown
 from tests.support.small_workflows import assert_identical
+from tests.support.toy_envs import LONGEST, Countdown
 
 KEY = jax.random.key(5)
 NUM_EPISODES = 12

@@ -16,7 +16,7 @@ from evorl.evaluators import Evaluator
 from evorl.metrics import EvaluationMetrics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.countdown import LONGEST, Countdown
+from tests.support.toy_envs import LONGEST, Countdown
 
 KEY = jax.random.key(11)
 BONUS = 0.25  # what the agent adds to the reward of each step

@@ -21,8 +21,8 @@ from evorl.ops.normalization import RunningStatistics, add_groups, init_statisti
 from evorl.ops.random import draw
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from tests.support.countdown import Countdown
 from tests.support.small_workflows import assert_close, assert_identical
+from tests.support.toy_envs import Countdown
 
 POP_SIZE, NUM_EPISODES = 5, 3
 STATISTICS = init_statistics(jnp.zeros(1))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import Box, Discrete, Env, EnvState
+from evorl.envs import Box, Discrete, EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.evaluators.episodes import NO_FAULT
 from evorl.execution.collector import iterate
@@ -28,17 +28,15 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 from tests.support.small_workflows import small
+from tests.support.toy_envs import ToyEnv, toy_state
 
 
-class Breaking(Env):
+class Breaking(ToyEnv):
     """Gives a bad number at one step of each episode. Its spaces are those of the instance."""
 
     def __init__(self, what: str = "none", at: int = 7, number: float = np.nan, is_box: bool = False) -> None:
+        super().__init__(None if is_box else Discrete(2), Box(-jnp.inf, jnp.inf, (2,)))
         self.what, self.at, self.number, self.is_box = what, at, number, is_box
-        self.obs_space, self.action_space = (
-            Box(-jnp.inf, jnp.inf, (2,)),
-            Box(-1.0, 1.0, (1,)) if is_box else Discrete(2),
-        )
 
     def reset(self, key: Any) -> EnvState:
         return self._state(jnp.zeros((), jnp.int32))
@@ -49,9 +47,7 @@ class Breaking(Env):
     def _state(self, t: Any, paid: Any = 0.0) -> EnvState:
         bad = jnp.where(t == self.at, jnp.float32(self.number), 0.0)
         reward, shown = (1.0 + bad, 0.0) if self.what == "reward" else (1.0, bad if self.what == "obs" else 0.0)
-        never = jnp.zeros((), bool)
-        info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
-        return EnvState(t, jnp.full(2, t / 100.0) + shown, jnp.float32(reward + paid), never, info)
+        return toy_state(t, jnp.full(2, t / 100.0) + shown, reward + paid)
 
     def _identity(self) -> Any:
         return self.what, self.at, repr(self.number), self.is_box

@@ -15,7 +15,7 @@ from evorl.execution.plan import PlanRules, describe_devices, plan_execution
 from evorl.execution.programs import SEED_AXIS, Execution
 from evorl.execution.trainable import _mesh
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
-from tests.support.tug_of_war import TugOfWar
+from tests.support.toy_envs import TugOfWar
 
 
 def _env(num_envs: int, name: str = "CartPole-v1") -> Any:

@@ -14,9 +14,9 @@ from evorl.execution.collector import iterate
 from evorl.execution.recorded_steps import _wrap_observations, save_recorded_steps
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
 from evorl.types import PyTreeDict
-from tests.support.choice_env import MADE_BY
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import small
+from tests.support.toy_envs import CHOICES
 
 PENDULUM = {"name": "Pendulum-v1", "max_episode_steps": 10}
 
@@ -187,7 +187,7 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def test_recorded_observations_pass_through_the_wrappers() -> None:
-    env = create_env({"factory": MADE_BY, "max_episode_steps": 5, "flatten_obs": True, "history": 2})
+    env = create_env({"factory": CHOICES, "max_episode_steps": 5, "flatten_obs": True, "history": 2})
     rng = np.random.default_rng(0)
     kinds = rng.integers(1, 4, 5)
     columns: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.interop import Batcher
 
-AGENT, ENV = "tests.support.batches:make_agent", "tests.support.batches:make_rows"
+AGENT, ENV = "tests.support.interop_parts:Numbered", "tests.support.interop_parts:Rows"
 
 
 def make(num_envs: int = 4, kind: str = "inline", **settings: Any) -> Batcher:
@@ -138,7 +138,7 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
     env_args = {"name": "CartPole-v1", "max_episode_steps": 5}
     env = "evorl.envs.gymnasium:make_gymnasium_simulators"
     settings = {"num_envs": 2, "num_workers": 2, "kind": "inline", "env_args": env_args}
-    agent = "tests.support.batches:make_agent"
+    agent = "tests.support.interop_parts:Numbered"
     with Batcher(agent, env, **settings) as batcher:
         low = np.array([0.5, 0.0])
         batcher.execute(env_info={"low": low, "high": low + 0.01})
@@ -163,7 +163,7 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], says: str) -> None:
-    agent = "tests.support.batches:Numbered"
+    agent = "tests.support.interop_parts:Numbered"
     with pytest.raises(ValueError, match=says):
         Batcher(agent, ENV, **{"num_envs": 4, "kind": "inline", **settings})
 
@@ -173,11 +173,15 @@ def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], says: str) 
     [
         (lambda: None, ENV, "agent must be the name of a function that workers import.*got <function"),
         (AGENT, lambda num_envs: None, "env must be the name of a function.*at the top level of a module"),
-        ("tests.support.batches:make_agnt", ENV, "Did you mean 'make_agent'"),
-        (AGENT, "tests.support.batches", "env must be like package.module:function"),
+        ("tests.support.interop_parts:Numberd", ENV, "Did you mean 'Numbered'"),
+        (AGENT, "tests.support.interop_parts", "env must be like package.module:function"),
         (ENV, ENV, "without __call__, initial_state, update: inherit from evorl.interop.BatchAgent"),
-        (AGENT, AGENT, "env=tests.support.batches:make_agent cannot be called.*unexpected keyword argument 'num_envs'"),
-        (AGENT, "tests.support.batches:dict", "there is no function"),
+        (
+            AGENT,
+            AGENT,
+            "env=tests.support.interop_parts:Numbered cannot be called.*unexpected keyword argument 'num_envs'",
+        ),
+        (AGENT, "tests.support.interop_parts:dict", "there is no function"),
     ],
 )
 def test_what_is_no_name_of_a_function_is_refused(agent: Any, env: Any, says: str) -> None:
@@ -211,7 +215,7 @@ def test_wrong_calls_are_refused_and_change_nothing() -> None:
 
 
 def test_simulators_without_arguments_say_so() -> None:
-    with Batcher(AGENT, "tests.support.batches:make_counting", num_envs=2, kind="inline") as batcher:
+    with Batcher(AGENT, "tests.support.interop_parts:make_counting", num_envs=2, kind="inline") as batcher:
         batcher.execute()
         batch = batcher.get()
         assert batch is not None

@@ -12,7 +12,7 @@ from evorl.interop.collector import Collector
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.replay_memory import ReplayMemory
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from tests.support.counting_env import CountingEnv, TracingAgent
+from tests.support.interop_parts import CountingEnv, TracingAgent
 
 
 def test_calls_come_in_order_and_extras_stay_with_their_step() -> None:

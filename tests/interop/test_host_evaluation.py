@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evorl.interop.host_evaluation import play_on_host
-from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
+from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class _Evaluated(TracingAgent):

@@ -17,7 +17,7 @@ from evorl.ops.sum_tree import get_weights
 from evorl.recorders import CsvRecorder, Recorder, RecorderGroup, TensorBoardRecorder
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
+from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class _Rows(Recorder):

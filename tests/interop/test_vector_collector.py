@@ -9,7 +9,7 @@ from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.vector_collector import VectorCollector
 from evorl.padded_batch import split_episodes
-from tests.support.counting_env import CountingRows, TracingAgent
+from tests.support.interop_parts import CountingRows, TracingAgent
 
 LENGTHS = [2, 3, 3, 5]
 

@@ -12,7 +12,7 @@ import pytest
 from evorl.parameter_server import client as client_module
 from evorl.parameter_server.client import ParameterClient, ServerLost
 from evorl.parameter_server.frames import CommandRefused
-from tests.support.parameter_wire import counting_commands, served
+from tests.support.servers import counting_commands, served
 
 BODY = np.ones(3, np.float32).tobytes()
 

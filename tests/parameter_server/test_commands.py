@@ -13,7 +13,7 @@ from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.update_rules import ParameterServerSettings, create
 from evorl.types import PyTreeDict
-from tests.support.parameter_wire import counting_commands
+from tests.support.servers import counting_commands
 
 BODY = np.asarray([1.0, 0.0, 2.0], np.float32).tobytes()
 

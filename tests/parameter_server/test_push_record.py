@@ -16,7 +16,7 @@ from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.frames import CommandRefused, frame, parsed_header
 from evorl.parameter_server.push_record import PushRecord, max_steps_per_push
 from tests.support.odd_values import ODD, label
-from tests.support.parameter_wire import counting_commands
+from tests.support.servers import counting_commands
 from tests.support.small_workflows import small
 
 BODY = np.asarray([1.0, 0.0, 2.0], np.float32).tobytes()

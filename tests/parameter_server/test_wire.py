@@ -34,7 +34,7 @@ from evorl.sockets.access import host_and_port, tls_context
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from tests.support.certificate import write_certificate
-from tests.support.parameter_wire import counting_commands, served
+from tests.support.servers import counting_commands, served
 
 NUM_WORKERS, PUSHES_EACH = 20, 12
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.recorders.goal_table import GoalTableRecorder, goal_table
-from tests.support.kept_episodes import LENGTHS, NUM_EPISODES, kept_episodes
-from tests.support.recorded_runs import make_plan
+from tests.support.recorded_runs import LENGTHS, NUM_EPISODES, kept_episodes, make_plan
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

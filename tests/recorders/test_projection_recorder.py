@@ -11,8 +11,7 @@ from matplotlib.image import imread
 from evorl.envs.goals.point_maze import make_point_maze
 from evorl.episodes.recorder import recorded_episodes
 from evorl.recorders.projection_recorder import ProjectionRecorder, draw_episodes, points_of
-from tests.support.kept_episodes import LENGTHS, kept_episodes
-from tests.support.recorded_runs import make_plan
+from tests.support.recorded_runs import LENGTHS, kept_episodes, make_plan
 
 MAZE = make_point_maze("open")
 GREEN = np.array([0x1A, 0x7F, 0x5A]) / 255

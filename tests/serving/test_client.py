@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,9 @@ import numpy as np
 import pytest
 
 from evorl.serving.client import AgentProxy, AgentProxyException, Limits, Options, TrainingBase, encode, frame
-from tests.support.rlx_server import RlxServer, agent_answers, closed_port
+from tests.support.apps import free_port
+from tests.support.certificate import write_certificate
+from tests.support.rlx_server import RlxServer, agent_answers
 
 
 def told(call: Callable[[], Any]) -> str:
@@ -168,9 +168,9 @@ def test_one_send_for_a_frame_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent == [frame(encode({"command": "reset"}))]
 
 
-def test_nobody_answers_at_a_closed_port() -> None:
+def test_nobody_answers_at_a_free_port() -> None:
     pauses: list[float] = []
-    proxy = AgentProxy(("127.0.0.1", closed_port()), sleep=pauses.append, seed=0)
+    proxy = AgentProxy(("127.0.0.1", free_port()), sleep=pauses.append, seed=0)
     assert told(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 tries at 127.0.0.1:")
     assert len(pauses) == 1, "two tries have one pause between them"
     told(proxy.connect)
@@ -180,7 +180,7 @@ def test_nobody_answers_at_a_closed_port() -> None:
 
 
 def test_a_server_that_comes_later_is_found() -> None:
-    port, servers = closed_port(), []
+    port, servers = free_port(), []
 
     def sleep(seconds: float) -> None:
         servers.append(RlxServer(agent_answers(), port).__enter__())
@@ -193,14 +193,7 @@ def test_a_server_that_comes_later_is_found() -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs the command openssl, which makes the certificate")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command = [openssl, "req", "-x509", *kind, *subject, "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True)
+    cert, key = write_certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     with RlxServer(agent_answers(), ssl_context=context) as server:

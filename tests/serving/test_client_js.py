@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.apps import free_port
 from tests.support.node import run_node
-from tests.support.rlx_server import closed_port
 
 web = pytest.importorskip("aiohttp.web", reason="needs the extra serve: the server of these tests is one of aiohttp")
 
@@ -218,7 +218,7 @@ def test_numbers_that_json_lacks_are_refused_and_not_sent(tmp_path: Path) -> Non
 
 
 def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_trying(tmp_path: Path) -> None:
-    url = f"ws://127.0.0.1:{closed_port()}"
+    url = f"ws://127.0.0.1:{free_port()}"
     body = """
     const nobody = new EvorlClient(URL, {pause: async seconds => void pauses.push(seconds)});
     tell(await said(nobody.connect(2)), pauses.length, pauses.every(pause => 0.5 <= pause && pause <= 6));

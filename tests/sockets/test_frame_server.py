@@ -25,7 +25,7 @@ from evorl.sockets.access import tls_context
 from evorl.sockets.frame_server import HELLO_BYTES, FrameServer, refused_token
 from tests.serving.test_switchboard import SwitchboardSetup
 from tests.support.certificate import write_certificate
-from tests.support.parameter_wire import counting_commands
+from tests.support.servers import counting_commands
 
 TOKEN = "sesame, open"
 LOCAL = "127.0.0.1:0"

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tests.support.all_servers import HTTP_SERVERS, all_it_says, running
+from tests.support.servers import HTTP_SERVERS, all_it_says, running
 
 pytest.importorskip("aiohttp", reason="pages need the extra serve")
 LONG = b"a" * 9000

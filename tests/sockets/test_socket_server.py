@@ -13,7 +13,7 @@ import pytest
 from evorl.parameter_server.frames import frame as command
 from evorl.serving.client import encode, frame
 from evorl.sockets.socket_server import ConnectionLimits, Patience, SocketServer
-from tests.support.all_servers import SERVERS, all_it_says, running
+from tests.support.servers import SERVERS, all_it_says, running
 
 pytest.importorskip("aiohttp", reason="pages need the extra serve")
 FIRST = {

@@ -26,6 +26,7 @@ from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 from tests.support.compilation import compiled_to_run_long
 from tests.support.probe_envs import PROBES, TIME_LIMIT, ProbeEnv, score
+from tests.support.toy_envs import toy_state
 
 NAMES = tuple(PROBES)
 ACTION_NAMES = ("best_action", "observation_dependent_action")
@@ -71,13 +72,7 @@ class EveryProbe(Env):
         return self._state(place[0], place[1] + 1, reward, jnp.asarray(tables.ends)[place])
 
     def _state(self, start: jax.Array, t: jax.Array, reward: jax.Array, ends: jax.Array) -> EnvState:
-        return EnvState(
-            env_state=PyTreeDict(start=start, t=t),
-            obs=jnp.asarray(self._tables.obs)[start, t],
-            reward=reward,
-            done=ends,
-            info=PyTreeDict(termination=ends, truncation=jnp.zeros_like(ends), metrics=PyTreeDict()),
-        )
+        return toy_state(PyTreeDict(start=start, t=t), jnp.asarray(self._tables.obs)[start, t], reward, ends)
 
     def _identity(self) -> bool:
         return self.continuous

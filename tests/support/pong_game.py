@@ -16,7 +16,7 @@ import numpy as np
 from evorl.apps.files.gymnasium_app import GymnasiumTraining
 from evorl.serving.client import Image
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 
 FILE = Path(__file__).with_suffix(".npz")
 SIZE, NUM_ACTIONS, MOST_BYTES = 42, 6, 200_000
@@ -41,14 +41,15 @@ class PongGame(NamedTuple):
         return Image("L", SIZE, SIZE, self.frames[number].tobytes())
 
 
-class ActingServer(FakeAgentServer):
+class ActingServer(BanditServer):
     """Answers with given actions, one after another; then with the last one."""
 
     def __init__(self, actions: np.ndarray) -> None:
         self.left = list(actions[::-1])
         super().__init__()
 
-    def _arm(self) -> int:
+    def choose(self) -> int:
+        """Return the next action."""
         return int(self.left.pop() if len(self.left) > 1 else self.left[0])
 
 
@@ -61,13 +62,10 @@ def pong_game() -> PongGame:
 
 def played_by_app(actions: np.ndarray, **changes: Any) -> PongGame:
     """A game by the app of Gymnasium with the emulator, asked over the wire, in which an agent takes these actions."""
-    server = ActingServer(actions)
-    try:
+    with ActingServer(actions) as server:
         training = GymnasiumTraining(options_for(server.port, **{**PONG, **changes}))
         training.run()
         training.env.close()
-    finally:
-        server.close()
     updates = [message for message in server.messages if message["command"] == "update"]
     frames = np.rint(np.stack([update["state"] for update in updates]) * 255).astype(np.uint8)
     rewards = np.array([update["reward"] for update in updates[1:]], np.int8)

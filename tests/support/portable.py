@@ -19,8 +19,8 @@ from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
 from evorl.export.stored_policy import StoredPolicy
 from evorl.ops.normalization import update_statistics
 from evorl.reports.seed_choice import SeedChoice
-from tests.support.choice_env import MADE_BY as CHOICES
 from tests.support.small_workflows import fresh_state, small
+from tests.support.toy_envs import CHOICES, MASKED
 
 VERSIONS = {"versions": {"evorl": "1.2.3"}}
 CONVOLUTIONS = {"torso": [{"conv": {"filters": 4, "size": 3, "stride": 2, "border": "same"}}, "flatten", 8]}
@@ -40,7 +40,7 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "r2d2": ("r2d2", "CartPole-v1", {"agent": {"network": SMALL_GRU}}),
     "dqn_convolutional": ("dqn", "Breakout-MinAtar", {"agent": {"network": CONVOLUTIONS}}),
     "openes": ("neuroevolution", "CartPole-v1", {}),
-    "masked": ("ppo", {"factory": "tests.support.masked_env:MaskedEnv", "max_episode_steps": 5}, {}),
+    "masked": ("ppo", {"factory": MASKED, "max_episode_steps": 5}, {}),
     "choices": ("ppo", {"factory": CHOICES, "max_episode_steps": 5, "flatten_obs": True}, {}),
     "choice_alone": (
         "dqn",

@@ -24,7 +24,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
-from tests.support.compilation import every_process_keeps_programs
+from tests.support.jax_internals import every_process_keeps_programs
 from tests.support.small_workflows import contract_of
 from tests.support.training_runs import SEED
 

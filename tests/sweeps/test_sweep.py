@@ -16,7 +16,7 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.sweeps.part import Part
 from tests.support.command_line import SMALL
-from tests.support.compiled_names import compiled_names
+from tests.support.compilation import compiled_names
 
 SETTINGS = "sweep={agent.clip_epsilon: [0.1,0.4],num_minibatches: [1,2]}"
 QUICK = [*SMALL, "optimizer.learning_rate=1e-2", "num_seeds=2"]

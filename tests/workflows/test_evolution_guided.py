@@ -17,10 +17,10 @@ from evorl.metrics import WideCounter
 from evorl.types import PyTreeDict, State
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from evorl.workflows.nested_learner import row_of
-from tests.support.countdown import LONGEST
 from tests.support.small_workflows import arrays, assert_close, assert_identical, inner_config, one_iteration, small
+from tests.support.toy_envs import LONGEST
 
-COUNTDOWN = {"factory": "tests.support.countdown:Countdown", "max_episode_steps": LONGEST + 1}
+COUNTDOWN = {"factory": "tests.support.toy_envs:Countdown", "max_episode_steps": LONGEST + 1}
 LEARNER = {
     **inner_config("td3"),
     "num_envs": 1,

@@ -99,7 +99,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
         ),
         (
             "sac",
-            {"replay": RANDOM, "env": {"factory": "tests.support.countdown:Countdown"}},
+            {"replay": RANDOM, "env": {"factory": "tests.support.toy_envs:Countdown"}},
             "replay.overwrite=random needs an environment with a time limit",
         ),
         ("ppo", {}, "configures a replay buffer, which PPOWorkflow does not have: remove it"),

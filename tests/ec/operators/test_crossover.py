@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.operators.crossover import one_point_crossover, simulated_binary_crossover, uniform_crossover
-from tests.support.operator_populations import SIZE, check_own_keys, population, same_population
+from tests.support.populations import SIZE, check_own_keys, population, same_population
 
 SEEDS = st.integers(0, 2**31 - 1)
 EXCHANGES = {

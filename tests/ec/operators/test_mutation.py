@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.operators.mutation import erl_mutation, gaussian_mutation, polynomial_mutation
-from tests.support.operator_populations import check_own_keys, population, same_population
+from tests.support.populations import check_own_keys, population, same_population
 from tests.support.whole_programs import whole
 
 MUTATIONS = {

@@ -19,7 +19,7 @@ from evorl.envs.stack import wrap_env
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.envs.wrappers import ObsFlattenWrapper
 from evorl.envs.wrappers.encoding import encoded, encoded_space, has_choices
-from evorl.networks.inputs import as_float
+from evorl.networks.heads import as_float
 from evorl.types import PyTreeDict
 from tests.envs.wrappers.test_observation import Showing
 

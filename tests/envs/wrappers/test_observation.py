@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, Env, EnvState, Space, TupleSpace, create_env
+from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, EnvState, Space, TupleSpace, create_env
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
@@ -17,22 +17,17 @@ from evorl.envs.wrappers import (
     ObsSelectWrapper,
     VectorEnv,
 )
-from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
+from tests.support.toy_envs import ToyEnv, toy_state
 
 
-class Showing(Env):
+class Showing(ToyEnv):
     """Observes an element of any space, the same for all entries: the number of the step (plus 10 times a draw)."""
 
     action_space = Discrete(2)
 
     def __init__(self, space: Space) -> None:
-        self._space = space
-
-    @property
-    def obs_space(self) -> Space:
-        """The space it was made with."""
-        return self._space
+        super().__init__(obs_space=space)
 
     def reset(self, key: jax.Array) -> EnvState:
         """Step 0."""
@@ -43,17 +38,12 @@ class Showing(Env):
         return self._state(env_state.env_state + 1, 1.0)
 
     def _state(self, number: jax.Array, reward: float) -> EnvState:
-        false = jnp.zeros((), bool)
-        return EnvState(
-            env_state=number,
-            obs=jax.tree.map(lambda s: jnp.full(s.shape, number, s.dtype), self._space.spec),
-            reward=jnp.asarray(reward, jnp.float32),
-            done=false,
-            info=PyTreeDict(termination=false, truncation=false, metrics=PyTreeDict()),
+        return toy_state(
+            number, jax.tree.map(lambda s: jnp.full(s.shape, number, s.dtype), self.obs_space.spec), reward
         )
 
 
-class Pixels(Env):
+class Pixels(ToyEnv):
     """A random image that scrolls and grows brighter, until a pixel in its corner has the right remainder."""
 
     action_space = Discrete(2)
@@ -70,8 +60,7 @@ class Pixels(Env):
 
     def _state(self, image: jax.Array, t: jax.Array) -> EnvState:
         ended = (image[0, 0, 0] % 16 == 0) & (t > 0)
-        info = PyTreeDict(termination=ended, truncation=jnp.zeros_like(ended), metrics=PyTreeDict())
-        return EnvState(env_state=(image, t), obs=image, reward=image.mean(dtype=jnp.float32), done=ended, info=info)
+        return toy_state((image, t), image, image.mean(dtype=jnp.float32), ended)
 
 
 class TestStackedVectors(VectorEnvContract):

@@ -25,6 +25,7 @@ from evorl.ops.trees import with_leaves
 from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
 from tests.support.probe_envs import ProbeEnv
+from tests.support.toy_envs import toy_state
 
 HALF_TO_TWICE = {"body.mass": {"scale": [0.5, 2.0]}, "gravity": {"shift": [-1, 1], "entries": [1]}}
 
@@ -53,9 +54,7 @@ class Falling(PhysicsEnv):
         return self._state(height, 1.0)
 
     def _state(self, height: jax.Array, reward: float) -> EnvState:
-        done = jnp.any(height < 0)
-        info = PyTreeDict(termination=done, truncation=jnp.zeros_like(done), metrics=PyTreeDict())
-        return EnvState(env_state=height, obs=height, reward=jnp.float32(reward), done=done, info=info)
+        return toy_state(height, height, reward, jnp.any(height < 0))
 
     def _identity(self) -> str:
         return "falling"

@@ -1,24 +1,64 @@
-"""All servers, each at a free port of this machine with the same limits: RLX, web port, live page, parameters."""
+"""Servers at free ports of this machine: commands of a parameter server in a thread, and each of evorl's servers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
+
+import jax.numpy as jnp
 
 from evorl.live.live_page import LivePage
 from evorl.live.metrics_store import MetricsStore
 from evorl.live.page_service import serving
 from evorl.live.watched_runs import WatchedRuns
-from evorl.parameter_server.wire import CommandServer
+from evorl.ops.optimization import Optimizer
+from evorl.parameter_server.commands import ParameterCommands
+from evorl.parameter_server.update_rules import ParameterServerSettings, create
+from evorl.parameter_server.wire import Command, CommandServer
 from evorl.serving.connections import RlxServer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.web import WebServer
 from evorl.sockets.socket_server import ConnectionLimits
+from evorl.types import PyTreeDict
 from tests.serving.test_switchboard import SwitchboardSetup
-from tests.support.parameter_wire import counting_commands
+
+
+@contextlib.contextmanager
+def served(commands: Mapping[str, Command], bind: str = "127.0.0.1:0", **options: Any) -> Iterator[str]:
+    """The address at which these commands are answered; a failure of the server is raised at the end."""
+    server, ready, told = CommandServer(commands, bind, **options), threading.Event(), {}
+
+    async def run() -> None:
+        told["loop"], told["end"] = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            told["address"] = await server.start()
+            ready.set()
+            await told["end"].wait()
+        finally:
+            ready.set()
+            await server.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    ready.wait()
+    try:
+        yield told["address"]
+    finally:
+        told["loop"].call_soon_threadsafe(told["end"].set)
+        thread.join()
+    if server.failure is not None:
+        raise server.failure
+
+
+def counting_commands(num_numbers: int, mode: str = "fifo", **options: Any) -> ParameterCommands:
+    """A server whose parameters begin at 0, and from which each push is subtracted: what was applied can be counted."""
+    settings = ParameterServerSettings(mode=mode, optimizer=Optimizer("sgd", 1.0))  # pyright: ignore[reportArgumentType]
+    return ParameterCommands(settings, create(settings, PyTreeDict(w=jnp.zeros(num_numbers))), **options)
+
 
 SERVERS = ("rlx", "web", "page", "parameters")
 HTTP_SERVERS = ("web", "page")
