@@ -34,6 +34,7 @@ from evorl.sockets.access import host_and_port, tls_context
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from tests.support.certificate import write_certificate
+from tests.support.errors import raises_naming
 from tests.support.parameter_wire import counting_commands, served
 
 NUM_WORKERS, PUSHES_EACH = 20, 12
@@ -193,7 +194,7 @@ def test_the_token_comes_first() -> None:
         with ParameterClient(address, token="sesame") as client:
             assert client.pull()[0]["step"] == 0
         for wrong in ("Sesame", "", None, "sesam\u00e9"):
-            with ParameterClient(address, token=wrong) as client, pytest.raises(CommandRefused, match="token"):
+            with ParameterClient(address, token=wrong) as client, raises_naming(CommandRefused, "token"):
                 client.pull()
 
 
@@ -251,7 +252,7 @@ def test_a_failure_of_the_server_is_its_own() -> None:
         raise OSError("no space is left on its disk: /secret/path")
 
     with (
-        pytest.raises(OSError, match="no space is left"),
+        raises_naming(OSError, "no space is left"),
         served({"n_step": Command(broken)}) as address,
         _connection(address) as connection,
     ):
