@@ -118,7 +118,7 @@ def test_processes_inherit_a_restriction_and_what_was_given() -> None:
         distrust("the config in runs/theirs")
         done = probe()
         assert done.returncode == 1
-        assert "comes from the config in runs/theirs" in done.stderr
+        assert "the config in runs/theirs" in done.stderr
         grant(TEXT)
         assert probe().stdout == "admitted\n"
     assert probe().stdout == "admitted\n"

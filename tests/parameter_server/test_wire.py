@@ -34,7 +34,7 @@ from evorl.sockets.access import host_and_port, tls_context
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from tests.support.certificate import write_certificate
-from tests.support.errors import raises_naming
+from tests.support.errors import missing_parts, raises_naming
 from tests.support.parameter_wire import counting_commands, served
 
 NUM_WORKERS, PUSHES_EACH = 20, 12
@@ -199,22 +199,22 @@ def test_the_token_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "parts"),
     [
-        (LENGTHS.pack(4, 0) + b"[12]", "JSON object"),
-        (LENGTHS.pack(4, 0) + b"\x80\x04K\x01", "JSON object"),
-        (LENGTHS.pack(18, (1 << 32) - 1) + b'{"command":"push"}', "'push' may have at most 12 bytes"),
-        (LENGTHS.pack(18, 1) + b'{"command":"pull"}', "'pull' may have at most 0 bytes"),
+        (LENGTHS.pack(4, 0) + b"[12]", ("JSON object",)),
+        (LENGTHS.pack(4, 0) + b"\x80\x04K\x01", ("JSON object",)),
+        (LENGTHS.pack(18, (1 << 32) - 1) + b'{"command":"push"}', ("'push'", "12 bytes")),
+        (LENGTHS.pack(18, 1) + b'{"command":"pull"}', ("'pull'", "0 bytes")),
     ],
     ids=["list", "pickle", "huge", "body"],
 )
-def test_what_is_no_frame_ends_its_connection_alone(sent: bytes, words: str) -> None:
+def test_what_is_no_frame_ends_its_connection_alone(sent: bytes, parts: tuple[str, ...]) -> None:
     table = counting_commands(3).table()
     with served(table) as address, ParameterClient(address) as honest:
         assert honest.n_step()["pushes"] == 0
         with _connection(address) as connection:
             connection.sendall(sent)
-            assert words in _receive(connection)[0]["error"]
+            assert not missing_parts(_receive(connection)[0]["error"], *parts)
             with contextlib.suppress(ConnectionResetError):
                 assert not connection.recv(1)
         assert honest.push(bytes(12), step=0, updates=0, steps=1)["accepted"]

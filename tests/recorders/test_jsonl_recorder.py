@@ -10,6 +10,7 @@ import pytest
 
 from evorl.recorders import JsonlRecorder
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import make_row, record, record_until_killed
 
 
@@ -49,6 +50,6 @@ def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, line: str)
     with path.open("a") as file:
         file.write(line + "\n")
     before = path.read_bytes()
-    with pytest.raises(RunFolderError, match=r"metrics.jsonl is corrupted \(line 3 is not a row with an iteration\)"):
+    with raises_naming(RunFolderError, "metrics.jsonl", "corrupted", "line 3", "iteration"):
         JsonlRecorder(path).resume_at(1)
     assert path.read_bytes() == before

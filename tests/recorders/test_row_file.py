@@ -8,6 +8,7 @@ import pytest
 
 from evorl.recorders.row_file import RowFile, as_number
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 
 
 def test_lines_are_appended_and_replaced(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     target.write_text("precious\nand torn")
     (tmp_path / name).symlink_to(target)
     file = RowFile(tmp_path / "rows.txt")
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, name, "symbolic link"):
         file.append("a")
         file.replace(["b"])
     file.close()

@@ -95,7 +95,7 @@ def test_the_fields_of_the_published_interface() -> None:
     optimizer = _optimizer(mirror_sampling=True, optimizer_name="adam", weight_decay=None)
     names = {"pop_size", "lr_schedule", "noise_std_schedule", "mirror_sampling", "optimizer_name", "weight_decay"}
     assert {field.name for field in dataclasses.fields(optimizer)} == names | {"fitness_shaping_fn", "optimizer"}
-    with pytest.raises(TypeError, match="optimizer"):
+    with raises_naming(TypeError, "optimizer"):
         _optimizer(optimizer=optax.adam(0.1))
 
 
