@@ -84,13 +84,19 @@ def test_an_episode_names_nothing_that_is_executed(
 
 
 @pytest.mark.parametrize(
-    "about",
-    [DEEP, "null", "7", '{"format": 1}', f'{{"format": {json.dumps(FORMAT)}, "env": {{}}, "arrays": {{"a": 1}}}}'],
+    ("about", "part"),
+    [
+        (DEEP, "corrupted"),
+        ("null", "description of an episode"),
+        ("7", "description of an episode"),
+        ('{"format": 1}', "description of an episode"),
+        (f'{{"format": {json.dumps(FORMAT)}, "env": {{}}, "arrays": {{"a": 1}}}}', "description does not match"),
+    ],
 )
-def test_a_damaged_episode_is_one_sentence(about: str, tmp_path: Path) -> None:
+def test_a_damaged_episode_is_one_sentence(about: str, part: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "episode.npz", allow_pickle=False, a=np.zeros(1))
     (tmp_path / "episode.json").write_text(about)
-    with raises_naming(RunFolderError, "episode.json"):
+    with raises_naming(RunFolderError, tmp_path / "episode.", part):
         SavedEpisode.load(tmp_path / "episode.npz")
 
 

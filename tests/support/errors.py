@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 E = TypeVar("E", bound=BaseException)
-_SENTENCE = re.compile(r"[A-Za-z]+(?:,? [A-Za-z]+){4,}")
+_SENTENCE = re.compile(r"(?<![\w.'=])[A-Za-z]+(?:,? [A-Za-z]+){4,}(?!\w)")
 
 
 @contextmanager
