@@ -10,6 +10,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 
+from tests.support.errors import matched_sentences
 from tests.support.source_tree import (
     LOAD_CALLERS,
     LOAD_TABLES,
@@ -77,7 +78,7 @@ DEPRECATED_NAMES = (
 ).split()
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 FORBIDDEN_WORDS = {"utils", "util", "misc", "helpers", "helper", "common", "template", "templates"}
-
+MAX_MATCHED_SENTENCES = 109  # in match= of the tests
 Files = list[SourceFile]
 Rule = Callable[[Files], list[str]]
 
@@ -317,6 +318,13 @@ def asserts_speak(files: Files) -> list[str]:
     ]
 
 
+def errors_by_parts(files: Files) -> list[str]:
+    """A test checks what an error names; ``match=`` has at most four plain words in a row."""
+    tests = [f for f in files if f.path.startswith("tests/")]
+    found = [f"{f.path}:{at}: use raises_naming for {text!r}" for f in tests for text, at in matched_sentences(f.tree)]
+    return found if len(found) > MAX_MATCHED_SENTENCES else []
+
+
 def mirror_tests(files: Files) -> list[str]:
     """Nine modules in ten have their test at the mirrored path, and tests are at least 0.6 lines per source line."""
     paths = {f.path for f in files}
@@ -351,5 +359,6 @@ RULES: tuple[Rule, ...] = (
     class_depth,
     documented,
     asserts_speak,
+    errors_by_parts,
     mirror_tests,
 )

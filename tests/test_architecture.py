@@ -13,6 +13,7 @@ from tests.support.source_tree import SourceFile, read_tree, tracked_texts
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = '"""Doc."""\n'
+_TOO_MANY = architecture.MAX_MATCHED_SENTENCES + 1
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +235,12 @@ CASES = [
         ),
     ),
     ("asserts_speak", _tree(evorl__a="assert True"), "message", _tree(evorl__a="assert True, 'why'")),
+    (
+        "errors_by_parts",
+        _tree(tests__test_a="raises(ValueError, match='one sentence of five words')\n" * _TOO_MANY),
+        "raises_naming",
+        _tree(tests__test_a="raises(ValueError, match='num_envs.* got 0')\n" * _TOO_MANY),
+    ),
     (
         "mirror_tests",
         _tree(evorl__ops__a="\n", tests__test_a="\n" * 9),

@@ -17,6 +17,7 @@ from evorl.ops.normalization import update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays, assert_close, assert_identical, static_fractions
 
 NUM_ROWS = 5
@@ -157,7 +158,7 @@ class AgentContract:
         assert any((a != b).any() for a, b in zip(actions, [acted["explored"][0], acted["evaluated"]], strict=True))
 
     def test_a_misspelt_setting_is_refused_in_words(self, env: VectorEnv) -> None:
-        with pytest.raises(ValueError, match=r"'normalise_obs'.*'normalize_obs'"):
+        with raises_naming(ValueError, "'normalise_obs'", "'normalize_obs'"):
             self.make(env, normalise_obs=True)
 
     def test_it_is_the_same_from_the_same_settings(self, env: VectorEnv, agent: Agent) -> None:

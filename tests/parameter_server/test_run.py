@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 from evorl.execution.restoration import restore
 from evorl.execution.session import TrainingDiverged
@@ -19,6 +18,7 @@ from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
 from evorl.runs.structure import CheckpointError
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical, small
 
 CHANGES: dict[str, Any] = {
@@ -120,14 +120,14 @@ def test_another_mode_cannot_go_on(tmp_path: Path) -> None:
     run = _run(tmp_path)
     _push(run, [1])
     run.end()
-    with pytest.raises(CheckpointError, match="a different structure"):
+    with raises_naming(CheckpointError, "structure"):
         _run(tmp_path, mode="averaging")
 
 
 def test_broken_parameters_are_not_kept(tmp_path: Path) -> None:
     run = _run(tmp_path, optimizer={"name": "sgd", "learning_rate": 3e23, "max_grad_norm": None}, eval_interval=0)
     _push(run, [1, 2], -1e15)
-    with pytest.raises(TrainingDiverged, match=r"parameters.* became inf in push 2.*smaller learning rate"):
+    with raises_naming(TrainingDiverged, "parameters", "inf", "push 2", "learning rate"):
         run.end()
 
 

@@ -29,6 +29,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.rlx_client import playing
 from tests.support.scripted_simulator import CONTINUOUS, remote
 from tests.support.small_workflows import ONE_STEP_CONFIG, assert_close, assert_identical, small
@@ -213,25 +214,25 @@ def test_a_signal_saves_and_the_next_server_goes_on(tmp_path: Path) -> None:
 
 def test_a_worker_of_another_network_is_refused() -> None:
     other = small("a2c", agent={"network": {"torso": [9]}})
-    with _serving(_built()) as serving, pytest.raises(CommandRefused, match="different network or algorithm"):
+    with _serving(_built()) as serving, raises_naming(CommandRefused, "network", "algorithm"):
         work(other, serving.address)
 
 
 def test_a_worker_needs_the_token() -> None:
     with _serving(_built(), token="sesame") as serving:
-        with pytest.raises(CommandRefused, match="token"):
+        with raises_naming(CommandRefused, "token"):
             work(_built(), serving.address, token="open")
         assert work(_built(), serving.address, token="sesame", max_pushes=1).accepted == 1
 
 
 def test_an_open_address_without_a_token_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a token: give one"):
+    with raises_naming(ValueError, "token", "give one"):
         serve_parameters(_built(), "0.0.0.0:0", should_stop=lambda: True)
 
 
 def test_several_gradient_steps_are_refused_at_the_worker() -> None:
     workflow = small("ppo")
-    with _serving(workflow) as serving, pytest.raises(ValueError, match="choose send=delta"):
+    with _serving(workflow) as serving, raises_naming(ValueError, "send=delta"):
         work(workflow, serving.address)
 
 
@@ -242,9 +243,9 @@ def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
     checkpointer = RunCheckpointer(tmp_path)
     monkeypatch.setattr(checkpointer, "save", full)
     serving = _Serving(_built(), checkpointer=checkpointer)
-    with ParameterClient(serving.address) as client, pytest.raises(CommandRefused, match="the server has failed"):
+    with ParameterClient(serving.address) as client, raises_naming(CommandRefused, "server has failed"):
         client.checkpoint()
-    with pytest.raises(OSError, match="no space is left"):
+    with raises_naming(OSError, "no space is left"):
         serving.end()
 
 

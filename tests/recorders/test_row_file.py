@@ -15,6 +15,7 @@ import pytest
 from evorl.recorders import CsvRecorder, JsonlRecorder, row_file
 from evorl.recorders.row_file import RowFile, as_number
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import NUM_ITERATIONS, make_plan, make_row, record, record_until_killed
 
 
@@ -60,7 +61,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     target.write_text("precious\nand torn")
     (tmp_path / name).symlink_to(target)
     file = RowFile(tmp_path / "rows.txt")
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, name, "symbolic link"):
         file.append("a")
         file.replace(["b"])
     file.close()
@@ -151,13 +152,13 @@ def test_values_that_are_not_finite_and_odd_types(tmp_path: Path) -> None:
 def test_what_is_no_number_is_refused_in_words(tmp_path: Path) -> None:
     recorder = CsvRecorder(tmp_path / "metrics.csv")
     for value in (np.zeros(3), "text", None):
-        with pytest.raises(TypeError, match=r"values of rows must be numbers, but 'loss' is .*: reduce it first"):
+        with raises_naming(TypeError, "numbers", "'loss'"):
             recorder.write({"iterations": 1, "loss": value})  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(("number", "said"), [(errno.ENOSPC, "no space is left"), (errno.EROFS, "is read-only")])
+@pytest.mark.parametrize(("number", "reason"), [(errno.ENOSPC, "no space"), (errno.EROFS, "read-only")])
 def test_a_full_or_read_only_disk_is_told_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     path = tmp_path / "metrics.csv"
     recorder = CsvRecorder(path)
@@ -169,37 +170,39 @@ def test_a_full_or_read_only_disk_is_told_in_words(
 
     with monkeypatch.context() as patch:
         patch.setattr(row_file, "open_to_write", fail)
-        with pytest.raises(RunFolderError, match=said):
+        with raises_naming(RunFolderError, tmp_path, reason):
             CsvRecorder(path).start(make_plan())
-        with pytest.raises(RunFolderError, match=said):  # a new column rewrites the file
+        with raises_naming(RunFolderError, tmp_path, reason):  # a new column rewrites the file
             recorder.write({"iterations": 4, "new": 1.0})
     assert path.read_bytes() == before
 
 
 def test_a_row_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     recorder = CsvRecorder("/dev/full")  # every write to it fails for want of space
-    with pytest.raises(RunFolderError, match="no space is left"):
+    with raises_naming(RunFolderError, "/dev", "no space"):
         recorder._file.append("1,2,3")
     recorder.close()
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "parts"),
     [
-        (b"\n2,", b"\n2;", "line 3 is not a row of 5 numbers"),
-        (b"\n2,", b"\n?,", "line 3 is not a row of 5 numbers"),
-        (b",-0.05,", b",-0x05,", "line 3 is not a row of 5 numbers"),
-        (b"\n2,", b"\n\xff,", "invalid start byte"),
-        (b"iterations", b"iterationz", "it has no column 'iterations'"),
+        (b"\n2,", b"\n2;", ("line 3", "5 numbers")),
+        (b"\n2,", b"\n?,", ("line 3", "5 numbers")),
+        (b",-0.05,", b",-0x05,", ("line 3", "5 numbers")),
+        (b"\n2,", b"\n\xff,", ("start byte",)),
+        (b"iterations", b"iterationz", ("'iterations'",)),
     ],
 )
-def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, before: bytes, after: bytes, said: str) -> None:
+def test_a_damaged_file_is_refused_in_words_and_stays(
+    tmp_path: Path, before: bytes, after: bytes, parts: tuple[str, ...]
+) -> None:
     path = tmp_path / "metrics.csv"
     record(CsvRecorder(path), last=2)
     assert before in path.read_bytes()
     damaged = path.read_bytes().replace(before, after, 1)
     path.write_bytes(damaged)
-    with pytest.raises(RunFolderError, match=f"metrics.csv is corrupted .{said}.*: repair it, or move it away"):
+    with raises_naming(RunFolderError, "metrics.csv", "corrupted", *parts):
         CsvRecorder(path).resume_at(2)
     assert path.read_bytes() == damaged
 
@@ -240,6 +243,6 @@ def test_a_damaged_line_of_json_is_refused_in_words_and_stays(tmp_path: Path, li
     with path.open("a") as file:
         file.write(line + "\n")
     before = path.read_bytes()
-    with pytest.raises(RunFolderError, match=r"metrics.jsonl is corrupted \(line 3 is not a row with an iteration\)"):
+    with raises_naming(RunFolderError, "metrics.jsonl", "corrupted", "line 3", "iteration"):
         JsonlRecorder(path).resume_at(1)
     assert path.read_bytes() == before

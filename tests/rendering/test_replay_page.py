@@ -19,6 +19,7 @@ from evorl.envs.mujoco_shapes import poses_of
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.replay_page import write_body_page, write_picture_page
 from evorl.rendering.tiles import Shown
+from tests.support.errors import raises_naming
 
 NUM_MOMENTS = 300
 TITLE = "run </script><b> & more"
@@ -103,6 +104,6 @@ def test_a_picture_within_a_page(tmp_path: Path) -> None:
 
 def test_without_bodies_there_is_no_scene(env: Any, tmp_path: Path) -> None:
     blind = Shown("a film", np.ones(2), lambda _: np.zeros((1, 1, 3), np.uint8))
-    with pytest.raises(ValueError, match="a film has no positions of bodies"):
+    with raises_naming(ValueError, "positions of bodies"):
         write_body_page(tmp_path / "a.html", TITLE, [blind], env, 10)
     assert not list(tmp_path.iterdir())

@@ -16,6 +16,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.serving import batched_inference as answering_module
 from evorl.serving.batched_inference import BatchedInference, bucket_sizes
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.scripted_simulator import (
     CONTINUOUS,
     DISCRETE,
@@ -238,7 +239,7 @@ def test_bucket_sizes_are_powers_of_four() -> None:
 def test_nothing_is_recorded_where_nobody_learns() -> None:
     workflow = made("dqn")
     inference = BatchedInference(workflow, 2, records=False)
-    with pytest.raises(RuntimeError, match="publish"):
+    with raises_naming(RuntimeError, "publish"):
         inference.ask([Player(Script(0), 0, 0).question()])
     inference.publish(first_policy(workflow))
     answered = inference.ask([Player(Script(0), 0, 0).question()])

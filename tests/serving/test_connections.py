@@ -230,7 +230,7 @@ def test_who_does_not_read_is_dropped(server: Listening) -> None:
     deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.socket.settimeout(20.0)
     many = frame(encode({"command": "fly"})) * 20_000  # each is answered by a sentence
-    with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
         for _ in range(100):
             deaf.socket.sendall(many)
     plays_on(honest)
@@ -262,7 +262,7 @@ def test_nothing_is_left_when_it_ends() -> None:
         server.thread.close()
         assert client.hear() is None
     assert threading.active_count() == before
-    with pytest.raises(OSError, match="refused"):
+    with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, 2.0)
 
 

@@ -11,6 +11,7 @@ import pytest
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.policy_inference import PolicyInference
+from tests.support.errors import raises_naming
 from tests.support.portable import stored
 
 
@@ -59,5 +60,5 @@ def test_a_newer_policy_takes_over_and_memory_stays(tmp_path: Path) -> None:
     assert inference.ask([question(0, 0, obs[0], True)]).actions[0] == pytest.approx(expected(obs[0]), rel=1e-5)
     inference.swap(old)
     assert inference.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
-    with pytest.raises(ValueError, match="inputs or outputs"):
+    with raises_naming(ValueError, "inputs", "outputs"):
         inference.swap(other)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -9,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 E = TypeVar("E", bound=BaseException)
+_SENTENCE = re.compile(r"(?<![\w.'=])[A-Za-z]+(?:,? [A-Za-z]+){4,}(?!\w)")
 
 
 @contextmanager
@@ -24,6 +27,27 @@ def raises_naming(kind: type[E] | tuple[type[E], ...], *parts: object) -> Iterat
     assert parts, "name at least one part of the error's text"
     with pytest.raises(kind) as raised:
         yield raised
-    text = " ".join(str(raised.value).split())
-    missing = [str(part) for part in parts if " ".join(str(part).split()).lower() not in text.lower()]
-    assert not missing, f"the error does not name {missing}: {text}"
+    missing = missing_parts(str(raised.value), *parts)
+    assert not missing, f"the error does not name {missing}: {raised.value}"
+
+
+def missing_parts(text: str, *parts: object) -> list[str]:
+    """Return the parts that a text does not contain, regardless of case and of line breaks."""
+    assert parts, "name at least one part of the text"
+    words = " ".join(text.split()).lower()
+    return [str(part) for part in parts if " ".join(str(part).split()).lower() not in words]
+
+
+def matched_sentences(tree: ast.AST) -> list[tuple[str, int]]:
+    """Return the sentences that ``match=`` of a Python file compares: more than four plain words in a row.
+
+    Args:
+        tree: the syntax tree of the file.
+
+    Returns:
+        The words, and the line of the call.
+    """
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    matches = ((key.value, call.lineno) for call in calls for key in call.keywords if key.arg == "match")
+    texts = ((text, line) for value, line in matches for text in ast.walk(value) if isinstance(text, ast.Constant))
+    return [(found[0], line) for text, line in texts if (found := _SENTENCE.search(str(text.value)))]

@@ -18,6 +18,7 @@ from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
 
 GENERATION_STEPS = 2 * POP_SIZE * EPISODE_STEPS  # of Pendulum, which does not end before
@@ -196,24 +197,27 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "parts"),
     [
-        ({"num_envs": 8}, "here is no config key 'num_envs'"),
-        ({"autoreset_mode": "FAST"}, "here is no config key 'autoreset_mode'"),
-        ({"optimizer": {"name": "openes", "pop_size": 7}}, "pop_size=7: mirrored sampling needs an even"),
-        ({"optimizer": {"name": "open_is", "pop_size": 8}}, r"'open_is'. Did you mean 'openes'\?"),
-        ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, "num_elites=9 of a population of 8"),
-        ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number, got 0"),
-        ({"eval_chunk": 0}, "eval_chunk must be a positive whole number, got 0"),
-        ({"virtual_batch": 1}, "virtual_batch=1: statistics need at least two observations"),
-        ({"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}}, "choose one of the two"),
-        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, "agent.network.torso is empty"),
-        ({"log_interval": -1}, "log_interval must be a number of at least 0, got -1"),
+        ({"num_envs": 8}, ("'num_envs'",)),
+        ({"autoreset_mode": "FAST"}, ("'autoreset_mode'",)),
+        ({"optimizer": {"name": "openes", "pop_size": 7}}, ("pop_size=7", "even")),
+        ({"optimizer": {"name": "open_is", "pop_size": 8}}, ("'open_is'", "'openes'")),
+        ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, ("num_elites=9", "population of 8")),
+        ({"episodes_per_individual": 0}, ("episodes_per_individual", "got 0")),
+        ({"eval_chunk": 0}, ("eval_chunk", "got 0")),
+        ({"virtual_batch": 1}, ("virtual_batch=1", "at least two observations")),
+        (
+            {"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}},
+            ("virtual_batch", "choose one"),
+        ),
+        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, ("agent.network.torso", "empty")),
+        ({"log_interval": -1}, ("log_interval", "got -1")),
     ],
     ids=str,
 )
-def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         _evolution(**changes)
 
 

@@ -16,6 +16,7 @@ from evorl.ops.optimization import Optimizer
 from evorl.types import Params, State
 from evorl.workflows.learner_emitter import LearnerEmitter
 from tests.support.config_files import said_by
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identical, one_iteration, small
 
 KEY = jax.random.key(5)
@@ -98,5 +99,5 @@ def test_without_steps_parents_stay() -> None:
 def test_updates_are_whole_ones() -> None:
     workflow, _, _ = two_generations("sac")
     workflow.emitter.check()
-    with pytest.raises(ValueError, match=r"learner\.updates_per_iteration=0\.5: .*whole number"):
+    with raises_naming(ValueError, "learner.updates_per_iteration=0.5", "whole number"):
         workflow.emitter.replace(learner=workflow.learner.replace(updates_per_iteration=0.5)).check()
