@@ -13,6 +13,7 @@ from evorl.cli.composition import compose_config
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import TRACEBACK_VARIABLE, explained_errors, print_any_character
 from evorl.config.names import load_named
+from tests.support.errors import raises_naming
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +90,7 @@ def test_memory_that_ran_out_is_one_sentence(folder: Path, capsys: pytest.Captur
     printed = _printed(error, folder, capsys)
     assert printed.startswith("Error: The memory of the machine is not enough (RESOURCE_EXHAUSTED: Out of memory alloc")
     assert printed.count("\n") == 1
-    with pytest.raises(RuntimeError, match="INTERNAL"), explained_errors(folder):
+    with raises_naming(RuntimeError, "INTERNAL: a fault"), explained_errors(folder):
         raise RuntimeError("INTERNAL: a fault")
 
 
@@ -104,13 +105,13 @@ def test_every_character_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_fault_of_ours_is_raised_as_it_is(folder: Path) -> None:
-    with pytest.raises(TypeError, match="a fault"), explained_errors(folder):
+    with raises_naming(TypeError, "a fault"), explained_errors(folder):
         raise TypeError("a fault")
 
 
 def test_the_traceback_is_there_for_those_who_ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TRACEBACK_VARIABLE, "1")
-    with pytest.raises(ValueError, match="too few"), explained_errors(folder):
+    with raises_naming(ValueError, "too few"), explained_errors(folder):
         raise ValueError("too few")
 
 

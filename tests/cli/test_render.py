@@ -20,6 +20,7 @@ from evorl.cli.render import render_from_arguments
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from tests.support.errors import raises_naming
 
 SMALL = [
     "agent=random",
@@ -128,7 +129,7 @@ def test_of_several_seeds_one_is_shown(
     other = evorl.render(**small, seed_number=1 - best)
     assert f"seed_number_{1 - best}" in other.name
     assert f"seed_number={1 - best} of 2 seeds:" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
+    with raises_naming(ValueError, "seed_number=2", "2 seeds"):
         evorl.render(**small, seed_number=2)
     if kind != ["agent=random"]:  # whose policy has no observation
         observation = np.zeros(4)
@@ -140,12 +141,12 @@ def test_of_several_seeds_one_is_shown(
 
 
 def test_cells_need_an_archive(trained: RunFolder) -> None:
-    with pytest.raises(ValueError, match="cells=4 needs an archive, but RandomAgentWorkflow"):
+    with raises_naming(ValueError, "cells=4", "archive", "RandomAgentWorkflow"):
         render_from_arguments([f"run={trained.path}", "cells=4"])
 
 
 def test_no_such_run(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="There is no folder"):
+    with raises_naming(RunFolderError, "no folder", tmp_path / "none"):
         render_from_arguments([f"run={tmp_path / 'none'}", f"runs_folder={tmp_path}"])
 
 
