@@ -27,6 +27,7 @@ from evorl.runs.recorder import Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 from evorl.workflows.side_by_side import SideBySideWorkflow
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import small
 
 
@@ -65,11 +66,10 @@ def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
     env = {"factory": f"{__name__}:Breaking", "what": what, "number": number, "max_episode_steps": 20}
     workflow = small(algorithm, env)
     named = {"reward": "rewards", "obs": "observations"}[what]
-    with pytest.raises(
-        TrainingDiverged, match=rf"environment 0 of .*Breaking returned {named} that are not finite"
+    with raises_naming(
+        TrainingDiverged, "environment 0", "Breaking", named, "not finite", "step 7 of the run"
     ) as caught:
         workflow.learn(key=0)
-    assert "step 7 of the run" in str(caught.value)
     assert "learning rate" not in str(caught.value)
 
 
@@ -114,9 +114,10 @@ def test_a_population_that_diverged_is_no_fault_of_the_environment() -> None:
 def test_a_population_names_environment_and_member() -> None:
     env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
     workflow = small("pbt", env)
-    with pytest.raises(TrainingDiverged, match=r"environment 0 of member 0 of .*Breaking returned rewards") as caught:
+    with raises_naming(
+        TrainingDiverged, "environment 0 of member 0", "Breaking", "rewards", "step 7 of it, in iteration 1"
+    ):
         workflow.learn(key=0)
-    assert "step 7 of it, in iteration 1" in str(caught.value)
 
 
 def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
@@ -133,7 +134,7 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
     assert "environment 3 of member 2 of " in text
     assert f"step {6 * steps + 6:,} of it, in iteration 7" in text
     faults[2] = (5, 3, 0)
-    with pytest.raises(TrainingDiverged, match="environment 3 of member 2"):
+    with raises_naming(TrainingDiverged, "environment 3 of member 2"):
         without_env_faults(workflow, metrics, state, 3, message)
 
 
@@ -167,7 +168,7 @@ def test_actors_name_the_environment_too() -> None:
     batch = SampleBatch(obs=np.zeros((4, 2, 2)), rewards=np.zeros((4, 2)), dones=np.zeros((4, 2), bool))
     refuse_faulty_rollout(workflow.env, batch)
     batch.rewards[3, 1] = np.nan
-    with pytest.raises(HostEnvError, match=r"environment 1 of .*Breaking returned rewards.*step 4 of a rollout"):
+    with raises_naming(HostEnvError, "environment 1", "Breaking", "rewards", "step 4 of a rollout"):
         refuse_faulty_rollout(workflow.env, batch)
 
 
