@@ -15,6 +15,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.execution.collector import iterate
 from tests.actors.test_actor_loop import SUPPORT, after, build
 from tests.conformance.env import assert_trees_equal
+from tests.support.errors import raises_naming
 
 
 def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
@@ -65,7 +66,7 @@ def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytes
 def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
     env = {"factory": f"{SUPPORT}:faulty", "fault": "raise"}
     workflow = build("ppo", {"kind": "process", "count": 1}, env)
-    with pytest.raises(HostEnvError, match="actor 0: environment 0 failed in step: RuntimeError: the motor is burnt"):
+    with raises_naming(HostEnvError, "actor 0: environment 0", "RuntimeError: the motor is burnt"):
         workflow.learn(key=0)
     workflow.close()
 
