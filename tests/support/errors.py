@@ -15,15 +15,26 @@ E = TypeVar("E", bound=BaseException)
 def raises_naming(kind: type[E] | tuple[type[E], ...], *parts: object) -> Iterator[pytest.ExceptionInfo[E]]:
     """Expect an error whose text contains each part: the key, the value, the suggestion, the remedy.
 
-    Parts are compared as plain text, regardless of case and of line breaks.
-
     Args:
         kind: type of the error, or several.
-        parts: texts, or values that the text shows as ``str`` does.
+        parts: see ``assert_names``.
     """
     assert parts, "name at least one part of the error's text"
     with pytest.raises(kind) as raised:
         yield raised
-    text = " ".join(str(raised.value).split())
-    missing = [str(part) for part in parts if " ".join(str(part).split()).lower() not in text.lower()]
-    assert not missing, f"the error does not name {missing}: {text}"
+    assert_names(str(raised.value), *parts)
+
+
+def assert_names(text: str, *parts: object) -> None:
+    """Check that an error or a printed text contains each part.
+
+    Parts are compared as plain text, regardless of case and of line breaks.
+
+    Args:
+        text: text to search.
+        parts: texts, or values that the text shows as ``str`` does.
+    """
+    assert parts, "name at least one part of the text"
+    joined = " ".join(text.split())
+    missing = [str(part) for part in parts if " ".join(str(part).split()).lower() not in joined.lower()]
+    assert not missing, f"the text does not name {missing}: {joined}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 
 
 def refuse() -> None:
@@ -30,3 +30,11 @@ def test_another_error_is_not_caught():
 def test_without_parts_it_would_check_nothing():
     with pytest.raises(AssertionError, match="at least one part"), raises_naming(ValueError):
         refuse()
+
+
+def test_printed_texts_are_checked_alike():
+    assert_names("Error: num_envs=0\nis too small", "NUM_ENVS=0 is")
+    with pytest.raises(AssertionError, match=r"\['num_steps'\]"):
+        assert_names("Error: num_envs=0", "num_envs", "num_steps")
+    with pytest.raises(AssertionError, match="at least one part"):
+        assert_names("Error: num_envs=0")
