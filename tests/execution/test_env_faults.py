@@ -27,7 +27,7 @@ from evorl.runs.recorder import Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 from evorl.workflows.side_by_side import SideBySideWorkflow
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 from tests.support.small_workflows import small
 
 
@@ -95,10 +95,9 @@ def test_a_generation_without_a_finite_return_names_the_environment(
     named = {"reward": "rewards", "obs": "observations"}[what]
     # The observation that the seventh step leads to is the one that the eighth action is chosen by.
     step = {"reward": 7, "obs": 8}[what]
-    with pytest.raises(TrainingDiverged) as caught:
+    place = f"step {step} of an episode, in iteration 1,"
+    with raises_naming(TrainingDiverged, "Breaking", named, "not finite", place, "every episode"):
         small(algorithm, env, **changes).learn(key=0)
-    assert f"Breaking returned {named} that are not finite" in str(caught.value)
-    assert f"step {step} of an episode, in iteration 1, in which every episode has such values" in str(caught.value)
 
 
 def test_a_population_that_diverged_is_no_fault_of_the_environment() -> None:
@@ -131,8 +130,7 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
     without_env_faults(workflow, metrics, state, 3, message)
     (text,) = recorder.texts  # of the same member once
     steps = workflow.iterations_per_generation * 8  # of an environment in a generation: rollouts of 8
-    assert "environment 3 of member 2 of " in text
-    assert f"step {6 * steps + 6:,} of it, in iteration 7" in text
+    assert_names(text, "environment 3 of member 2 of ", f"step {6 * steps + 6:,} of it, in iteration 7")
     faults[2] = (5, 3, 0)
     with raises_naming(TrainingDiverged, "environment 3 of member 2"):
         without_env_faults(workflow, metrics, state, 3, message)
@@ -149,9 +147,7 @@ def test_settings_side_by_side_name_environment_and_row() -> None:
     for text, row in zip(
         texts, ["row 0 (agent.clip_epsilon=0.1, seed + 0)", "row 1 (agent.clip_epsilon=0.4, seed + 2)"]
     ):
-        assert f"environment 0 of {row} of " in text
-        assert "returned observations that are not finite" in text
-        assert "step 7 of it, in iteration 1" in text
+        assert_names(text, f"environment 0 of {row} of ", "observations", "not finite", "step 7 of it, in iteration 1")
 
 
 def test_the_first_of_several_iterations_counts() -> None:

@@ -14,13 +14,11 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
     monkeypatch.setattr(size_limits, "available_bytes", lambda: 16 * 10**9)
     node = {"replay_capacity": 1e12}
     config = {above.rstrip("."): node} if above else node
-    with pytest.raises(ValueError) as error:
+    fits = "fit is 800,000,000, of transitions of 16 bytes"
+    with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
         refuse_hopeless_sizes(config)
-    said = str(error.value)
-    assert said.startswith(f"{above}replay_capacity=1,000,000,000,000 is too large for 16 GB of memory, whatever the")
-    assert "the largest that may fit is 800,000,000, of transitions of 16 bytes" in said
-    for fits in (1e8, 1_000_000, None, "x"):
-        refuse_hopeless_sizes({"replay_capacity": fits})
+    for capacity in (1e8, 1_000_000, None, "x"):
+        refuse_hopeless_sizes({"replay_capacity": capacity})
 
 
 @pytest.mark.parametrize("above", ["", "inner.", "learner."])

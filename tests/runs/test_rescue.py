@@ -19,7 +19,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.rescue import FolderMissing, WatchedFolder
 from tests.support.command_line import SMALL
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, raises_naming
 
 GONE: dict[str, Callable[[Path], Any]] = {
     "removed": shutil.rmtree,
@@ -85,7 +85,7 @@ def test_a_folder_that_is_gone_at_the_very_end_is_no_result(
     status, out, err = train(tmp_path, monkeypatch, capsys)
     assert status == 1
     assert "Results are in" not in out
-    assert "while the run wrote to it" in err
+    assert_names(err, "run wrote to it")
 
 
 def fails(number: int, text: str) -> Callable[..., Any]:

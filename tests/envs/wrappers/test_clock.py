@@ -37,7 +37,7 @@ def test_both_at_once_is_termination(limit: int | None) -> None:
 def test_limits() -> None:
     assert EpisodeWrapper(ProbeEnv("time_limit"), 5).max_episode_steps == 5
     assert EpisodeWrapper(ProbeEnv("time_limit")).max_episode_steps is None
-    with raises_naming(ValueError, "EpisodeWrapper"):
+    with raises_naming(ValueError, "already", "EpisodeWrapper"):
         EpisodeWrapper(EpisodeWrapper(ProbeEnv("time_limit"), 5), 3)
     with raises_naming(ValueError, "max_episode_steps", "got 0"):
         EpisodeWrapper(ProbeEnv("time_limit"), 0)

@@ -174,5 +174,5 @@ def test_goals_that_cannot_be_are_told(space: Box, achieved_goal_fn: Any, words:
 
 
 def test_goals_are_given_once() -> None:
-    with raises_naming(ValueError, "GoalWrapper"):
+    with raises_naming(ValueError, "already", "GoalWrapper"):
         GoalWrapper(make_bit_flip(3), POSITIONS, _position, _all_it_gets, _is_near)
