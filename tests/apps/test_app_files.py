@@ -15,6 +15,7 @@ from evorl.apps.app_config import package_version, read_app
 from evorl.apps.app_files import make_app, write_algorithm, write_containers
 from evorl.apps.kinds import KINDS
 from tests.support.apps import ROOT
+from tests.support.errors import raises_naming
 from tests.support.rlx_server import BanditServer
 
 
@@ -38,7 +39,7 @@ def test_an_app_is_read_again_and_its_files_stand_on_their_own(kind: str, tmp_pa
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "mine").touch()
-    with pytest.raises(ValueError, match=r"app already exists"):
+    with raises_naming(ValueError, tmp_path / "app", "exists"):
         make_app(tmp_path / "app", "bandit", "ppo", {}, in_boxes=False)
     assert [path.name for path in (tmp_path / "app").iterdir()] == ["mine"]
 
@@ -64,7 +65,7 @@ def test_an_algorithm_comes_with_its_settings(tmp_path: Path) -> None:
     own = yaml.safe_load((tmp_path / "algorithm/agent/own/ddpg.yaml").read_text())
     assert own["workflow"] == "algorithm.td3.TD3Workflow"
     assert (tmp_path / "algorithm/td3.py").read_text() == source.read_text()
-    with pytest.raises(ValueError, match=r"ddpg.yaml has no workflow of evorl.algorithms.ppo"):
+    with raises_naming(ValueError, "ddpg.yaml", "evorl.algorithms.ppo"):
         write_algorithm(tmp_path / "other", ROOT / "evorl/algorithms/ppo.py", file)
 
 

@@ -47,15 +47,15 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
     [
         (
             "~total_timesteps",
-            "~total_timesteps: a setting cannot be removed. Give it a value, such as total_timesteps=",
+            ("~total_timesteps", "removed", "total_timesteps=null"),
         ),
-        ("~env.name=x", "~env.name=x: a setting cannot be removed"),
-        ("experiment=sac/hoper", r"There is no experiment 'sac/hoper'. Did you mean 'sac/hopper'\?"),
-        ("+experiment=zzz", "There is no experiment 'zzz'. Available: "),
+        ("~env.name=x", ("~env.name=x", "removed", "env.name=null")),
+        ("experiment=sac/hoper", ("experiment 'sac/hoper'", "'sac/hopper'")),
+        ("+experiment=zzz", ("experiment 'zzz'", "Available")),
     ],
 )
-def test_what_would_have_no_effect_is_refused(override: str, said: str, folder: Path) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_would_have_no_effect_is_refused(override: str, said: tuple[str, ...], folder: Path) -> None:
+    with raises_naming(ValueError, *said):
         check_overrides([override], [folder])
 
 

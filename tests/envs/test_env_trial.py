@@ -13,6 +13,7 @@ from evorl.envs import create_env
 from evorl.envs.env_trial import Trial, try_env
 from evorl.envs.stack import wrap_env
 from tests.support import faulty_envs
+from tests.support.errors import assert_names
 from tests.support.faulty_envs import Walk
 
 KEY = jax.random.key(3)
@@ -79,4 +80,4 @@ def test_simulators_are_tried_too() -> None:
         (problem,) = try_env(env, 4, KEY).problems
     finally:
         env.close()
-    assert "its number[0] is 3, but must be from 0 to 2" in problem
+    assert_names(problem, "number[0] is 3", "0 to 2")

@@ -8,6 +8,7 @@ import pytest
 from evorl.execution import memory
 from evorl.execution import preflight as module
 from evorl.execution.preflight import Preflight, preflight
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import inner_config, small
 
 GB = 10**9
@@ -56,5 +57,5 @@ def test_it_fits_if_a_share_of_the_memory_is_left(monkeypatch: pytest.MonkeyPatc
     assert plan(9 * GB, None).fits
     assert plan(9 * GB, 10 * GB).lines()[-1] == "memory        about 9 GB at most of 10 GB: state 9 GB"
     monkeypatch.setattr(memory, "available_bytes", lambda: 16 * GB)
-    with pytest.raises(ValueError, match=r"replay_capacity=1,000,000,000 is too large\. The largest that may fit is"):
+    with raises_naming(ValueError, "replay_capacity=1,000,000,000", "largest that may fit"):
         module.preflight(small("sac", "Pendulum-v1", replay_capacity=1e9))

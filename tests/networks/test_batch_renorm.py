@@ -16,6 +16,7 @@ from evorl.networks.layers import STATISTICS, BatchRenorm
 from evorl.networks.q_networks import EnsembleQNetwork, apply_in_training
 from evorl.networks.torsos import build_torso
 from evorl.ops.collectives import DATA_AXIS, mean_over_shares
+from tests.support.errors import raises_naming
 
 X = (3.0 * np.random.default_rng(0).normal(size=(16, 4)) + np.arange(4.0)).astype(np.float32)
 LEARNED = {"params": {"scale": np.float32([1.0, 2.0, -1.0, 0.5]), "bias": np.float32([0.0, 1.0, 2.0, 3.0])}}
@@ -142,5 +143,5 @@ def test_devices_share_the_statistics_of_a_minibatch() -> None:
 
 
 def test_only_who_keeps_statistics_may_have_them() -> None:
-    with pytest.raises(ValueError, match=r"batch_renorm needs running statistics, which this algorithm does not keep"):
+    with raises_naming(ValueError, "batch_renorm", "running statistics", "CrossQ", "layer_norm"):
         build_torso({"torso": [8, "batch_renorm"]})

@@ -9,6 +9,7 @@ from evorl.networks.heads import PolicyNetwork, ValueNetwork, as_float, network_
 from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
 from evorl.networks.torsos import build_torso, dense_torso
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 KEY = jax.random.key(0)
 OBS, ACTIONS = (np.random.default_rng(1).normal(size=(5, size)).astype(np.float32) for size in (4, 2))
@@ -32,7 +33,7 @@ def test_policy_with_state_independent_deviation() -> None:
     assert params["params"]["log_std"].shape == (3,)
     np.testing.assert_array_equal(outputs[:, 3:], -0.5)
     assert outputs[:, :3].std(axis=0).min() > 0.0
-    with pytest.raises(ValueError, match=r"must be even.*got num_outputs=5"):
+    with raises_naming(ValueError, "even", "num_outputs=5"):
         PolicyNetwork(TORSO, 5, state_independent_std=True).init(KEY, OBS)
 
 
@@ -86,13 +87,13 @@ def test_ensemble_of_distributions() -> None:
 
 
 def test_wrong_use_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="built without num_actions"):
+    with raises_naming(ValueError, "Q network", "num_actions"):
         QNetwork(TORSO).init(KEY, OBS)
-    with pytest.raises(ValueError, match="built without num_actions"):
+    with raises_naming(ValueError, "Q network", "num_actions"):
         QNetwork(TORSO, num_actions=3).init(KEY, OBS, ACTIONS)
-    with pytest.raises(ValueError, match="need a torso for flat inputs"):
+    with raises_naming(ValueError, "torso", "flat inputs"):
         QNetwork(build_torso({"torso": "minatar"}), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
-    with pytest.raises(ValueError, match="at least one critic"):
+    with raises_naming(ValueError, "at least one critic", "num_critics=0"):
         EnsembleQNetwork(TORSO, 0).init(KEY, OBS, ACTIONS)
 
 

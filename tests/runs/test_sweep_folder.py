@@ -9,6 +9,7 @@ import pytest
 
 from evorl.runs.files import RunFolderError
 from evorl.runs.sweep_folder import SweepFolder
+from tests.support.errors import raises_naming
 
 JOBS = [(["agent=ppo", f"seed={seed}", "x={a: 1}"], {"agent": "ppo", "seed": str(seed)}) for seed in range(11)]
 
@@ -41,7 +42,7 @@ def test_what_cannot_be_a_sweep_is_refused(tmp_path: Path, change: dict) -> None
     stored = json.loads(path.read_text())
     stored["jobs"][0] |= change
     path.write_text(json.dumps(stored))
-    with pytest.raises(RunFolderError, match="does not describe a sweep"):
+    with raises_naming(RunFolderError, "sweep.json", "jobs[0]"):
         SweepFolder.open(path.parent)
 
 
@@ -49,6 +50,6 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     sweep = SweepFolder.create(tmp_path, [], JOBS[:1])
     sweep.summary.unlink()
     sweep.summary.symlink_to(tmp_path / "target")
-    with pytest.raises(RunFolderError, match="symbolic link"):
+    with raises_naming(RunFolderError, "symbolic link"):
         sweep.save()
     assert not (tmp_path / "target").exists()

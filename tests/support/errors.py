@@ -18,17 +18,20 @@ _SENTENCE = re.compile(r"(?<![\w.'=])[A-Za-z]+(?:,? [A-Za-z]+){4,}(?!\w)")
 def raises_naming(kind: type[E] | tuple[type[E], ...], *parts: object) -> Iterator[pytest.ExceptionInfo[E]]:
     """Expect an error whose text contains each part: the key, the value, the suggestion, the remedy.
 
-    Parts are compared as plain text, regardless of case and of line breaks.
-
     Args:
         kind: type of the error, or several.
-        parts: texts, or values that the text shows as ``str`` does.
+        parts: see ``assert_names``.
     """
     assert parts, "name at least one part of the error's text"
     with pytest.raises(kind) as raised:
         yield raised
-    missing = missing_parts(str(raised.value), *parts)
-    assert not missing, f"the error does not name {missing}: {raised.value}"
+    assert_names(str(raised.value), *parts)
+
+
+def assert_names(text: str, *parts: object) -> None:
+    """Check that an error or a printed text contains each part, see ``missing_parts``."""
+    missing = missing_parts(text, *parts)
+    assert not missing, f"the text does not name {missing}: {text}"
 
 
 def missing_parts(text: str, *parts: object) -> list[str]:

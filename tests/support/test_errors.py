@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.support.errors import matched_sentences, missing_parts, raises_naming
+from tests.support.errors import assert_names, matched_sentences, missing_parts, raises_naming
 
 
 def refuse() -> None:
@@ -54,3 +54,11 @@ def test_what_a_text_lacks():
 def test_sentences_are_found(match: str, sentences: list[str]):
     tree = ast.parse(f"with raises(ValueError,\n  match={match}): pass")
     assert matched_sentences(tree) == [(words, 1) for words in sentences]
+
+
+def test_printed_texts_are_checked_alike():
+    assert_names("Error: num_envs=0\nis too small", "NUM_ENVS=0 is")
+    with pytest.raises(AssertionError, match=r"\['num_steps'\]"):
+        assert_names("Error: num_envs=0", "num_envs", "num_steps")
+    with pytest.raises(AssertionError, match="at least one part"):
+        assert_names("Error: num_envs=0")

@@ -17,6 +17,7 @@ from evorl.evaluators import Evaluator
 from evorl.execution.collector import iterate
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.host_envs import MADE, Faulty
 from tests.support.small_workflows import assert_close
 
@@ -115,7 +116,7 @@ def test_an_older_state_is_refused_in_words() -> None:
     env = simulated()
     start = env.reset(jax.random.key(0))
     env.step(start, jnp.zeros(3, jnp.int32))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="have advanced beyond this state"):
+    with raises_naming(jax.errors.JaxRuntimeError, "advanced beyond"):
         jax.block_until_ready(env.step(start, jnp.zeros(3, jnp.int32)))
     assert not env.is_live(start)
     again = env.next_episodes(start)
@@ -182,40 +183,40 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("raise", r"environment 0 failed in step: RuntimeError: the motor is burnt .*step 5"),
-        ("nan", r"environment 0 returned observation values that are not finite at step 5"),
-        ("reward", r"environment 0 returned reward values that are not finite at step 5"),
+        ("raise", ("environment 0", "step 5", "RuntimeError: the motor is burnt")),
+        ("nan", ("environment 0", "observation", "not finite", "step 5")),
+        ("reward", ("environment 0", "reward", "not finite", "step 5")),
         (
             "shape",
-            r"0 returned an invalid value from step: observation must have the shape \[3\].*got \[4\].*step 5",
+            ("environment 0", "observation", "shape [3]", "got [4]", "step 5"),
         ),
     ],
 )
 def test_a_faulty_simulator_is_named_in_a_sentence(
-    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: str
+    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: tuple[str, ...]
 ) -> None:
     workflow, envs = of_faulty
     for env in envs:
         env.fault, env.steps = fault, 0
-    with pytest.raises(HostEnvError, match=says):
+    with raises_naming(HostEnvError, *says):
         workflow.learn(key=0)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"action_repeat": 2}, "action_repeat is only for JAX environments"),
-        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is only for JAX environments"),
-        ({"host": "lop"}, "'lop'.* Did you mean 'loop'"),
+        ({"action_repeat": 2}, ("action_repeat", "JAX environments")),
+        ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environments")),
+        ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
 )
-def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *says):
         simulated(**options)
 
 
 def test_simulators_serve_one_device() -> None:
     cls, _, function, settings = CASES["ppo"]
     config = {"workflow": f"evorl.algorithms.ppo.{cls}", "env": {"factory": f"{SUPPORT}:{function}"}, **settings}
-    with pytest.raises(ValueError, match="devices=2 is not supported by simulators on the host"):
+    with raises_naming(ValueError, "devices=2", "simulators on the host"):
         workflow_from_config({**config, "devices": 2})
