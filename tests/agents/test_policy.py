@@ -31,7 +31,7 @@ def _outputs(agent: PolicyAgent, state: AgentState, obs: jax.Array) -> np.ndarra
 
 
 def test_discrete_actions_are_those_of_the_greatest_output() -> None:
-    agent, state = _agent(ToyEnv(Discrete(4)))
+    agent, state = _agent(ToyEnv(Discrete(4), FEATURES))
     actions, _ = agent.compute_actions(state, SampleBatch(obs=OBS), KEY)
     assert actions.dtype == jnp.int32
     np.testing.assert_array_equal(actions, _outputs(agent, state, OBS).argmax(axis=-1))
@@ -41,13 +41,13 @@ def test_discrete_actions_are_those_of_the_greatest_output() -> None:
 
 @pytest.mark.parametrize(("bound", "squash"), [(1.0, np.tanh), (jnp.inf, lambda x: x)])
 def test_continuous_actions_keep_to_the_bounds(bound: float, squash: object) -> None:
-    agent, state = _agent(ToyEnv(Box(-bound, bound, (2,))))
+    agent, state = _agent(ToyEnv(Box(-bound, bound, (2,)), FEATURES))
     actions, _ = agent.compute_actions(state, SampleBatch(obs=OBS), KEY)
     np.testing.assert_allclose(actions, squash(_outputs(agent, state, OBS)), rtol=1e-5)  # pyright: ignore[reportCallIssue]
 
 
 def test_observations_are_normalised_if_wanted() -> None:
-    env = ToyEnv(Discrete(4))
+    env = ToyEnv(Discrete(4), FEATURES)
     assert _agent(env)[1].obs_preprocessor_state is None
     agent, state = _agent(env, normalize_obs=True)
     shifted = 100.0 + 30.0 * OBS
@@ -68,4 +68,4 @@ def test_one_entry_of_an_observation() -> None:
 
 def test_other_action_spaces_are_refused() -> None:
     with raises_naming(ValueError, "choices", "Boxes", "TupleSpace"):
-        _agent(ToyEnv(TupleSpace([Discrete(2), Box(-1.0, 1.0, (2,))])))
+        _agent(ToyEnv(TupleSpace([Discrete(2), Box(-1.0, 1.0, (2,))]), FEATURES))

@@ -22,6 +22,7 @@ from evorl.training import preparation
 from evorl.training.preparation import warm_start_from
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
+from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
     for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
         assert RunSpec.from_config(config).init_from.run is None
     refuse_with_resume(["resume=latest", "seed=3"])
-    with pytest.raises(ValueError, match=r"init_from starts a new run, and resume continues one"):
+    with raises_naming(ValueError, "init_from", "resume"):
         refuse_with_resume(["resume=latest", "init_from.run=latest"])
     assert overrides_first(["init_from=latest"]) == ["init_from.run=latest"]
     assert overrides_first(["init_from={run: a}"]) == ["init_from={run: a}"]
