@@ -17,6 +17,7 @@ from evorl.parameter_server.service import settle_parameters
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec
+from evorl.runs.spec_parts import StoredRun
 from evorl.sweeps.search import check_search, search_settings
 from evorl.sweeps.sweep import sweep_groups, sweep_settings
 from evorl.training.preparation import check_build
@@ -35,7 +36,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
     """
     resumed = None
     if spec.stored.resume:
-        spec, resumed = _stored_run(spec, overrides)
+        spec, resumed = _stored_run(spec.stored.resume, spec.stored, overrides)
     if spec.parameters is not None:
         spec = settle_parameters(spec, place is not None)
     start = _start(spec, resumed, overrides, place)
@@ -65,18 +66,18 @@ def check_training(spec: RunSpec) -> None:
         check_build(spec)
 
 
-def _stored_run(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder]:
+def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder]:
     """Return the changed settings and the folder of the run that ``resume`` names.
 
     Raises:
         ValueError: an override cannot be applied to a stored run.
         RunFolderError: the run does not exist, or is being trained.
     """
-    folder = RunFolder.find(spec.stored.resume, spec.stored.runs_folder)
+    folder = RunFolder.find(which, stored.runs_folder)
     folder.refuse_links()
     refuse_running(folder.state)
     refuse_with_resume(overrides)
-    return changed_spec(folder, spec.stored.trust, overrides)[0], folder
+    return changed_spec(folder, stored.trust, overrides)[0], folder
 
 
 def refuse_with_resume(overrides: Sequence[str]) -> None:

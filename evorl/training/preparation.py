@@ -78,7 +78,7 @@ def _prepared(spec: RunSpec, workflow: Workflow, resumed: RunFolder | None) -> P
     if spec.kind is RunKind.PARAMETER_SERVER:
         served = parameter_service(workflow, spec)
     if spec.init_from.run is not None and not resumed:
-        spec, beginning = warm_start_from(spec, workflow)
+        spec, beginning = warm_start_from(spec.init_from.run, spec, workflow)
     if not resumed and not served:
         programs.state_shapes(workflow, jax.random.key(spec.seed))
     return Prepared(spec, workflow, served, beginning)
@@ -97,8 +97,8 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     return parts
 
 
-def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart]:
-    """Load the initial parameters that ``init_from`` names.
+def warm_start_from(run: str, spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart]:
+    """Load the initial parameters from ``run``, a run folder or ``latest``.
 
     Returns:
         The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters.
@@ -108,7 +108,7 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
         RunFolderError: the run does not exist.
     """
     chosen = spec.init_from
-    folder = find_run(chosen.run, spec.stored.runs_folder)
+    folder = find_run(run, spec.stored.runs_folder)
     spec = replace(spec, init_from=replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)
     return spec, warm_start(workflow, folder.path, parts, chosen.which)

@@ -161,7 +161,8 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_values_that_make_no_sense(given: Any, said: str, tmp_path: Path) -> None:
     workflow: Any = None
     with pytest.raises((ValueError, OSError)) as error:
-        warm_start_from(RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)}), workflow)
+        spec = RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)})
+        warm_start_from(str(spec.init_from.run), spec, workflow)
     assert said in str(error.value)
 
 
