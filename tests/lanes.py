@@ -1,7 +1,8 @@
 """The two lanes of the suite: the tests that run only in the long one, with the reason of each group.
 
 ``make test`` runs the short lane: at least one test of everything that is essential in each part. ``make test-long``
-runs the rest. A pattern is a regular expression that matches the beginning of a test's id.
+runs the rest. A pattern is a regular expression that matches the beginning of a test's id. The comment above a group
+names what the short lane keeps of it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm)",
         r"tests/test_rollout\.py::test_memory_is_threaded\w*\[2",
     ),
-    # Short: PPO and SAC train from the command line.
-    "start of a further agent from the command line": (
+    # Short: PPO and SAC train from the command line; the first wrong values, failing disks and documented agents.
+    "start of a further agent, and further values of settings, from the command line": (
         r"tests/cli/test_every_agent\.py::test_an_agent_trains_from_the_command_line\[(?!ppo\]|sac\])",
         r"tests/cli/test_app_agents\.py::test_every_agent",
         r"tests/cli/test_training\.py::test_tuned_settings",
@@ -87,6 +88,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/envs/host/test_bridge\.py::test_the_numbers_are_those_of_the_same_environment_in_jax\[(?!ppo-loop)",
         r"tests/envs/host/test_bridge\.py::test_a_faulty_simulator\w*\[callback",
     ),
+    # Short: the worker and the supervisor of actors, one worker of a parameter server that learns as the training does.
     "processes of actors, Ray, several servers": (
         r"tests/actors/test_(ray_pool|process_pool|actor_loop)\.py::",
         r"tests/cli/test_app_run\.py::",
@@ -110,7 +112,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/ec/test_injection\.py::test_(a_fit_solution|samples_from_outside\w*\[(?!openes))",
         r"tests/ec/test_noise\.py::test_devices_share",
     ),
-    # Short: Gaussian mutation, uniform crossover.
+    # Short: Gaussian mutation, uniform crossover, one share of a selection.
     "operators of evolution beyond the first of a kind": (
         r"tests/ec/operators/test_mutation\.py::test_individuals_and_leaves\w*\[(?!gaussian)",
         r"tests/ec/operators/test_crossover\.py::test_pairs_and_leaves\w*\[(?!uniform)",
@@ -132,6 +134,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/interop/test_replay_memory\.py::test_what_is_kept\w*\[(?!UniformReplayBuffer-1-)",
         r"tests/interop/test_replay_memory\.py::test_the_oldest\w*\[(?!Uniform)",
     ),
+    # Short: the snippets with which the package was first described, apart from those of brax.
     "every command of a page, notebooks, examples": (
         r"tests/test_(docs|notebooks|relaax_page|first_steps)\.py::",
         r"tests/examples/",
@@ -245,6 +248,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/apps/(files/test_bandit_app|test_app_text|test_supervision)\.py::",
         r"tests/benchmarks/",
     ),
+    # Short: none; make check runs those of the architecture.
     "static checks of sources and pages": (r"tests/test_(architecture|code_sinks|house|plain_english)\.py::",),
 }
 
