@@ -8,6 +8,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
@@ -52,6 +53,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_skipped: list[str] = []
+
+
+def _is_whole_suite(config: pytest.Config) -> bool:
+    return config.args == config.getini("testpaths")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which all tests run in the long lane: importing them takes 10 processor seconds per worker."""
+    if config.getoption("--lane") != "short" or not _is_whole_suite(config):
+        return None
+    beginning = f"{collection_path.relative_to(config.rootpath).as_posix()}::"
+    if reason_for_long(beginning) is None:
+        return None
+    _skipped.append(beginning)
+    return True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the lane.
 
@@ -61,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lane = config.getoption("--lane")
     if lane == "all":
         return
-    if config.args == config.getini("testpaths") and (unused := unused_patterns(item.nodeid for item in items)):
+    if _is_whole_suite(config) and (unused := unused_patterns([*_skipped, *(item.nodeid for item in items)])):
         raise pytest.UsageError(f"tests/lanes.py: no test matches {', '.join(unused)}: correct or remove the pattern.")
     in_lane = [(reason_for_long(item.nodeid) is not None) == (lane == "long") for item in items]
     config.hook.pytest_deselected(items=[item for item, keep in zip(items, in_lane, strict=True) if not keep])

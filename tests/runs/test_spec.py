@@ -129,7 +129,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
 def test_settings_of_the_run_are_checked_by_type_and_range(name: str, value: Any) -> None:
-    config = compose_config(())
+    config = composed()
     OmegaConf.update(config, name, value, merge=False, force_add=True)
     with raises_naming(ValueError, name):
         RunSpec.from_config(config)
