@@ -86,7 +86,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/test_extras\.py::",
         r"tests/recorders/test_wandb_recorder\.py::",
         r"tests/serving/test_(abuse|pong|remote_run|pictures)\.py::",
-        r"tests/export/test_artefacts\.py::test_a_process_without_evorl\w*\[(?!onnx)",
+        r"tests/export/test_artifacts\.py::test_a_process_without_evorl\w*\[(?!onnx)",
         r"tests/parameter_server/test_training\.py::test_(a_training_outlives|simulators_come)",
         r"tests/sweeps/test_(search|capacity)\.py::",
         r"tests/cli/test_(python_api|proposed_lines|override_text|preparation)\.py::",

@@ -160,7 +160,7 @@ def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
             overrides = ["env=remote", *overrides]
         in_sweep = ["-m"] if {"-m", "--multirun"} & set(command.split()) else []
         overrides = [word for word in overrides_first([*overrides, *in_sweep]) if not word.startswith("-")]
-        # Runs of the reader; physics whose numbers are randomised, of which there are none where bodies are still.
+        # Runs of the reader; physics whose numbers are randomized, of which there are none where bodies are still.
         if any(word.startswith(("resume=", "hydra", "init_from", "env.randomization")) for word in overrides):
             continue
         overrides = [word for word in overrides if not word.startswith(tuple(f"{name}=" for name in _READERS))]

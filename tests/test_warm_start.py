@@ -34,7 +34,7 @@ def ppo() -> Workflow:
 
 @pytest.fixture(scope="module")
 def ppo_run(tmp_path_factory: pytest.TempPathFactory, ppo: Workflow) -> tuple[Path, Any]:
-    """The folder of a run of PPO with normalised observations, and its agent."""
+    """The folder of a run of PPO with normalized observations, and its agent."""
     folder = tmp_path_factory.mktemp("ppo")
     return folder, stored(folder, ppo)
 
@@ -64,7 +64,7 @@ def test_the_agent_is_taken_and_all_else_is_fresh(ppo: Workflow, ppo_run: tuple[
     taken = ", ".join(f"{name} ({size:,} numbers)" for name, size in sizes.items())
     assert begin.messages == (
         f"Starts from {folder}, checkpoint of 640 steps: {taken}, observation statistics.",
-        "Newly initialised: optimizers, environments, counters, and the replay buffer if there is one.",
+        "Newly initialized: optimizers, environments, counters, and the replay buffer if there is one.",
     )
 
 
@@ -81,7 +81,7 @@ def test_a_part_alone(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
     state = begin.first_state(5)
     assert equal(state.agent_state.params.policy, agent.params.policy)
     assert equal(state.agent_state.params.value, ppo.init(5).agent_state.params.value)
-    assert begin.messages[-1].startswith("Newly initialised: value, optimizers")
+    assert begin.messages[-1].startswith("Newly initialized: value, optimizers")
     assert begin.messages[-1].endswith("Not loaded: value.")
 
 
@@ -113,10 +113,10 @@ def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], p
     assert equal(state.agent_state.params.critic, agent.params.critic)
     assert equal(state.agent_state.params.target_critic, agent.params.target_critic)
     assert not equal(state.agent_state.params.policy, agent.params.policy)
-    with pytest.raises(ValueError, match=r"normalised observations, .* set agent\.normalize_obs=true\."):
+    with pytest.raises(ValueError, match=r"normalized observations, .* set agent\.normalize_obs=true\."):
         warm_start(sac, ppo_run[0], ["policy"])
     normalizing = small("sac", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
-    assert "The other run did not normalise observations" in warm_start(normalizing, folder).messages[-1]
+    assert "The other run did not normalize observations" in warm_start(normalizing, folder).messages[-1]
 
 
 def test_of_one_network(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ FAST_COMPILE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive
 
 
 def fitness(population: Params) -> jax.Array:
-    """The negative cost ``[P]`` of a sphere with another centre in each leaf."""
+    """The negative cost ``[P]`` of a sphere with another center in each leaf."""
     cost = jnp.square(population["matrix"] - 1.0).sum(axis=(1, 2)) + jnp.square(population["vector"] + 0.5).sum(axis=1)
     return -cost
 

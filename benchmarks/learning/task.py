@@ -48,7 +48,7 @@ class Published:
 
 
 @dataclasses.dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """What a learning curve comes to.
 
     Attributes:
@@ -132,16 +132,16 @@ class LearningTask:
         most = self.published.timesteps if self.published else self.within_timesteps
         return most is None or point["timesteps"] <= most
 
-    def judge(self, curve: Sequence[Point]) -> Judgement:
+    def judge(self, curve: Sequence[Point]) -> Judgment:
         """Judge evaluations in their order."""
         counted = [point for point in curve if self.allows(point)]
         last = counted[-1] if counted else None
         if self.published:
             reached = next((point for point in curve if value(point) >= self.bound), None)
             shorter = not curve or curve[-1]["timesteps"] < NEARLY_AS_LONG * self.published.timesteps
-            return Judgement(last is not None and value(last) >= self.bound, last, reached, shorter)
+            return Judgment(last is not None and value(last) >= self.bound, last, reached, shorter)
         reached = next((point for point in counted if value(point) >= self.bound), None)
-        return Judgement((reached is not None) == self.solvable, last, reached)
+        return Judgment((reached is not None) == self.solvable, last, reached)
 
 
 def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:

@@ -5,7 +5,7 @@ Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``clie
 input is closed, and tells what was asked, answered as it should be, and lost.
 
 Every second pair of clients exploits: its answers to the same state have to be the same each time, and are others than
-those that its neighbours get.
+those that its neighbors get.
 """
 
 from __future__ import annotations

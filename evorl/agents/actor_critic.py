@@ -52,7 +52,7 @@ class ActorCriticBatch(PyTreeData):
     Attributes:
         obs: observations, ``[..., *observation]``.
         raw_actions: unsquashed actions, ``[...]`` or ``[..., A]``.
-        log_probs: log-probabilities of these actions under the behaviour policy, ``[...]``.
+        log_probs: log-probabilities of these actions under the behavior policy, ``[...]``.
         targets: value targets, ``[...]``.
         advantages: ``[...]``.
         values: values at collection, ``[...]``; ``None`` without a value function.
@@ -232,7 +232,7 @@ class ActorCriticAgent(Agent):
         """Return policy and values for observations ``[..., *observation]``; sequences ``[T, B]`` if recurrent.
 
         Args:
-            agent_state: state whose statistics normalise the observations.
+            agent_state: state whose statistics normalize the observations.
             params: parameters of the network.
             obs: observations.
             recurrent_state: for recurrent agents, the state before the first observation, ``[1, B, *]``.

@@ -80,7 +80,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         return LearnerEmitter.recorded_entries
 
     def setup(self, key: Key) -> QualityDiversityState:
-        """Initialise the policies, an empty archive and the learner."""
+        """Initialize the policies, an empty archive and the learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
         state.learner = self.emitter.init(learner_key)

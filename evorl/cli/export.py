@@ -9,7 +9,7 @@ from evorl.cli.command_options import read_options
 from evorl.cli.options import EXPORT
 from evorl.config.values import check_names
 from evorl.export import FORMATS
-from evorl.export.artefacts import Written, export_policy
+from evorl.export.artifacts import Written, export_policy
 from evorl.export.stored_policy import StoredPolicy, stored_policy
 
 

@@ -16,7 +16,7 @@ REGISTRY = "evorl.ec.optimizers.registry"  # loaded by name, because it imports 
 
 
 class EvoOptimizer(PyTreeNode):
-    """Optimizer that maximises fitness: ask for individuals, evaluate them, tell their fitness.
+    """Optimizer that maximizes fitness: ask for individuals, evaluate them, tell their fitness.
 
     A solution is a pytree of float arrays; a population has a leading axis P. The generation to evaluate next is a pure
     function of the state. ``ask`` returns any part, on any device and any number of times, so that a population
@@ -97,4 +97,4 @@ class EvoOptimizer(PyTreeNode):
 
     @abstractmethod
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the current solution: the centre of the search, or the best individual."""
+        """Return the current solution: the center of the search, or the best individual."""

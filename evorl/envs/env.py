@@ -23,7 +23,7 @@ Tree = TypeVar("Tree")
 
 
 class AutoresetMode(enum.Enum):
-    """Behaviour of a vector env for an environment whose episode has ended.
+    """Behavior of a vector env for an environment whose episode has ended.
 
     ``NORMAL``: the next episode starts in the same step, from a fresh random reset.
     ``FAST``: the next episode starts in the same step, from the first start state of that environment; random numbers

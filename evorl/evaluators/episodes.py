@@ -123,7 +123,7 @@ def play_episodes(
     """Play one episode per environment, until all requested episodes have ended or ``max_episode_steps`` is reached.
 
     Args:
-        env: vectorised environment in any autoreset mode; only the first episode after a reset counts.
+        env: vectorized environment in any autoreset mode; only the first episode after a reset counts.
         action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``, with ``agent_state``.
         keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
         wanted: bool ``[B]``; environments for which it is false are not waited for, and their outcomes remain 0.

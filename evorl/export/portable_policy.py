@@ -1,4 +1,4 @@
-"""A policy as one pure function of named arrays, which includes its normaliser, its memory and the wrappers' work."""
+"""A policy as one pure function of named arrays, which includes its normalizer, its memory and the wrappers' work."""
 
 from __future__ import annotations
 

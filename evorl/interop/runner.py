@@ -30,7 +30,7 @@ _REMEDY = "Try a smaller learning rate, or clip gradients."
 
 
 class Runner:
-    """Trains an agent of any framework in one environment, or in vectorised simulators.
+    """Trains an agent of any framework in one environment, or in vectorized simulators.
 
     One iteration is a rollout of ``rollout_length`` steps and, if there is a batch, one call of ``agent.update``.
     ``run`` is the whole loop; for a custom loop, ``step`` returns the batch. ``off_policy`` and ``on_policy`` create

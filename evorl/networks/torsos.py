@@ -75,10 +75,10 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRenormalization:
-    """Batch renormalisation, see ``evorl.networks.layers``.
+    """Batch renormalization, see ``evorl.networks.layers``.
 
     Attributes:
-        warmup: number of initial batches with plain batch normalisation.
+        warmup: number of initial batches with plain batch normalization.
         momentum: decay rate of the running statistics per batch.
     """
 
@@ -127,7 +127,7 @@ class Torso(nn.Module):
     Attributes:
         layers: see ``Layer``.
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
-        layer_norm: if true, normalise between each dense layer and its activation (Ba et al. 2016).
+        layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
     """
 

@@ -243,8 +243,8 @@ def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Arra
 
     ``weights``, with mean 1, weight each value in the statistics.
     """
-    centred = values - collectives.mean_over_shares((weights * values).mean())
-    return centred * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centred)).mean()) + 1e-8)
+    centered = values - collectives.mean_over_shares((weights * values).mean())
+    return centered * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centered)).mean()) + 1e-8)
 
 
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Replay of single steps that keeps track of episodes, for hindsight relabelling and trajectory-based methods.
+"""Replay of single steps that keeps track of episodes, for hindsight relabeling and trajectory-based methods.
 
 Every stored step has its index in its episode, and the first step of a finished episode also has its length. Both are
 written together with the step, so the ring is never searched: the steps of an environment whose episodes are stored

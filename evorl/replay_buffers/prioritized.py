@@ -34,7 +34,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
     """Ring of the latest transitions, sampled with replacement in proportion to ``priority ** exponent`` (eq. 1).
 
     Attributes:
-        exponent: prioritisation exponent alpha; 0 samples uniformly.
+        exponent: prioritization exponent alpha; 0 samples uniformly.
     """
 
     exponent: float = 0.6

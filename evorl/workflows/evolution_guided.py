@@ -157,7 +157,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         """
 
     def setup(self, key: Key) -> EvolutionGuidedState:
-        """Initialise the learners, and the optimizer around the policy of the first learner."""
+        """Initialize the learners, and the optimizer around the policy of the first learner."""
         agent_key, optimizer_key, state = split_setup_keys(key, EvolutionGuidedState)
         learners = jax.vmap(self.learner.init_learning)(jax.random.split(agent_key, self.num_learners))
         state.replay_state = row_of(learners.pop("replay_state"))  # one for all learners

@@ -87,7 +87,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         """Return the next generation of policies, ``[P, ...]``."""
 
     def setup(self, key: Key) -> QualityDiversityState:
-        """Initialise the policies and an empty archive."""
+        """Initialize the policies and an empty archive."""
         first_key, population_key, state = split_setup_keys(key, QualityDiversityState)
 
         def fresh(key: Key) -> AgentState:

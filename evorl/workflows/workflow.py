@@ -47,7 +47,7 @@ class Workflow(PyTreeNode, Generic[S]):
         env: training environments.
         eval_env: environments for evaluation; if built from a config, without reward options for training.
         agent: agent, which selects actions and defines the losses.
-        discount: discount factor of the return that is maximised.
+        discount: discount factor of the return that is maximized.
         total_timesteps: environment steps of the whole training per seed, over all environments and devices.
         log_interval: environment steps between two rows of metrics.
         eval_interval: environment steps between evaluations; 0 disables them.

@@ -82,7 +82,7 @@ def test_epsilons_are_drawn_in_a_training(algorithm: str) -> None:
     assert np.isfinite(workflow.evaluate(state).episode_return)
 
 
-def test_its_network_sees_normalised_observations() -> None:
+def test_its_network_sees_normalized_observations() -> None:
     agent, state = _agent(normalize_obs=True)
     assert state.obs_preprocessor_state is not None
     statistics = update_statistics(state.obs_preprocessor_state, 5.0 + 3.0 * OBS)

@@ -65,7 +65,7 @@ def test_continuous_actions_keep_to_the_bounds(bound: float, squash: object) -> 
     np.testing.assert_allclose(actions, squash(_outputs(agent, state, OBS)), rtol=1e-5)  # pyright: ignore[reportCallIssue]
 
 
-def test_observations_are_normalised_if_wanted() -> None:
+def test_observations_are_normalized_if_wanted() -> None:
     env = _Spaces(Discrete(4))
     assert _agent(env)[1].obs_preprocessor_state is None
     agent, state = _agent(env, normalize_obs=True)

@@ -58,7 +58,7 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
         ([], "no runs are given"),
         (["nowhere"], "There is no folder nowhere"),
         (["runs", "state=failed"], "no matching runs in runs"),
-        (["runs", "by=colour"], "there is no setting 'colour'"),
+        (["runs", "by=color"], "there is no setting 'color'"),
         (["runs", "pictures=3"], "pictures"),
         (["runs", "--page"], "is not an option: give name=value"),
     ],

@@ -51,7 +51,7 @@ def test_spaces_of_configs(config: Any, space: Any) -> None:
         ({"shap": [3]}, "shape"),
         ({"n": 0}, r"env\.obs_space=.* is not a valid space: .*at least one element"),
         ({"shape": [2], "low": 2, "high": 1}, r"env\.obs_space=.* is not a valid space: .*low <= high"),
-        ({"shape": [2], "dtype": "colour"}, "is not a valid space"),
+        ({"shape": [2], "dtype": "color"}, "is not a valid space"),
         ({"a": {"n": 2}, "b": {"n": 0}}, r"env\.obs_space\.b="),
     ],
     ids=str,

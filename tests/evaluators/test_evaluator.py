@@ -108,7 +108,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         Evaluator(env=env)
     with pytest.raises(ValueError, match="one of agent_fn and action_fn"):
         Evaluator(env=env, agent_fn=_act, action_fn=_act)
-    with pytest.raises(ValueError, match=r"needs a vectorised environment.*VmapWrapper"):
+    with pytest.raises(ValueError, match=r"needs a vectorized environment.*VmapWrapper"):
         Evaluator(env=Countdown(), agent_fn=_act)
     with pytest.raises(ValueError, match="num_episodes must be at least 1, got 0"):
         Evaluator(env=env, agent_fn=_act).evaluate(AGENT_STATE, KEY, 0)

@@ -15,7 +15,7 @@ from jax import export
 from evorl.cli import commands
 from evorl.cli.options import ACT
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
-from evorl.export.artefacts import export_policy
+from evorl.export.artifacts import export_policy
 from evorl.export.exported_policy import read_exported, space_of
 from evorl.export.policy_server import PolicyServer
 from evorl.export.portable_policy import described_space

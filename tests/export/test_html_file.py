@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
-from evorl.export.artefacts import export_policy
+from evorl.export.artifacts import export_policy
 from evorl.export.html_file import node_command
 from tests.support.portable import stored
 

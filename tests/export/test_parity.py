@@ -54,6 +54,6 @@ def test_observations_are_of_their_spaces(tmp_path: Path) -> None:
     cartpole = drawn_observations(stored("dqn", tmp_path).policy, rng, 500)["obs"]
     assert np.abs(cartpole[:, 1]).max() < 10.0  # of a bound of 1e38
     assert np.abs(cartpole[:, 2]).max() <= 0.42
-    like_seen = drawn_observations(stored("ppo_normalised", tmp_path).policy, rng, 500)["obs"]
+    like_seen = drawn_observations(stored("ppo_normalized", tmp_path).policy, rng, 500)["obs"]
     np.testing.assert_array_equal(like_seen <= np.array([1.0, 1.0, 8.0]), True)
     assert like_seen[:, 2].mean() > 1.5

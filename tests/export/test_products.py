@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.graph import NoRule
 from tests.support.portable import numpy_step, portable_function
 

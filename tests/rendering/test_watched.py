@@ -51,7 +51,7 @@ class Lamp(countdown.Countdown):
     """An environment of a user that draws itself: as bright as there are steps."""
 
     def render(self, state: EnvState) -> np.ndarray:
-        """A grey picture of one environment."""
+        """A gray picture of one environment."""
         assert state.reward.shape == ()
         return np.full((8, 8, 3), 10 * int(state.info.steps), np.uint8)
 

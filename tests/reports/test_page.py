@@ -72,7 +72,7 @@ def test_the_page_says_what_was_reached(page: str) -> None:
     assert "evorl train agent=ppo runs_folder=.../runs" in text
 
 
-def test_both_colour_modes_and_print(page: str) -> None:
+def test_both_color_modes_and_print(page: str) -> None:
     assert "@media screen and (prefers-color-scheme: dark)" in page
     assert "@media print" in page
     used = set(re.findall(r"var\(--(\w+)\)", page))

@@ -85,7 +85,7 @@ def test_what_is_no_observation_is_told_and_ends_the_connection(tmp_path: Path, 
         async with session.get(address + "/healthz") as answer:
             assert answer.status == 200
 
-    talk(tmp_path, "ppo_normalised", conversation)
+    talk(tmp_path, "ppo_normalized", conversation)
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
@@ -96,4 +96,4 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         async with session.ws_connect(address + "/", headers={"Authorization": f"Api-Key {TOKEN}"}) as socket:
             assert "action_space" in msgpack.unpackb(await socket.receive_bytes())
 
-    talk(tmp_path, "ppo_normalised", conversation, TOKEN)
+    talk(tmp_path, "ppo_normalized", conversation, TOKEN)

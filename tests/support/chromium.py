@@ -69,7 +69,7 @@ class Tab:
         return value
 
     async def look(self, scheme: str = "light", width: int = 1280, height: int = 900) -> None:
-        """Choose the colours that the reader likes, and the size of the screen."""
+        """Choose the colors that the reader likes, and the size of the screen."""
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.call("Emulation.setDeviceMetricsOverride", **size)

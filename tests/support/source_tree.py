@@ -1,4 +1,4 @@
-"""Source files as the architecture rules see them: imports resolved, names spelt out, functions listed."""
+"""Source files as the architecture rules see them: imports resolved, names spelled out, functions listed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SourceFile:
 
     @cached_property
     def used_names(self) -> list[tuple[str, int]]:
-        """Imported names and attribute chains, spelt out through the aliases of the file's imports."""
+        """Imported names and attribute chains, spelled out through the aliases of the file's imports."""
         aliases = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):

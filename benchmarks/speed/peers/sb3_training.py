@@ -34,7 +34,7 @@ class Learner:
 
 
 def make_envs(settings: dict[str, Any]) -> Any:
-    """The vector environment, with the wrapper that counts episodes, and one that normalises observations if asked."""
+    """The vector environment, with the wrapper that counts episodes, and one that normalizes observations if asked."""
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 

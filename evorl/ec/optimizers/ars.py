@@ -1,7 +1,7 @@
 """Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
 
 Each random direction is evaluated forwards and backwards. The update is a step along the directions with the best
-results, divided by the standard deviation of these results. The paper's V2 normalises observations by running
+results, divided by the standard deviation of these results. The paper's V2 normalizes observations by running
 statistics, which is the agent's ``normalize_obs``.
 """
 

@@ -40,7 +40,7 @@ class Falling(PhysicsEnv):
         return PyTreeDict(
             gravity=jnp.array([0.0, -0.1]),
             body={"mass": jnp.array([1.0, 2.0])},
-            colour=jnp.ones(3),
+            color=jnp.ones(3),
             count=jnp.arange(3),
         )
 
@@ -153,7 +153,7 @@ def test_simulators_step_in_what_is_drawn(make: Callable[..., PhysicsEnv], optio
 
 
 def test_fields_are_named_dotted_or_nested_and_equal_settings_are_equal() -> None:
-    assert [name for name, _ in model_fields(Falling().physics_model)] == ["body.mass", "colour", "gravity"]
+    assert [name for name, _ in model_fields(Falling().physics_model)] == ["body.mass", "color", "gravity"]
     nested = randomized(Falling(), {"body": {"mass": {"scale": [0.5, 2.0]}}})
     assert nested == randomized(Falling(), {"body.mass": {"scale": (0.5, 2)}})
     assert nested != randomized(Falling(), {"body.mass": {"scale": [0.5, 2.1]}})
@@ -174,7 +174,7 @@ def test_fields_are_named_dotted_or_nested_and_equal_settings_are_equal() -> Non
         ({"gravity": {"shift": [0, 1], "each": 2}}, "each must be true or false"),
         ({"body.mass": {"scale": [-1, 1]}}, "body.mass could become -2, where the model has 2: it must be positive"),
         ({"body.mass": {"shift": [-1.5, 0]}}, "body.mass could become -0.5, where the model has 1"),
-        ({"colour": {"scale": [0, 1]}}, "colour: the physics of .* does not read this field"),
+        ({"color": {"scale": [0, 1]}}, "color: the physics of .* does not read this field"),
         ({"gravity": {"shift": [0, 1]}, "in_evaluation": 3}, "in_evaluation must be true or false"),
         ([], "env.randomization must be a mapping"),
     ],

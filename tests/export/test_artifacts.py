@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.export import artefacts
-from evorl.export.artefacts import about, export_policy
+from evorl.export import artifacts
+from evorl.export.artifacts import about, export_policy
 from evorl.export.parity import NotTheSame, Parity, recorded_steps
 from tests.support.optional_packages import need
 from tests.support.portable import POLICIES, stored
@@ -128,7 +128,7 @@ def test_a_file_says_what_it_is_and_how_far_it_is(
 
 
 def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artefacts, "_checked", lambda *args: Parity(1000, 1e-3, 1000))
+    monkeypatch.setattr(artifacts, "_checked", lambda *args: Parity(1000, 1e-3, 1000))
     with pytest.raises(
         NotTheSame, match=r"does not compute what the policy computes: it differs from JAX by at most 1\.0e-03"
     ):
