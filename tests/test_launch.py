@@ -121,7 +121,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
     first_said, launcher_said = errors.splitlines()
     # It notices by itself where it trains, and is ended by a signal where it waits for the other to save.
     assert first_said.startswith(("Error: Another process of this run has ended", "SIGTERM: ended."))
-    assert f"to go on: python -m evorl.launch -n 2 resume={folder.path}" in first_said
+    assert f"To resume: python -m evorl.launch -n 2 resume={folder.path}" in first_said
     assert "Process 1 of 2 was ended by SIGKILL, and the others were stopped." in launcher_said
     saved = RunCheckpointer(folder.checkpoints).steps[-1]
     assert 0 < saved < 200

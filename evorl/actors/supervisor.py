@@ -42,14 +42,14 @@ class Supervisor:
         """Actors with pending requests or results that have not been taken."""
         return [*self._requests, *self._done]
 
-    def take(self, wanted: Collection[int]) -> tuple[int, Any]:
-        """Wait for a rollout of any of the ``wanted`` actors; return the first one available.
+    def take(self, numbers: Collection[int]) -> tuple[int, Any]:
+        """Wait for a rollout of any of the ``numbers`` actors; return the first one available.
 
         Raises:
             HostEnvError: an actor failed, or keeps dying.
         """
         while True:
-            for number in wanted:
+            for number in numbers:
                 if number in self._done:
                     return number, self._done.pop(number)
             self._receive(_POLL_SECONDS)

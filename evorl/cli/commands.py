@@ -23,15 +23,15 @@ _OPTIONS_OF_A_TRAINING = (
 )
 
 
-def main(*words: str) -> None:
+def main(*command: str) -> None:
     """Run ``evorl <command> ...``; without a command, or with ``--help``, list the commands.
 
     Args:
-        words: the command, for programs such as ``evorl-train`` whose arguments do not start with it.
+        command: the command, for programs such as ``evorl-train`` whose arguments do not start with it.
     """
     print_any_character()
     with handled_signals(), explained_errors(config_folder()):
-        run([*words, *sys.argv[1:]])
+        run([*command, *sys.argv[1:]])
 
 
 def run(arguments: Sequence[str]) -> Any:

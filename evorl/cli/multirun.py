@@ -14,7 +14,9 @@ from evorl.sweeps.multirun import Train, run_jobs
 from evorl.sweeps.trained import RunPlace, Trained
 
 
-def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, usual: str) -> None:
+def start_sweep(
+    arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default_root: str
+) -> None:
     """Run every combination of the values separated by commas, or given as ``range(...)``.
 
     Args:
@@ -22,20 +24,20 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
         check: composes the config of a job, builds its workflow, and raises if it is invalid; called for all jobs
             before the first one starts. Returns True if the config names code outside evorl.
         train: trains a job.
-        usual: default folder of all runs.
+        default_root: default folder of all runs.
 
     Raises:
         ValueError: an override has no enumerable values, or a job cannot be trained.
         RunsFailed: a job failed; all others were trained.
     """
     overrides, flags = split_arguments(arguments)
-    own, overrides = sweep_folder(overrides)
+    chosen, overrides = sweep_folder(overrides)
     jobs = list(combinations(overrides))
     names_code = [_checked(check, job, flags, setting) for job, setting in jobs]
     if (hint := describe_parallel_runs(jobs)) and not flags:
         print(hint, flush=True)
     roots = [given_text(argument) for argument in jobs[0][0] if argument.startswith("runs_folder=")]
-    root, name = (own.parent, own.name) if own else (roots[-1] if roots else usual, None)
+    root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default_root, None)
     run_jobs(SweepFolder.create(root, flags, jobs, name), train, failure_text, trust=any(names_code))
 
 

@@ -66,8 +66,8 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
             varied.append(key)
     for job in itertools.product(*choices.values()):
-        given = dict(zip(choices, job, strict=True))
-        yield list(job), {key.lstrip("+"): _shown(given[key].partition("=")[2]) for key in varied}
+        by_key = dict(zip(choices, job, strict=True))
+        yield list(job), {key.lstrip("+"): _shown(by_key[key].partition("=")[2]) for key in varied}
 
 
 def _shown(value: str) -> str:
@@ -90,14 +90,14 @@ def describe_parallel_runs(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]
         return None
     if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
-    words = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
-    words += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
-    words += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
+    arguments = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
+    arguments += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
+    arguments += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
     settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
-    words += [f"sweep={{{', '.join(settings)}}}"] if settings else []
+    arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
     return (
         "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
-        f"a fraction of the time: {train_command()} {shlex.join(words)}"
+        f"a fraction of the time: {train_command()} {shlex.join(arguments)}"
     )
 
 

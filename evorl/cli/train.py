@@ -103,9 +103,9 @@ def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
         return trained[0]
 
     def resume_job(place: RunPlace) -> Trained:
-        words = [f"trust={str(trust).lower()}"]
+        overrides = [f"trust={str(trust).lower()}"]
         stored = StoredRun(resume=str(place.root / place.name), trust=trust)
-        return train_run(RunSpec(stored=stored), words, place)
+        return train_run(RunSpec(stored=stored), overrides, place)
 
     if folder is not None:
         resume_sweep(folder, train_job, resume_job, trust)

@@ -37,7 +37,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
-from evorl.runs.run_state import refuse_running
+from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE, refuse_running
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.runs.trust import foreign_names
 from evorl.serving.remote_run import connect_training_server
@@ -65,7 +65,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
     spec = dataclasses.replace(spec, title=title_of(spec, choices()))
     root, name = (place.root, place.name) if place else place_of_run(spec.stored.runs_folder)
     folder = resumed or RunFolder.create(root, spec.as_config(), name)
-    way_on = place.way_on if place else resume_command(folder, spec)
+    command = place.resume_command if place else resume_command(folder, spec)
     watched = WatchedFolder(folder)
     checkpointer = _checkpointer(watched, spec)
     state = progress = None
@@ -76,7 +76,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
     _note_start(folder, overrides)
     recorder = _recorder(folder, workflow, spec)
     closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
-    with stop_on_signals(way_on) as should_stop, _noticing_removal(watched):
+    with stop_on_signals(command) as should_stop, _noticing_removal(watched):
         stops = functools.partial(_any_stops, should_stop, place, watched)
         with RunSession(recorder, checkpointer, progress, stops, closes) as session:
             for notice in _notices(folder, workflow, recorder, checkpointer, progress):
@@ -91,9 +91,9 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
                     workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
             watched.refuse_missing()
             stopped = session.should_stop()
-            end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
+            end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - started:.0f} s in all)"
             if stopped and not place:
-                end += f"\nTo go on: {way_on}"
+                end += f"\nTo resume: {command}"
             recorder.message(end)
     if not spec.recorders.progress and is_first():
         print(end, flush=True)
@@ -181,16 +181,16 @@ def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str])
         _note_start(folder, overrides)
         return folder
 
-    def way_on(folder: RunFolder) -> str:
+    def command_of(folder: RunFolder) -> str:
         return resume_command(folder, spec)
 
     if spec.kind is RunKind.SWEEP:
-        return sweep_settings(spec, title_of(spec, choices()), find_folder, way_on)
+        return sweep_settings(spec, title_of(spec, choices()), find_folder, command_of)
 
     def train(changed: RunSpec, place: RunPlace) -> Trained:
         return train_run(changed, (), place)
 
-    return search_settings(spec, find_folder, way_on, check_build, train, failure_text)
+    return search_settings(spec, find_folder, command_of, check_build, train, failure_text)
 
 
 @contextmanager
@@ -218,15 +218,15 @@ def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: 
     try:
         yield
     except TrainingDiverged as error:
-        on = f"What was recorded is in {folder.path}."
+        advice = f"{RECORDED_IN}{folder.path}."
         if checkpointer.steps:
-            on = f"To go on from the checkpoint: {resume_command(folder, spec)}, with such a setting."
+            advice = f"{RESUME_WITH_CHANGE}{resume_command(folder, spec)}"
         log = LogRecorder(folder.log)
-        log.message(f"{error} {on}")
+        log.message(f"{error} {advice}")
         log.close()
-        raise TrainingDiverged(f"{error} {on}") from error
+        raise TrainingDiverged(f"{error} {advice}") from error
     except Exception as error:
-        kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
+        kept = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"
         text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
         if text is None:
             raise

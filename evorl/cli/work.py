@@ -26,7 +26,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
 
     Raises:
         ValueError: the address is missing, an option is invalid, or the server's config names code outside evorl.
-        CommandRefused: the server refused a command; the message states its reason.
+        CommandRefused: the server rejected a command; the message states its reason.
         ServerLost: the server cannot be reached.
     """
     given, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")

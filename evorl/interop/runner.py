@@ -26,7 +26,7 @@ from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
 
 WARM_UP_BY = ("agent", "random")
-_REMEDY = "Try a smaller learning rate, or clip gradients."
+_ADVICE = "Try a smaller learning rate, or clip gradients."
 
 
 class Runner:
@@ -230,7 +230,7 @@ class Runner:
             *(EveryIterations(number, session.iterations) if number else None for number in (log_every, eval_every))
         )
         rules = SessionRules(
-            intervals, eval_episodes, pace=Pace(self.timesteps), columns=self._episode_means.take, remedy=_REMEDY
+            intervals, eval_episodes, pace=Pace(self.timesteps), columns=self._episode_means.take, advice=_ADVICE
         )
         session.begin(plan, rules, self.timesteps)
         evaluation: PyTreeDict | None = None

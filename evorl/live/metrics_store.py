@@ -31,7 +31,7 @@ _FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
 class MetricsRefusedError(ValueError):
-    """Raised for a refused metric; the message states the reason and the expected value."""
+    """Raised for a rejected metric; the message states the reason and the expected value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +277,7 @@ class MetricsStore:
 def _finite(value: Any, what: str) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     most = LARGEST_FLOAT if what == "y" else _FURTHEST  # TensorBoard events store float32
-    if not is_number or not abs(value) <= most:  # also refuses NaN; an integer may be of any size
+    if not is_number or not abs(value) <= most:  # also rejects NaN; an integer may be of any size
         raise MetricsRefusedError(f"{what}: expected a finite number of at most {most:.6g}, got {str(value)[:60]}.")
     return float(value)
 

@@ -19,9 +19,9 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
     """Store a point ``{"name": ..., "y": ..., "x": ..., "client": ...}`` or a list; ``x`` and ``client`` are optional.
 
     Args:
-        store: receives the points up to the first refused one.
+        store: receives the points up to the first rejected one.
         body: JSON body of the request.
-        count: called before the points are stored, with their number minus the request already counted; may refuse.
+        count: called before the points are stored, with their number minus the request already counted; may reject.
 
     Returns:
         The number of stored points; points of disabled metrics are not stored.

@@ -177,11 +177,11 @@ class Torso(nn.Module):
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if min_side(layers) <= min(image[:2])]
-        remedy = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
+        advice = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
         raise ValueError(
             f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
             f"be empty: it needs sides of at least {min_side(self.layers)}. Use larger images, smaller kernels or "
-            f"strides, or {remedy}: agent.network.torso."
+            f"strides, or {advice}: agent.network.torso."
         )
 
     @property

@@ -74,7 +74,7 @@ class ParameterCommands:
         rest: agent arrays of the last accepted push that no optimizer updates.
         pushes: number of accepted pushes.
         ending: set to true to end the training early.
-        handed_out: config that workers may request; ``None`` to refuse such requests.
+        handed_out: config that workers may request; ``None`` to reject such requests.
     """
 
     def __init__(

@@ -51,14 +51,14 @@ class ParameterService(NamedTuple):
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
         """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
 
-        def tell(address: str) -> None:
-            words = f"evorl work {address} worker=0"
-            words += " token=..." if self.token else ""
-            words += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
-            told = f"Parameters are at {address}. Workers, each with a number of its own: {words}"
-            recorder.message(told)
+        def announce(address: str) -> None:
+            command = f"evorl work {address} worker=0"
+            command += " token=..." if self.token else ""
+            command += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
+            message = f"Parameters are at {address}. Start each worker with its own number: {command}"
+            recorder.message(message)
             if not self.spec.recorders.progress:
-                print(told, flush=True)
+                print(message, flush=True)
 
         serve_parameters(
             self.workflow,
@@ -69,7 +69,7 @@ class ParameterService(NamedTuple):
             tls=self.tls,
             recorder=recorder,
             checkpointer=checkpointer,
-            on_ready=tell,
+            on_ready=announce,
             should_stop=should_stop,
             handed_out=handed_out(self.spec),
             profile_dir=self.spec.parameters.get("profile_dir"),

@@ -197,7 +197,7 @@ def work(
 
     Raises:
         ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
-        CommandRefused: the server refused a command, or has parameters of a different network.
+        CommandRefused: the server rejected a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """
     workflow = workflow_of(config)

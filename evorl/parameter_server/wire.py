@@ -37,7 +37,7 @@ class Command:
     """Command that clients may call.
 
     Attributes:
-        handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for a refused request.
+        handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for a rejected request.
         max_body: maximum size of the body in bytes.
     """
 

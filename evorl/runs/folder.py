@@ -210,7 +210,7 @@ class RunFolder:
         return max(times, default=None)
 
     def refuse_links(self) -> None:
-        """Refuse symbolic links at paths that a run writes; to be called before a run is resumed.
+        """Reject symbolic links at paths that a run writes; to be called before a run is resumed.
 
         Raises:
             RunFolderError: a path is a symbolic link.

@@ -113,7 +113,7 @@ def _first_invalid(space: Space, actions: Any) -> int | None:
 
 
 def _check_lengths(episode: Any, number: int) -> None:
-    """Refuse an episode whose arrays do not match in length.
+    """Reject an episode whose arrays do not match in length.
 
     Raises:
         ReplayFileError: rewards, ends or actions are not one per step, or observations not one more.

@@ -249,7 +249,7 @@ class TrainingBase:
         """Play all episodes; after an error of the connection or the server, reconnect and repeat the episode.
 
         Raises:
-            AgentProxyException: the server cannot be reached or refuses the first ``init``, or an episode failed more
+            AgentProxyException: the server cannot be reached or rejects the first ``init``, or an episode failed more
                 than ``max_failures`` times.
         """
         number = failures = 0

@@ -42,8 +42,8 @@ def run_jobs(
         RunsFailed: a run failed, now or before; all others were trained.
     """
     settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
-    way_on = f"{train_command()} {as_arguments(settings)}"
-    with stop_on_signals(way_on) as should_stop:
+    resume_command = f"{train_command()} {as_arguments(settings)}"
+    with stop_on_signals(resume_command) as should_stop:
         for number, job in enumerate(sweep.jobs, start=1):
             if job.state == "finished":
                 continue
@@ -57,7 +57,7 @@ def run_jobs(
             resumes = resume is not None and sweep.run_of(job).saved_at is not None
             if not resumes:
                 job.folder = _free_name(sweep.path, job.folder)
-            place = RunPlace(sweep.path, job.folder, way_on, should_stop)
+            place = RunPlace(sweep.path, job.folder, resume_command, should_stop)
             stopped = _run_job(
                 sweep,
                 job,
@@ -68,7 +68,7 @@ def run_jobs(
             )
             if stopped:
                 break
-    _tell(sweep, way_on)
+    _tell(sweep, resume_command)
     failed = [job for job in sweep.jobs if job.has_failed]
     raise_failures([f"{job.describe() or job.folder}: {job.failure}" for job in failed])
 
@@ -125,7 +125,7 @@ def _score(jobs: Sequence[SweepJob]) -> tuple[float, float, int]:
     return mean, math.sqrt(sum((x - mean) ** 2 for x in returns) / len(returns)), len(returns)
 
 
-def _tell(sweep: SweepFolder, way_on: str) -> None:
+def _tell(sweep: SweepFolder, resume_command: str) -> None:
     """Plot the learning curves and print the best settings, separately for each environment."""
     panels, lines = {}, []
     for env in dict.fromkeys(job.setting.get("env") for job in sweep.jobs):
@@ -145,7 +145,7 @@ def _tell(sweep: SweepFolder, way_on: str) -> None:
         print_line(line)
     print(f"Sweep of {len(sweep.jobs)} runs ({described}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
     if any(job.state not in ("finished", "diverged") for job in sweep.jobs):
-        print(f"To resume the sweep: {way_on}")
+        print(f"To resume the sweep: {resume_command}")
 
 
 def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:

@@ -79,7 +79,7 @@ def sweep_settings(
             write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
-            tell(f"Stopped early. To go on: {resume_command(folder)}")
+            tell(f"Stopped early. To resume: {resume_command(folder)}")
             return Trained(None, True, folder.path)
         failures = tuple(
             f"{describe_setting(setting)}: it diverged, its last return is {_shown_last(returns[member])}."

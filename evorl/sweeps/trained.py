@@ -43,13 +43,13 @@ class RunPlace(NamedTuple):
     Attributes:
         root: folder of the sweep.
         name: name of the run's folder.
-        way_on: command line that resumes the sweep.
+        resume_command: command line that resumes the sweep.
         should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
     """
 
     root: Path
     name: str
-    way_on: str
+    resume_command: str
     should_stop: Callable[[], bool]
 
 

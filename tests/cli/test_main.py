@@ -150,14 +150,14 @@ def test_a_run_that_is_in_training_is_left_alone(run, trained: RunFolder) -> Non
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
-def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
+def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Path) -> None:
     quiet = [argument for argument in SMALL if "progress" not in argument]
     arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
     out, err = run(cli.train, *arguments, "optimizer.learning_rate=1e30")
     (folder,) = (tmp_path / "ppo-cartpole").iterdir()
     assert "became" not in out
     assert err.count("became") == 1
-    assert err.endswith(f"What was recorded is in {folder}.\n")
+    assert err.endswith(f"Recorded data is in {folder}.\n")
     assert (folder / "run.log").read_text().count("became") == 1
     state = read_state(folder / "state.json", folder / "run.log")
     assert state.state == FAILED
@@ -166,7 +166,7 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
     folder = RunFolder.latest(tmp_path)
     assert read_state(folder.state, folder.log).state == FINISHED
     out, err = run(cli.train, f"resume={folder.path}", "total_timesteps=256", "optimizer.learning_rate=1e30")
-    assert f"resume={folder.path}, with such a setting." in err
+    assert f"add such a setting to: evorl train resume={folder.path}" in err
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     root = tmp_path_factory.mktemp("runs") / NAME
 
     @contextmanager
-    def stop_at_once(way_on: str):
+    def stop_at_once(resume_command: str):
         yield lambda: True
 
     with pytest.MonkeyPatch.context() as context:
@@ -128,7 +128,7 @@ def test_a_run_begins_with_the_parameters_of_another(run_folder: RunFolder, past
 @pytest.mark.parametrize("kind", ["-m agent.clip_epsilon=0.1,0.2", "'sweep={agent.clip_epsilon: [0.1,0.2]}'"])
 def test_a_sweep_goes_on_by_its_line(kind: str, paste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def stop_at_once(way_on: str):
+    def stop_at_once(resume_command: str):
         yield lambda: True
 
     small = " ".join(map(shell_word, [*SMALL, "total_timesteps=64", "recorders.progress=true"]))
@@ -136,7 +136,7 @@ def test_a_sweep_goes_on_by_its_line(kind: str, paste, tmp_path: Path, monkeypat
         for module in ("multirun", "sweep"):
             context.setattr(f"evorl.sweeps.{module}.stop_on_signals", stop_at_once)
         told = paste(f"evorl train {small} {kind} {as_arguments({'runs_folder': tmp_path / NAME})}")
-    line = next(line for line in told.splitlines() if "To resume" in line or "To go on" in line)
+    line = next(line for line in told.splitlines() if "To resume" in line)
     told = paste(line[line.index("evorl ") :])
     assert "Best" in told
 

@@ -41,8 +41,8 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
     seen = []
 
     @contextmanager
-    def stop_second_job(way_on: str):
-        seen.append(way_on)
+    def stop_second_job(resume_command: str):
+        seen.append(resume_command)
         yield lambda: len(seen) == 2
 
     monkeypatch.setattr(training, "stop_on_signals", stop_second_job)
@@ -66,7 +66,7 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
 
 def test_a_stop_ends_a_sweep_of_hydras_too(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def stop_at_once(way_on: str):
+    def stop_at_once(resume_command: str):
         yield lambda: True
 
     monkeypatch.setattr(training, "stop_on_signals", stop_at_once)

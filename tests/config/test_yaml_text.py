@@ -1,4 +1,4 @@
-"""YAML of users: numbers as on Hydra's command line, and errors that name file, line and remedy."""
+"""YAML of users: numbers as on Hydra's command line, and errors that name file, line and advice."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert multiprocess.train_command() == INFO.command
 
 
-def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_process_is_reported_with_the_resume_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.describe_lost_process(LOSS, " To go on: x")
-    assert said == "Another process of this run has ended, and this process cannot continue without it. To go on: x"
+    said = multiprocess.describe_lost_process(LOSS, " To resume: x")
+    assert said == "Another process of this run has ended, and this process cannot continue without it. To resume: x"
     assert multiprocess.describe_lost_process(ProcessLost(said)) == said
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 

@@ -34,7 +34,7 @@ with handled_signals(), {training}:
         (
             signal.SIGINT,
             True,
-            "SIGINT: ended. Its checkpoints are kept; to go on: python scripts/train.py resume=a/run\n",
+            "SIGINT: ended. Its checkpoints are kept. To resume: python scripts/train.py resume=a/run\n",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
         server.send_signal(signal.SIGINT)
         told, _ = server.communicate(timeout=60)
         assert server.returncode == 0, told
-        assert "To go on: " in told
+        assert "To resume: " in told
     assert stopped_at > 0
     (run,) = (path.parent for path in tmp_path.rglob("config.yaml"))
     with _serving([f"resume={run}"]) as (_, address), ParameterClient(address) as client:

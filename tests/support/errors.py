@@ -13,7 +13,7 @@ E = TypeVar("E", bound=BaseException)
 
 @contextmanager
 def raises_naming(kind: type[E] | tuple[type[E], ...], *parts: object) -> Iterator[pytest.ExceptionInfo[E]]:
-    """Expect an error whose text contains each part: the key, the value, the suggestion, the remedy.
+    """Expect an error whose text contains each part: the key, the value, the suggestion, the advice.
 
     Parts are compared as plain text, regardless of case and of line breaks.
 
