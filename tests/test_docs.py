@@ -23,11 +23,11 @@ from packaging.utils import canonicalize_name
 
 from evorl.cli.app_words import without_flags
 from evorl.cli.arguments import overrides_first
+from evorl.cli.combinations import combinations
 from evorl.cli.command_options import read_options
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.composition import compose_config, initialize_configs
 from evorl.cli.preparation import check_training
-from evorl.cli.sweep_jobs import combinations
 from evorl.config.names import load
 from evorl.runs.spec import RunSpec
 from tests.support.compilation import compiled_to_run_long

@@ -43,7 +43,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
     """Reject overrides that would have no effect.
 
     Args:
-        overrides: overrides of this job, as the user wrote them.
+        overrides: overrides of this run, as the user wrote them.
         config_folders: config tree, and the folders that ``--config-dir`` adds.
 
     Raises:

@@ -54,7 +54,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
     Args:
         spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
         overrides: changes to the config of a resumed run.
-        place: location of a sweep's job; ``None`` for a separate run.
+        place: location within a sweep; ``None`` for a separate run.
     """
     started = time.perf_counter() if place else STARTED
     spec, resumed = _resumed(spec, overrides)
@@ -240,7 +240,7 @@ def resume_command(folder: RunFolder, spec: RunSpec) -> str:
 
 
 def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
-    """Record the command that started the training; for a job of a sweep, with the settings of the job."""
+    """Record the command that started the training; for a run of a sweep, with its settings."""
     if not is_first():
         return
     names = {}

@@ -76,7 +76,7 @@ def join_processes(info: ProcessInfo) -> None:
 
     from evorl.ops import processes
 
-    if jax.distributed.is_initialized():  # as in the second job of a sweep
+    if jax.distributed.is_initialized():  # as in the second run of a sweep
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops a training
     arguments = {}

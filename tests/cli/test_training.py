@@ -51,7 +51,7 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
     assert err == ""
     (folder,) = tmp_path.iterdir()
     sweep = SweepFolder.open(folder)
-    assert [job.state for job in sweep.jobs] == ["finished", "stopped"]
+    assert [run.state for run in sweep.runs] == ["finished", "stopped"]
     assert (folder / "1-seed_1" / "config.yaml").is_file()
     assert f"resume={folder}\n" in out
     assert seen[0].endswith(f"resume={folder}")
@@ -60,7 +60,7 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
     assert (err, "[2 of 2] seed=1\n" in out, "[1 of 2]" in out) == ("", True, False)
     assert (folder / "0-seed_0" / "metrics.csv").stat() == before
     sweep = SweepFolder.open(folder)
-    assert [(job.state, job.timesteps) for job in sweep.jobs] == [("finished", 128)] * 2
+    assert [(run.state, run.timesteps) for run in sweep.runs] == [("finished", 128)] * 2
     assert "num_epochs=3" in run(cli.train, f"resume={folder}", "num_epochs=3")[1]
 
 

@@ -162,7 +162,7 @@ def test_two_jobs_have_two_folders(tmp_path: Path) -> None:
     path = SweepFolder.create(tmp_path, [], [(JOB, {}), (JOB, {})]).path
     file = path / "sweep.json"
     file.write_text(file.read_text().replace('"folder": "1"', '"folder": "0"'))
-    with pytest.raises(RunFolderError, match="2 jobs have the folder '0'"):
+    with pytest.raises(RunFolderError, match="2 runs have the folder '0'"):
         SweepFolder.open(path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evorl.cli.sweep_jobs import combinations, describe_parallel_runs, is_sweep, split_arguments
+from evorl.cli.combinations import combinations, describe_parallel_runs, is_sweep, split_arguments
 
 
 @pytest.mark.parametrize(
