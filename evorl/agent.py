@@ -58,6 +58,7 @@ class Agent(PyTreeNode):
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
     # True if ``actor_loss`` improves any policy of its kind from replayed transitions, see ``agents.critic_ensemble``.
     improves_policies: ClassVar[bool] = False
+    learns: ClassVar[bool] = True  # false for baselines without parameters
     # Settings of the parts that ``parts`` builds, with their defaults.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 

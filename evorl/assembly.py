@@ -82,7 +82,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
         (name for name in ("learner", "inner") if name in {field.name for field in dataclasses.fields(cls)}), None
     )
     if part is None:
-        instead = "remove it, or choose an off-policy agent such as dqn, td3 or sac"
+        instead = "remove it, or choose an off-policy algorithm"
     else:
         replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
         settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]

@@ -26,7 +26,7 @@ from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.evolution import EvolutionWorkflow, initial_best
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.workflow import Workflow
+from evorl.workflows.workflow import Workflow, learning_algorithms
 
 STATISTICS = "observation statistics"
 _PARAMS = "agent_state/params/"
@@ -136,8 +136,8 @@ def _shapes_here(workflow: Workflow) -> Leaves:
     name = type(workflow).__name__.removesuffix("Workflow")
     if not isinstance(workflow, OnPolicyWorkflow | OffPolicyWorkflow | EvolutionWorkflow):
         raise ValueError(
-            f"init_from loads the parameters of one agent, but {name} trains a population, or nothing: use an agent "
-            "such as ppo, a2c, sac, td3, dqn or ec/openes."
+            f"init_from loads the parameters of one agent, but {name} trains a population, or nothing: choose an "
+            f"evolutionary optimizer, or one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if getattr(workflow, "virtual_batch", None) is not None:
         raise ValueError(
@@ -171,8 +171,8 @@ def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) ->
     if not any(spec.path.startswith(_PARAMS) for spec in agent):
         entries = ", ".join(dict.fromkeys(spec.path.partition("/")[0] for spec in specs))
         raise ValueError(
-            f"{run} did not train a single agent: its checkpoint has {entries}. Start from a run of ppo, a2c, sac, "
-            "td3, dqn, ec/openes or the like."
+            f"{run} did not train a single agent: its checkpoint has {entries}. Start from a run of an "
+            f"evolutionary optimizer, or of one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     return {spec.path: spec for spec in _of_one_seed(agent, num_seeds)}, num_seeds
 

@@ -52,7 +52,7 @@ class Actors(ByValue):
         if not workflow.capabilities.lag:
             raise ValueError(
                 f"actors.mode=async collects with policies that are up to {self.settings.max_lag} updates old, and "
-                f"{name} does not correct for that: use mode=sync, agent=impala, or an off-policy agent."
+                f"{name} does not correct for that: use mode=sync, IMPALA, or an off-policy algorithm."
             )
         if not workflow.capabilities.single_steps:
             raise ValueError(

@@ -28,9 +28,9 @@ from evorl.execution.seeds import state_of_seed
 from evorl.rendering.animation import animation_bytes, write_animation
 from evorl.rendering.players import has_archive, players_of
 from evorl.rendering.replay_page import write_body_page, write_picture_page
+from evorl.rendering.shown_episodes import shown_episodes
 from evorl.rendering.tiles import Shown, picture_grid
 from evorl.rendering.video_file import require_encoder
-from evorl.rendering.watched import shown_episodes
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer

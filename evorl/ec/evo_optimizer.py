@@ -84,8 +84,7 @@ class EvoOptimizer(PyTreeNode):
         Raises:
             ValueError: this optimizer does not support injection.
         """
-        kind = type(self).__name__
-        raise ValueError(f"{kind} does not support the injection of solutions: use ga, openes, vanilla_es or sepcem.")
+        raise ValueError(f"{type(self).__name__} does not support the injection of solutions.")
 
     @abstractmethod
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:

@@ -64,7 +64,7 @@ class ReplaySettings(PyTreeNode):
         if workflow.stores_recurrent_state:
             raise ValueError(
                 "replay.hindsight relabels single transitions, but this agent learns from sequences: use an agent "
-                "without a recurrent network, such as dqn or sac."
+                "without a recurrent network."
             )
         if workflow.prioritized:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from evorl.agent import Agent
 from evorl.assembly import read_workflow_config, training_mode
 from evorl.config.gate import distrusting
-from evorl.config.names import load
+from evorl.config.names import load, load_all
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
@@ -256,6 +257,14 @@ def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any)
         return fn(*args)
     with load(_HOST_ERRORS)():
         return jax.block_until_ready(fn(*args))
+
+
+def learning_algorithms(*kinds: type[Workflow]) -> str:
+    """Return the names of evorl's learning algorithms of these kinds, for messages. Imports every algorithm."""
+    classes = [(name, cls) for name in load_all("evorl.algorithms") for cls in vars(sys.modules[name]).values()]
+    shipped = [cls for name, cls in classes if isinstance(cls, type) and cls.__module__ == name]
+    learning = [cls for cls in shipped if issubclass(cls, kinds) and field_types(cls)["agent"].learns]
+    return ", ".join(sorted({cls.__module__.rpartition(".")[2] for cls in learning}))
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:

@@ -70,7 +70,7 @@ def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytes
 def test_what_cannot_be_saved_is_refused_in_words(tmp_path: Path) -> None:
     config = {**RUN, "workflow": "evorl.algorithms.random_agent.RandomAgentWorkflow", "env": PENDULUM}
     folder = RunFolder.create(tmp_path, OmegaConf.create(config), name="random")
-    with pytest.raises(ValueError, match="RandomAgentWorkflow, which has no replay buffer: off-policy agents"):
+    with pytest.raises(ValueError, match=r"RandomAgentWorkflow, which has no replay buffer.*sac, "):
         _save(tmp_path, str(folder.path))
     with pytest.raises(ValueError, match=r"no run is given: evorl save-replay run=<folder>"):
         _save(tmp_path, "")

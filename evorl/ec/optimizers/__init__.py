@@ -25,6 +25,13 @@ OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
 }
 MULTI_OBJECTIVE_OPTIMIZERS: dict[str, type[MultiObjectiveOptimizer]] = {"nsga2": NSGA2, "rvea": RVEA}
 
+
+def with_injection() -> list[str]:
+    """Return the names of the optimizers that external solutions can be injected into, see ``EvoOptimizer.inject``."""
+    none = EvoOptimizer.num_replaceable
+    return [name for name, optimizer in OPTIMIZERS.items() if optimizer.num_replaceable is not none]
+
+
 __all__ = [
     "ARS",
     "CMAES",
@@ -39,4 +46,5 @@ __all__ = [
     "SepCEM",
     "SepCMAES",
     "VanillaES",
+    "with_injection",
 ]

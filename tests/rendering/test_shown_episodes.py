@@ -15,7 +15,7 @@ from evorl.envs.env import EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.episodes.replay import Player
 from evorl.evaluators.evaluator import Evaluator
-from evorl.rendering.watched import Album, drawn_by_simulator, shown_episodes
+from evorl.rendering.shown_episodes import Album, drawn_by_simulator, shown_episodes
 from evorl.types import PyTreeDict
 from tests.support import countdown
 
