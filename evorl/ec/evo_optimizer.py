@@ -33,6 +33,8 @@ class EvoOptimizer(PyTreeNode):
 
     # True if ``tell`` ranks non-finite fitness last; otherwise ``tellable`` replaces it.
     ranks_failures: ClassVar[bool] = False
+    # True if external solutions can replace individuals, see ``inject``.
+    takes_solutions: ClassVar[bool] = False
 
     @classmethod
     def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[EvoOptimizer], dict[str, Any]]:
@@ -67,8 +69,8 @@ class EvoOptimizer(PyTreeNode):
 
     @property
     def num_replaceable(self) -> int:
-        """Maximum number of individuals, the last ones of a generation, that ``inject`` can replace."""
-        return 0
+        """Maximum number of individuals, the last ones of a generation, that ``inject`` can replace: all or none."""
+        return self.pop_size if self.takes_solutions else 0
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
         """Replace some individuals of the generation to evaluate next by external solutions.

@@ -27,9 +27,8 @@ MULTI_OBJECTIVE_OPTIMIZERS: dict[str, type[MultiObjectiveOptimizer]] = {"nsga2":
 
 
 def with_injection() -> list[str]:
-    """Return the names of the optimizers that external solutions can be injected into, see ``EvoOptimizer.inject``."""
-    none = EvoOptimizer.num_replaceable
-    return [name for name, optimizer in OPTIMIZERS.items() if optimizer.num_replaceable is not none]
+    """Return the names of the optimizers that external solutions can be injected into, see ``inject``."""
+    return [name for name, optimizer in OPTIMIZERS.items() if optimizer.takes_solutions]
 
 
 __all__ = [
