@@ -85,7 +85,7 @@ class Supervisor:
             self._deaths[number] += 1
             if self._deaths[number] > MAX_DEATHS:
                 raise HostEnvError(f"actor {number} {reason}, {MAX_DEATHS + 1} times in a row without a rollout.")
-            self.message(f"Actor {number} {reason}: replaced; its running episodes are dropped, nothing else is lost.")
+            self.message(f"Actor {number} {reason}: it was replaced, and its unfinished episodes were discarded.")
             self._pool.stop(number)
             self._pool.start(number)
             self._has_answered.discard(number)

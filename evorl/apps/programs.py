@@ -53,7 +53,8 @@ def parameter_programs(
         raise ValueError(_NO_PARAMETERS)
     if extra and "parameters" not in chosen:
         raise ValueError(
-            f"{' '.join(extra)} is of the training, which the parameter server has: evorl run parameters {extra[0]}"
+            f"{' '.join(extra)} is a setting of the training, which runs on the parameter server: "
+            f"evorl run parameters {extra[0]}"
         )
     arguments, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
     if "parameters" in chosen:

@@ -58,12 +58,14 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
     if len(names) != 1:
-        raise ValueError(f"name one folder for the app, got {len(names)}: evorl new my-app")
+        raise ValueError(f"expected one folder for the app, got {len(names)}: evorl new my-app")
     folder = Path(names[0])
     kind_name, _, environment = settings["env"].partition("/")
     _check_kind(kind_name)
     if environment and kind_name != "gymnasium":
-        raise ValueError(f"env={settings['env']}: of {kind_name} there is one. Did you mean 'gymnasium/{environment}'?")
+        raise ValueError(
+            f"env={settings['env']}: {kind_name} has a single environment. Did you mean 'gymnasium/{environment}'?"
+        )
     agent = settings["algorithm"] or KINDS[kind_name].agent
     facts = agent_facts(agent)
     training = default_training(agent, kind_name, facts.is_off_policy)
@@ -93,7 +95,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
     named = without_flags(arguments, _FLAGS)
     settings, _ = read_options(named, GENERATE, "evorl generate")
     if not (settings["algorithm"] or settings["env"] or settings["docker"]):
-        raise ValueError(f"nothing to generate: evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
+        raise ValueError(f"nothing to generate: use evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
     file = Path(settings["file"])
     app = read_app(file)
     text = read_text_file(file)
@@ -230,8 +232,8 @@ def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
 def _check(app: AppConfig, facts: AgentFacts | None) -> None:
     if facts is not None and facts.in_boxes and "n" in (app.environment.get("action_space") or {}):
         raise ValueError(
-            f"{app.agent} acts in boxes of numbers, and environment.action_space is {app.environment['action_space']}: "
-            f"choose another algorithm, or an environment whose actions are such."
+            f"{app.agent} supports only Box actions, but environment.action_space is "
+            f"{app.environment['action_space']}: choose another algorithm, or an environment with Box actions."
         )
     check_training(app)
 

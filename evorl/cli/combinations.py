@@ -59,7 +59,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
             choices[key] = [override.input_line or ""]
         elif not override.is_discrete_sweep():
             raise ValueError(
-                f"{override.input_line}: an interval has no list of values. Give values, {key}=1,2,3, or choose "
+                f"{override.input_line}: an interval cannot be enumerated. List its values, {key}=1,2,3, or choose "
                 "a Hydra sweeper that samples from intervals (hydra/sweeper=optuna, if it is installed)."
             )
         else:

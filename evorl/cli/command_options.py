@@ -137,7 +137,7 @@ def read_options(
         name, equals, text = argument.partition("=")
         if not equals or not _NAME.fullmatch(name):  # a path may contain an equals sign
             if unnamed is None or argument.startswith("-"):
-                raise ValueError(f"{argument!r} is not an option: give name=value. {command} --help lists the options.")
+                raise ValueError(f"{argument!r} is not an option: use name=value. {command} --help lists the options.")
             if not argument:
                 raise ValueError(f"an empty argument is no {unnamed}: {command} --help has examples.")
             without_name.append(argument)
@@ -153,7 +153,7 @@ def read_options(
             check_names([name], options, f"option of {command}")
             entry, value = name, options[name].read(text, name)
         if entry in target:
-            raise ValueError(f"{name} is given twice: {target[entry]!r} and {text!r}.")
+            raise ValueError(f"{name} was set twice: {target[entry]!r} and {text!r}.")
         target[entry] = value
     checked = {name: options[name].checked(value, name) for name, value in given.items()}
     return {name: option.default for name, option in options.items()} | checked, without_name

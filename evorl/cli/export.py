@@ -39,7 +39,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         RunFolderError: the run does not exist.
     """
     if not settings["run"]:
-        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
     stored = stored_policy(
         settings["run"],
         settings["runs_folder"],
@@ -56,7 +56,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
 
 def _formats(given: Any) -> list[str]:
     if not given:
-        raise ValueError(f"no format is given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
+        raise ValueError(f"no format was given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
     formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
     check_names(formats, FORMATS, "value of format")
     return formats

@@ -111,7 +111,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 def _request(arguments: Sequence[str]) -> Request:
     given, _ = read_options(arguments, RENDER, "evorl render")
     if not given["run"]:
-        raise ValueError("no run is given: set run=<folder>, or run=latest.")
+        raise ValueError("no run was given: set run=<folder>, or run=latest.")
     to = given["to"] and user_path(given["to"])
     if to and not any(argument.startswith("format=") for argument in arguments):
         given["format"] = to.suffix.lower().lstrip(".") or given["format"]

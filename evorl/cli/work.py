@@ -31,7 +31,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     """
     given, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
     if len(addresses) != 1:
-        raise ValueError(f"name one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
+        raise ValueError(f"expected one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
     worker = given["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     tls = None

@@ -37,7 +37,7 @@ class BodyRenderer:
 
             mujoco: Any = engine  # its names come from compiled modules, which type checkers cannot see
             if mujoco.GLContext.__module__.endswith("glfw") and not _has_screen():
-                raise RuntimeError("there is no screen")
+                raise RuntimeError("no display is available")
             with warnings.catch_warnings():
                 # If the screen cannot be reached, GLFW only warns, and MuJoCo would exit the process.
                 warnings.filterwarnings("error", message=_NO_WINDOW)

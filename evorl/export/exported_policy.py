@@ -75,8 +75,8 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
     if path.suffix not in readers:
         raise RunFolderError(
-            f"{path} cannot be served: expected a file {' or '.join(readers)} of evorl export. A file "
-            ".py is a program of its own, which is not run here."
+            f"{path} cannot be served: expected a file {' or '.join(readers)} of evorl export. A .py "
+            "file is a separate program, which is not run here."
         )
     if not path.is_file():
         raise RunFolderError(f"{path} does not exist: write it with evorl export run=<run> format=onnx.")

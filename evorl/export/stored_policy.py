@@ -208,9 +208,7 @@ class LoadedPolicy:
         if self._memory is None:
             self._memory = self._policy.initial_memory(num_rows)
         if any(len(x) != num_rows for x in self._memory.values()):
-            raise ValueError(
-                f"the memory of the policy belongs to a different batch size than {num_rows}: call reset() first."
-            )
+            raise ValueError(f"the policy's memory has a different batch size than {num_rows}: call reset() first.")
         outputs = self._step({**arrays, **self._memory, **self._policy.drawn(self._rng, num_rows)})
         outputs = {name: np.asarray(x) for name, x in outputs.items()}
         self._memory = {name: outputs[NEXT + name] for name in self._memory}

@@ -167,7 +167,7 @@ class MetricsStore:
         if not 1 <= numbers.size <= MAX_VALUES or not fitting.all():
             raise MetricsRefusedError(
                 f"a histogram needs 1 to {MAX_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
-                f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are none."
+                f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are not."
             )
         with self._lock:
             step = self._step_of(name, x)
@@ -254,7 +254,8 @@ class MetricsStore:
         line = json.dumps({"name": name, "x": x, "y": y, "time": round(time.time(), 3)})
         if self._bytes + len(line) >= self._most_bytes:
             raise MetricsRefusedError(
-                f"{self._file.path} has its {self._most_bytes:,} bytes: move it away, or start with another folder."
+                f"{self._file.path} has reached its limit of {self._most_bytes:,} bytes: move the file, or "
+                "start with another folder."
             )
         self._file.append(line)
         self._bytes += len(line) + 1

@@ -58,7 +58,7 @@ def _items(body: bytes, keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
     for index, item in enumerate(items):
         if not isinstance(item, Mapping) or not set(keys[:2]) <= item.keys() or not item.keys() <= set(keys):
             raise MetricsRefusedError(
-                f"item {index}: expected an object with {required}, and {' or '.join(keys[2:])} perhaps; got "
+                f"item {index}: expected an object with {required}, and {' or '.join(keys[2:])} optionally; got "
                 f"{json.dumps(item)[:100]}."
             )
     return items

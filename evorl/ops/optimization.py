@@ -120,8 +120,8 @@ class Optimizer(PyTreeNode):
         function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
-                f"optimizer.name={self.name} is no gradient optimizer: name a function that takes the learning rate "
-                "first and returns one of optax."
+                f"optimizer.name={self.name} is not a gradient optimizer: use a function whose first parameter is "
+                "the learning rate and that returns an optax optimizer."
             )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(

@@ -157,5 +157,5 @@ def token_of(given: Any, name: str) -> str | None:
             raise ValueError(f"{name}={token} reads a variable that is not set: export {variable}=...")
         token = os.environ[variable]
     if len(token) < 8:
-        raise ValueError(f"{name} must have 8 characters at least: a shorter one could be guessed.")
+        raise ValueError(f"{name} must have at least 8 characters: shorter ones can be guessed.")
     return token

@@ -97,7 +97,7 @@ class AgentProxy:
                 self._reader = FrameReader(self._limits.max_frame)
                 return
         host, port = self.address
-        raise AgentProxyException(f"no connection is available. {retry} tries at {host}:{port}: {fault}")
+        raise AgentProxyException(f"no connection is available. {retry} attempts at {host}:{port}: {fault}")
 
     def _open(self) -> socket.socket:
         connection = socket.create_connection(self.address, self._timeout)

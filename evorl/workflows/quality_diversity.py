@@ -66,10 +66,10 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         super().__post_init__()
         require_positive(self, "pop_size")
         if not self.descriptors:
-            raise ValueError("descriptors is empty: name the entries of info that tell policies apart.")
+            raise ValueError("descriptors is empty: list the entries of info that distinguish policies.")
         if getattr(self.agent, "normalize_obs", False):
             raise ValueError(
-                "The agent's normalize_obs=true would change what elites do after they were evaluated: set it to false."
+                "agent.normalize_obs=true would change the behavior of elites after their evaluation: set it to false."
             )
 
     @classmethod

@@ -28,7 +28,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]  # of Ray
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
     iterate(workflow, state, 2, told.append)
-    assert told == ["Actor 1 lost its process: replaced; its running episodes are dropped, nothing else is lost."]
+    assert told == ["Actor 1 lost its process: it was replaced, and its unfinished episodes were discarded."]
     workflow.close()
     assert not ray.is_initialized()
 

@@ -52,14 +52,14 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "name one folder for the app, got 0"),
+        ([], "expected one folder for the app, got 0"),
         (["app", "env=bandits"], "there is no simulator 'bandits'. Did you mean 'bandit'"),
         (["app", "env=CartPole-v1"], "there is no simulator 'CartPole-v1'"),
         (["app", "env=bandit/x"], "of bandit there is one. Did you mean 'gymnasium/x'"),
         (["app", "-a", "pppo"], "there is no algorithm 'pppo'. Did you mean 'ppo'"),
         (
             ["app", "-a", "ddpg", "env=gymnasium/CartPole-v1"],
-            "ddpg acts in boxes of numbers, and environment.action_space",
+            "ddpg supports only Box actions, but environment.action_space",
         ),
         (["app", "color=red"], "option of evorl new 'color'"),
     ],
@@ -106,7 +106,7 @@ def test_generate_writes_the_simulator_and_its_section(app: Path) -> None:
 
 
 def test_generate_is_told_what_to_write(app: Path) -> None:
-    with pytest.raises(ValueError, match=r"nothing to generate: evorl generate -a ppo"):
+    with pytest.raises(ValueError, match=r"nothing to generate: use evorl generate -a ppo"):
         generate_from_arguments([])
     with pytest.raises(ValueError, match="there is no simulator 'atari'"):
         generate_from_arguments(["-e", "atari"])
@@ -140,7 +140,7 @@ def test_config_of_an_algorithm_alone_suits_the_simulator_there_is(app: Path) ->
     config_from_arguments(["-a", "dqn"])
     assert read_app("app.yaml").training["learning_starts"] == 256
     before = Path("app.yaml").read_text()
-    with pytest.raises(ValueError, match="ddpg acts in boxes of numbers"):
+    with pytest.raises(ValueError, match="ddpg supports only Box actions"):
         config_from_arguments(["-a", "ddpg"])
     assert Path("app.yaml").read_text() == before
 

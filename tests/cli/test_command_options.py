@@ -29,7 +29,7 @@ def test_entries_of_a_mapping_are_given_together_or_each_for_itself() -> None:
     assert metrics("metrics={loss: true, a.b: 1}") == {"loss": True, "a.b": 1}
     assert metrics("metrics.loss=true", "metrics.a.b=1") == {"loss": True, "a.b": 1}
     assert metrics("metrics={a: 1}", "metrics.loss=false") == {"a": 1, "loss": False}
-    with pytest.raises(ValueError, match=r"metrics\.loss is given twice: True and 'false'"):
+    with pytest.raises(ValueError, match=r"metrics\.loss was set twice: True and 'false'"):
         metrics("metrics.loss=true", "metrics.loss=false")
     with pytest.raises(ValueError, match="metrics=7 is not a mapping"):
         metrics("metrics=7", "metrics.loss=false")
@@ -54,7 +54,7 @@ def test_what_has_no_name_is_kept_where_there_may_be_some() -> None:
 def test_what_cannot_be_is_refused_in_words(argument: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_options([argument], OPTIONS, "evorl draw")
-    with pytest.raises(ValueError, match="to is given twice: 'a' and 'b'"):
+    with pytest.raises(ValueError, match="to was set twice: 'a' and 'b'"):
         read_options(["to=a", "to=b"], OPTIONS, "evorl draw")
     with pytest.raises(ValueError, match="'--fast' is not an option"):
         read_options(["--fast"], OPTIONS, "evorl draw", unnamed="run")

@@ -26,8 +26,8 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no environment is given: name the function or class"),
-        (["a:b", "c:d"], "no environment is given"),
+        ([], "no environment was given: pass the function or class"),
+        (["a:b", "c:d"], "no environment was given"),
         ([f"{MODULE}:Wlak"], f"there is no function of {MODULE} 'Wlak'. Did you mean 'Walk'?"),
         ([f"{MODULE}:Walk", "step=3"], "there is no option of evorl check-env 'step'. Did you mean 'steps'?"),
         ([f"{MODULE}:Walk", "steps=0"], "steps must be a positive whole number"),

@@ -105,7 +105,7 @@ def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.
     assert sorted(states[0].members) == ["agent_state", "eval_key"]  # no environments, no optimizers
     assert states[0].eval_key == jax.random.key(7)
     out, err = run(cli.train, f"resume={folder.path}", "inner=ppo")
-    assert "inner is taken from the run folder: leave inner=... out." in err
+    assert "inner comes from the run folder: remove it." in err
     run(cli.train, f"resume={folder.path}", "total_timesteps=768", "inner.agent.value_coefficient=0.4")
     assert RunCheckpointer(folder.checkpoints).steps[-1] == 6
     assert folder.load_config().inner.agent.value_coefficient == 0.4
@@ -123,7 +123,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
     ("arguments", "said"),
     [
         (["rolout_length=3"], "there is no setting of the run 'rolout_length'. Did you mean 'rollout_length'?"),
-        (["agent=sac"], "agent is taken from the run folder: leave agent=... out."),
+        (["agent=sac"], "agent comes from the run folder: remove it."),
         (["num_epochs=x"], "num_epochs must be a positive whole number, got 'x'."),
         (["agent.network.torso=[4]"], "different structure"),
     ],
@@ -199,15 +199,15 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
         (["num_seeds=1e9"], "num_seeds=1,000,000,000 is too large for "),
         (
             ["run=latest"],
-            "evorl train takes no run=latest: evorl train resume=latest goes on with a run, evorl evaluate",
+            "evorl train does not accept run=latest: evorl train resume=latest resumes a run, evorl evaluate",
         ),
-        (["run=x"], "no run is given"),
+        (["run=x"], "no run was given"),
         (["run=3"], "There is no folder 3."),
     ],
 )
 def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
     if arguments[0].startswith("run=") and "train" not in said:
-        _, err = run(cli.evaluate, *(arguments if said != "no run is given" else []))
+        _, err = run(cli.evaluate, *(arguments if said != "no run was given" else []))
     else:
         folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
         _, err = run(cli.train, *SMALL, *folder, *arguments)

@@ -37,8 +37,8 @@ def test_a_stored_run_is_changed() -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("agent=sac", "agent is taken from the run folder"),
-        ("inner=sac", "inner is taken from the run folder"),
+        ("agent=sac", "agent comes from the run folder"),
+        ("inner=sac", "inner comes from the run folder"),
         ("optimiser=sgd", "there is no setting of the run 'optimiser'. Did you mean 'optimizer'"),
         ("~total_timesteps", "there is no setting of the run"),
     ],

@@ -80,7 +80,7 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no run is given: set run=<folder>"),
+        ([], "no run was given: set run=<folder>"),
         (["run=a", "episode=3"], "no option of evorl render 'episode'. Did you mean 'episodes'?"),
         (["run=a", "format=mov"], "no value of format 'mov'"),
         (["run=a", "to=b.jpg"], "no format 'jpg'"),

@@ -55,7 +55,7 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no runs are given"),
+        ([], "no runs were given"),
         (["nowhere"], "There is no folder nowhere"),
         (["runs", "state=failed"], "no matching runs in runs"),
         (["runs", "by=color"], "there is no setting 'color'"),

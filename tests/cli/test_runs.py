@@ -28,7 +28,7 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a", "b"], "one folder at a time, got a, b: name their parent folder"),
+        (["a", "b"], "expected one folder, got a, b: pass their parent folder"),
         (["order=return"], "evorl runs"),
         (["nowhere"], "There is no folder nowhere"),
     ],

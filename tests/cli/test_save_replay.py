@@ -72,5 +72,5 @@ def test_what_cannot_be_saved_is_refused_in_words(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, OmegaConf.create(config), name="random")
     with pytest.raises(ValueError, match=r"RandomAgentWorkflow, which has no replay buffer.*sac, "):
         _save(tmp_path, str(folder.path))
-    with pytest.raises(ValueError, match=r"no run is given: evorl save-replay run=<folder>"):
+    with pytest.raises(ValueError, match=r"no run was given: evorl save-replay run=<folder>"):
         _save(tmp_path, "")

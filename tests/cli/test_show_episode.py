@@ -50,8 +50,8 @@ def test_pictures_are_no_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no episode is given: set episode=<file>, or run=<folder>"),
-        (["episode=a", "run=b"], "no episode is given"),
+        ([], "no episode was given: set episode=<file>, or run=<folder>"),
+        (["episode=a", "run=b"], "no episode was given"),
         (["episode"], "'episode' is not an option: give name=value"),
         (["episode=a", "frame=3"], "no option of evorl show-episode 'frame'. Did you mean 'frames'?"),
         (["episode=a", "frames=0"], "frames must be a positive whole number, got 0."),

@@ -146,7 +146,7 @@ class ReplayBufferContract:
             "13 rows does not fit into a replay buffer of 12 rows": history(ROWS + 1),
             r"dones of the batch is float32\[2, 4\].*expects bool\[T, 4\]": batch.replace(dones=batch.obs),
             r"obs of the batch is float32\[2, 4, 1\]": batch.replace(obs=batch.obs[..., None]),
-            "other fields than the replay buffer was built for": batch.replace(actions=batch.obs),
+            "fields of the batch differ from those of the replay buffer": batch.replace(actions=batch.obs),
         }
         for said, wrong_batch in wrong.items():
             with pytest.raises(ValueError, match=said):

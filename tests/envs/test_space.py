@@ -186,5 +186,5 @@ def test_shapes_that_fit_no_memory_are_refused_before_bounds_are_made(shape: lis
 
 @pytest.mark.parametrize("name", ["items", "pop", 1])
 def test_names_that_a_dict_cannot_have_are_refused(name: Any) -> None:
-    with pytest.raises(ValueError, match=rf"entry {name!r}.*call it differently, as '{name}_'"):
+    with pytest.raises(ValueError, match=rf"entry {name!r}.*rename it, for example to '{name}_'"):
         DictSpace({name: Box(0.0, 1.0, (1,))})

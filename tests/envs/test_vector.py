@@ -237,7 +237,5 @@ class TestAgentsOfCopies(VectorEnvContract):
             self.make(3, AutoresetMode.NORMAL)
         with pytest.raises(ValueError, match=r"3 rows cannot be stepped together, because each copy has 2 agents"):
             env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
-        with pytest.raises(
-            ValueError, match="one of 2 agents cannot act alone: step it within a vectorized environment"
-        ):
+        with pytest.raises(ValueError, match="one of 2 agents cannot be stepped alone: use a vectorized environment"):
             env.env.reset(jax.random.key(0))

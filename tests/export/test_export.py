@@ -32,8 +32,8 @@ def test_a_file_of_another_name(trained: RunFolder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run=latest"], r"no format is given: set format=onnx\|jax\|numpy\|html"),
-        (["format=numpy"], r"no run is given: evorl export run=<folder>, or run=latest"),
+        (["run=latest"], r"no format was given: set format=onnx\|jax\|numpy\|html"),
+        (["format=numpy"], r"no run was given: evorl export run=<folder>, or run=latest"),
         (["run=latest", "format=onxx"], "no value of format 'onxx'. Did you mean 'onnx'"),
         (["run=latest", "format=jax", "seed_number=-1"], "seed_number must be best or a whole number from 0, got"),
         (["run=latest", "format=jax", "sample=2"], "sample must be true or false"),

@@ -232,12 +232,12 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         ),
         "logp'] of the batch is int32": lambda: memory.store({**batch, "logp": np.zeros(2, np.int32)}),
         "new values of obs have the shape [2, 5], got [2]": lambda: memory.update({"indices": [0, 1], "obs": [1, 2]}),
-        "name them by indices, as each batch has them; got ['logp']": lambda: memory.update({"logp": [1.0]}),
+        "name them by indices, which each batch contains; got ['logp']": lambda: memory.update({"logp": [1.0]}),
         "no entry of stored transitions 'logg'. Did you mean 'logp'": lambda: memory.update(
             {"indices": [0], "logg": [1.0]}
         ),
-        "from 0 to 9, as store and each batch give them; got -1 to 3": lambda: memory.take([-1, 3]),
-        "from 0 to 9, as store and each batch give them; got 10 to 10": lambda: memory.update({"indices": [10]}),
+        "from 0 to 9, as returned by store and in each batch; got -1 to 3": lambda: memory.take([-1, 3]),
+        "from 0 to 9, as returned by store and in each batch; got 10 to 10": lambda: memory.update({"indices": [10]}),
         "called indices: rename": lambda: ReplayMemory(memory.buffer).store({**batch, "indices": batch["actions"]}),
         "UniformReplayBuffer draws without priorities": lambda: memory.update({"indices": [0], "errors": [1.0]}),
     }

@@ -82,7 +82,7 @@ def test_masked_rows_leave_no_gap() -> None:
         (_rows(0, 2).replace(obs=np.zeros((2, ENVS, 5), np.uint8)), r"obs of the batch is uint8\[2, 4, 5\]"),
         (
             _rows(0, 2).replace(actions=_zeros(2)),
-            "other fields than the replay buffer was built for",
+            "fields of the batch differ from those of the replay buffer",
         ),
         (_rows(0, 2).replace(rewards=_zeros(3)), r"differ in their number of rows: \[2, 3\]"),
     ],

@@ -229,7 +229,7 @@ def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_tryin
     with JsonServer(agents) as server:
         told = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
     assert told == [
-        f"AgentError: no connection is available. 2 tries at {url}",
+        f"AgentError: no connection is available. 2 attempts at {url}",
         1,
         True,
         "AgentError: no connection is available. ",
