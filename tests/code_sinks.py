@@ -101,7 +101,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/runs.py", "list_runs"): "shown with a warning, never built",
     ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in cli/train",
     ("evorl/parameter_server/service.py", "refuse_ordinary_run"): "looks whether a key is there",
-    ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_handed_out",
+    ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_worker_config",
     ("evorl/serving/remote_run.py", "refuse_local_run"): "looks whether a key has a value",
     ("evorl/cli/show_episode.py", "show_episode_from_arguments"): "distrust_config and refuse_foreign_code",
     ("evorl/runs/stored.py", "read_stored"): "plain data; stored_spec has distrust_config and refuse_foreign_code",

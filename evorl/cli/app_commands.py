@@ -174,7 +174,9 @@ def _list() -> list[str]:
     width = max(map(len, descriptions))
     for name, description in descriptions.items():
         print(f"  {name:{width}s}  {description}".rstrip())
-    print(f"\nSimulators:\n{''.join(f'  {name:{width}s}  {kind.does}{chr(10)}' for name, kind in KINDS.items())}")
+    print(
+        f"\nSimulators:\n{''.join(f'  {name:{width}s}  {kind.description}{chr(10)}' for name, kind in KINDS.items())}"
+    )
     print("To fill app.yaml in: evorl config -a ppo -e bandit")
     return list(descriptions)
 

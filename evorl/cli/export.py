@@ -54,9 +54,9 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
     return stored
 
 
-def _formats(given: Any) -> list[str]:
-    if not given:
+def _formats(text: Any) -> list[str]:
+    if not text:
         raise ValueError(f"no format was given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
-    formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
+    formats = list(dict.fromkeys(part.strip() for part in str(text).split(",")))
     check_names(formats, FORMATS, "value of format")
     return formats

@@ -63,12 +63,12 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
         hydra = HydraConfig.get()
         if hydra.mode is RunMode.MULTIRUN:
             if hydra.sweep.subdir != ".":
-                own = Path(hydra.sweep.dir) / hydra.sweep.subdir
-                return own.parent, own.name
+                folder = Path(hydra.sweep.dir) / hydra.sweep.subdir
+                return folder.parent, folder.name
             runs_folder = hydra.sweep.dir
         elif hydra.run.dir != ".":
-            own = user_path(hydra.run.dir).resolve()
-            return own.parent, own.name
+            folder = user_path(hydra.run.dir).resolve()
+            return folder.parent, folder.name
     runs = folder_of_runs(runs_folder, choices())
     return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
 

@@ -109,16 +109,16 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def _request(arguments: Sequence[str]) -> Request:
-    given, _ = read_options(arguments, RENDER, "evorl render")
-    if not given["run"]:
+    options, _ = read_options(arguments, RENDER, "evorl render")
+    if not options["run"]:
         raise ValueError("no run was given: set run=<folder>, or run=latest.")
-    to = given["to"] and user_path(given["to"])
+    to = options["to"] and user_path(options["to"])
     if to and not any(argument.startswith("format=") for argument in arguments):
-        given["format"] = to.suffix.lower().lstrip(".") or given["format"]
-        check_names([given["format"]], RENDER_FORMATS, "format")
-    if given["format"] != "html":
-        refuse_large_pictures(given["episodes"], given["frames"], given["size"])
-    return Request(**{**given, "to": to})
+        options["format"] = to.suffix.lower().lstrip(".") or options["format"]
+        check_names([options["format"]], RENDER_FORMATS, "format")
+    if options["format"] != "html":
+        refuse_large_pictures(options["episodes"], options["frames"], options["size"])
+    return Request(**{**options, "to": to})
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:

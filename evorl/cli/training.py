@@ -245,7 +245,7 @@ def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
         return
     names = {}
     if HydraConfig.initialized() and not overrides:
-        names = {name: str(choices().get(name, usual)) for name, usual in (("agent", "run"), ("env", "env"))}
+        names = {name: str(choices().get(name, default)) for name, default in (("agent", "run"), ("env", "env"))}
         overrides = list(HydraConfig.get().overrides.task)
     start = describe_start(train_command(), overrides, describe_devices(), config_folder().parent)
     add_start(folder.about, names | start)

@@ -191,8 +191,8 @@ class LoadedPolicy:
         Raises:
             ValueError: the observation does not have the shape that the policy expects, or the batch size has changed.
         """
-        given = self._policy.arrays_of(obs)
-        arrays = {port.name: np.asarray(given[port.name]).astype(port.dtype) for port in self._policy.observations}
+        named = self._policy.arrays_of(obs)
+        arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in self._policy.observations}
         first = self._policy.observations[0]
         is_single = arrays[first.name].ndim == len(first.shape)
         if is_single:

@@ -260,8 +260,8 @@ class ReplayMemory:
             axes = "[N]" if num_envs == 1 else f"[T, {num_envs}]"
             raise ValueError(f"all entries of transitions lead with the axes {axes}, got {shapes}.")
         shape = leading.pop()
-        for name, own in self._extra_columns.items():
-            batch.setdefault(name, np.zeros((*shape, *own), np.float32))
+        for name, column_shape in self._extra_columns.items():
+            batch.setdefault(name, np.zeros((*shape, *column_shape), np.float32))
         first = batch.keys() if self.state is None else self.state.data.keys()
         if batch.keys() != first:
             raise ValueError(

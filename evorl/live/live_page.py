@@ -118,7 +118,7 @@ class LivePage:
             # The version of these summaries: the runs may already have a newer version.
             "version": max((summary.version for summary in summaries), default=since),
             "ready": self.runs.looked,
-            "places": self.runs.told_places,
+            "places": self.runs.described_places,
             "notes": self.runs.notes,
             "runs": [summary.data for summary in summaries],
             "store": {

@@ -83,7 +83,7 @@ class WatchedRuns:
         self._find()
 
     @property
-    def told_places(self) -> str:
+    def described_places(self) -> str:
         """Displayed names of the folders."""
         return ", ".join(self._places or [str(self._root)])
 

@@ -71,7 +71,7 @@ class ParameterService(NamedTuple):
             checkpointer=checkpointer,
             on_ready=announce,
             should_stop=should_stop,
-            handed_out=handed_out(self.spec),
+            worker_config=worker_config(self.spec),
             profile_dir=self.spec.parameters.get("profile_dir"),
         )
 
@@ -116,21 +116,23 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
     """
     if spec.parameters is None:
         return None
-    given = checked_mapping(spec.parameters, "parameters")
-    own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
-    check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
-    combining = {name: value for name, value in given.items() if name in own}
+    settings = checked_mapping(spec.parameters, "parameters")
+    combining_names = [
+        field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)
+    ]
+    check_names(settings, (*names, *_OF_THE_WIRE), "key of parameters")
+    combining = {name: value for name, value in settings.items() if name in names}
     settings_for(workflow_of(workflow), combining)
-    bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
+    bind, token = str(settings.get("bind", f"127.0.0.1:{PORT}")), token_of(settings.get("token"), "parameters.token")
     host, _ = host_and_port(bind, "parameters.bind")
     require_token_beyond_this_machine(
         host, token, f"parameters.bind={bind}", "give parameters.token=... to all workers"
     )
-    tls = tls_context(given.get("cert"), given.get("key"), "parameters.cert, parameters.key")
+    tls = tls_context(settings.get("cert"), settings.get("key"), "parameters.cert, parameters.key")
     return ParameterService(workflow, spec, combining, bind, token, tls)
 
 
-def handed_out(spec: RunSpec) -> dict[str, Any]:
+def worker_config(spec: RunSpec) -> dict[str, Any]:
     """Return the config that workers receive as plain data: that of the workflow, and runtime settings."""
     config = {**spec.workflow_config(), "deterministic": spec.deterministic}
     serve = shared_limits(spec.serve)
@@ -142,15 +144,15 @@ def shared_limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (serve or {}).items() if name not in _OF_A_WORKER}
 
 
-def token_of(given: Any, name: str) -> str | None:
+def token_of(text: Any, name: str) -> str | None:
     """Return the token; for ``env:NAME``, the value of that environment variable.
 
     Raises:
         ValueError: the variable is not set, or the token is too short.
     """
-    if given is None:
+    if text is None:
         return None
-    token = str(given)
+    token = str(text)
     if token.startswith("env:"):
         variable = token.removeprefix("env:")
         if variable not in os.environ:

@@ -33,14 +33,14 @@ def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: An
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
-    own = serve_settings(
+    serving = serve_settings(
         shared_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve"))
     )
-    with contextlib.closing(TrainingServer(workflow, own)) as collector:
+    with contextlib.closing(TrainingServer(workflow, serving)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 
 
-def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
+def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> None:
     """Check the config received from a server.
 
     Raises:

@@ -36,7 +36,7 @@ def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest
     commands.run([name, "--help"])
     told = capsys.readouterr().out
     assert told.startswith(f"Usage: evorl {name} ")
-    assert command.does in told
+    assert command.description in told
     assert all(f"  {option}=" in told for option in command.options)
 
 

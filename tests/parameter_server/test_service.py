@@ -19,8 +19,8 @@ from evorl.assembly import workflow_from_config
 from evorl.cli.train import serve_parameters
 from evorl.cli.work import work_from_arguments
 from evorl.parameter_server.client import ParameterClient
-from evorl.parameter_server.service import handed_out, parameter_service, settle_parameters, token_of
-from evorl.parameter_server.worker_process import check_handed_out
+from evorl.parameter_server.service import parameter_service, settle_parameters, token_of, worker_config
+from evorl.parameter_server.worker_process import check_worker_config
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.serving.remote_run import with_training_server
@@ -138,11 +138,11 @@ def test_what_goes_with_no_parameter_server(words: list[str]) -> None:
 
 
 def test_secrets_stay_with_the_server() -> None:
-    told = handed_out(_spec("parameters.token=a-secret-token"))
+    told = worker_config(_spec("parameters.token=a-secret-token"))
     assert "a-secret-token" not in repr(told)
     assert {"workflow", "env", "seed", "total_timesteps"} <= told.keys()
     assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & told.keys()
-    check_handed_out(told, "127.0.0.1:7000", False)
+    check_worker_config(told, "127.0.0.1:7000", False)
 
 
 REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
@@ -155,7 +155,7 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     workflow = with_training_server(workflow_from_config(config), spec)
     assert workflow.execution.collector is None
     assert parameter_service(workflow, spec) is not None
-    serve = handed_out(spec)["serve"]
+    serve = worker_config(spec)["serve"]
     assert serve["max_clients"] == 7
     assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()
     with pytest.raises(ValueError, match=r"eval_interval=100 .* no simulators connect .* set it to 0"):
