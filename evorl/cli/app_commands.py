@@ -174,9 +174,10 @@ def _list() -> list[str]:
     width = max(map(len, descriptions))
     for name, description in descriptions.items():
         print(f"  {name:{width}s}  {description}".rstrip())
-    print(
-        f"\nSimulators:\n{''.join(f'  {name:{width}s}  {kind.description}{chr(10)}' for name, kind in KINDS.items())}"
-    )
+    print("\nSimulators:")
+    for name, kind in KINDS.items():
+        print(f"  {name:{width}s}  {kind.description}")
+    print()
     print("To fill app.yaml in: evorl config -a ppo -e bandit")
     return list(descriptions)
 

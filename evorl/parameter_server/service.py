@@ -117,9 +117,8 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
     if spec.parameters is None:
         return None
     settings = checked_mapping(spec.parameters, "parameters")
-    combining_names = [
-        field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)
-    ]
+    fields = dataclasses.fields(ParameterServerSettings)
+    names = [field.name for field in fields if field.metadata.get("setting", True)]
     check_names(settings, (*names, *_OF_THE_WIRE), "key of parameters")
     combining = {name: value for name, value in settings.items() if name in names}
     settings_for(workflow_of(workflow), combining)
