@@ -25,9 +25,7 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     if key is None:
         return read_of_entries(obs) if isinstance(obs, Mapping) else obs
     if not isinstance(obs, Mapping):
-        raise ValueError(
-            f"the observation is a single array without entries, but the observation key is {key!r}: remove it."
-        )
+        raise ValueError(f"the observation is one array without entries: remove the observation key {key!r}.")
     if key not in obs:
         available = f"Available: {', '.join(sorted(map(str, obs)))}."
         raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {available}")

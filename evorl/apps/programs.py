@@ -53,8 +53,7 @@ def parameter_programs(
         raise ValueError(_NO_PARAMETERS)
     if extra and "parameters" not in chosen:
         raise ValueError(
-            f"{' '.join(extra)} is a setting of the training, which runs on the parameter server: "
-            f"evorl run parameters {extra[0]}"
+            f"{' '.join(extra)} is for the training on the parameter server: evorl run parameters {extra[0]}"
         )
     arguments, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
     if "parameters" in chosen:
@@ -70,13 +69,11 @@ def parameter_programs(
         return programs + [Program(f"server at {each}", (), {}, each) for each in addresses if "environment" in chosen]
     first = settings["worker"]
     for number, address in enumerate(addresses, first):
-        arguments, variables_of_server = _bound("serve", address, _TOKEN)
+        arguments, access = _bound("serve", address, _TOKEN)
         arguments += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
         arguments += ["trust=true"] if app.algorithm is not None else []  # the code belongs to the app
         command = [*_EVORL, "work", str(shared.address), f"worker={number}", *arguments]
-        programs.append(
-            Program(f"server-{number}", command, variables | variables_of_server | _own_modules(app), address)
-        )
+        programs.append(Program(f"server-{number}", command, variables | access | _own_modules(app), address))
     return programs
 
 
@@ -145,7 +142,7 @@ def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Progr
     ``show_ui`` apply only to the first one.
     """
     command = app.environment_command(sys.executable)
-    shared_settings = {
+    common = {
         "environment": app.environment,
         "run": {"max_episodes": app.run.max_episodes, "infinite_run": app.run.infinite_run},
     }
@@ -153,14 +150,9 @@ def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Progr
     flags = {name: settings[name] for name in ("exploit", "show_ui")}
     programs = []
     for number in range(settings["n"]):
-        first_only = {name: value and number == 0 for name, value in flags.items()}
+        switches = {name: value and number == 0 for name, value in flags.items()}
         address = str(addresses[number % len(addresses)])
-        sent = {
-            **shared_settings,
-            "server": {"bind": address, "token": app.server.token},
-            "number": number,
-            **first_only,
-        }
+        sent = {**common, "server": {"bind": address, "token": app.server.token}, "number": number, **switches}
         variables = {"EVORL_APP": json.dumps(sent), "EVORL_SERVER": address}
         programs.append(Program(f"environment-{number}", command, variables))
     return programs

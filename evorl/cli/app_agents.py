@@ -124,9 +124,7 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(no_such("algorithm or experiment", experiment, known))
     agent = max(agents, key=len)
     choice = [f"agent={agent}", f"env={experiment.removeprefix(f'{agent}/')}"]
-    defaults, tuned = (
-        plain(compose_config(overrides), resolve=False) for overrides in ([*choice, "~experiment"], choice)
-    )
+    defaults, tuned = (plain(compose_config(each), resolve=False) for each in ([*choice, "~experiment"], choice))
     different = _differences(defaults, tuned)
     different.pop("env", None)
     for path in _NOT_SERVED:

@@ -174,10 +174,8 @@ def _list() -> list[str]:
     width = max(map(len, descriptions))
     for name, description in descriptions.items():
         print(f"  {name:{width}s}  {description}".rstrip())
-    print("\nSimulators:")
-    for name, kind in KINDS.items():
-        print(f"  {name:{width}s}  {kind.description}")
-    print()
+    kinds = "".join(f"  {name:{width}s}  {kind.description}\n" for name, kind in KINDS.items())
+    print(f"\nSimulators:\n{kinds}")
     print("To fill app.yaml in: evorl config -a ppo -e bandit")
     return list(descriptions)
 

@@ -14,9 +14,7 @@ from evorl.sweeps.multirun import Train, train_runs
 from evorl.sweeps.trained import RunPlace, Trained
 
 
-def start_sweep(
-    arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default_root: str
-) -> None:
+def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default: str) -> None:
     """Run every combination of the values separated by commas, or given as ``range(...)``.
 
     Args:
@@ -24,7 +22,7 @@ def start_sweep(
         check: composes the config of a run, builds its workflow, and raises if it is invalid; called for all runs
             before the first one starts. Returns True if the config names code outside evorl.
         train: trains a run.
-        default_root: default folder of all runs.
+        default: default folder of all runs.
 
     Raises:
         ValueError: an override has no enumerable values, or a run cannot be trained.
@@ -37,7 +35,7 @@ def start_sweep(
     if (hint := describe_parallel_runs(combined)) and not flags:
         print(hint, flush=True)
     roots = [given_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
-    root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default_root, None)
+    root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default, None)
     train_runs(SweepFolder.create(root, flags, combined, name), train, failure_text, trust=any(names_code))
 
 

@@ -122,7 +122,6 @@ class CommandConnection(FrameConnection):
                 self._transport.close()
 
     def error_frame(self, message: str) -> bytes:
-        """Return the frame of an error message."""
         return frame({"error": message})
 
     def pause_writing(self) -> None:

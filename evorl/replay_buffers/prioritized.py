@@ -40,7 +40,6 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
     exponent: float = 0.6
 
     def init(self, sample_spec: Any) -> PrioritizedReplayState:
-        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         ring = init_ring(self.num_rows, self.num_envs, sample_spec)
         return PrioritizedReplayState(
             data=ring.data,

@@ -74,7 +74,6 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
     @property
     def num_rows(self) -> int:
-        """Number of episodes per generation."""
         return self.optimizer.pop_size * self.episodes_per_individual
 
     def setup(self, key: Key) -> EvolutionState:

@@ -139,7 +139,6 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @property
     def num_rows(self) -> int:
-        """Number of episodes per generation."""
         return self.pop_size * self.episodes_per_individual + self.num_explorations
 
     @abstractmethod

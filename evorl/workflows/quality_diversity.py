@@ -79,7 +79,6 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
 
     @property
     def num_rows(self) -> int:
-        """Number of episodes per generation."""
         return self.pop_size * self.episodes_per_individual
 
     @abstractmethod

@@ -111,7 +111,7 @@ def test_what_is_not_run_here_is_waited_for(shared: AppConfig) -> None:
     assert names({"server"}, servers=1, worker=1) == [("parameters", False), ("server-1", True)]
     assert names({"environment"}) == [(f"server at 127.0.0.1:{port + 10 * i}", False) for i in range(2)]
     assert names({"parameters"}) == [("parameters", True)]
-    with pytest.raises(ValueError, match="seed=3 is of the training, which the parameter server has"):
+    with pytest.raises(ValueError, match="seed=3 is for the training on the parameter server"):
         app_programs.parameter_programs(shared, {"server"}, OPTIONS, ["seed=3"])
 
 
