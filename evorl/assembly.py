@@ -186,7 +186,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         )
     envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
     actor_config = {**config, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
-    grant(path)  # the class has passed the gate, perhaps under another path
+    grant(path)  # the class has passed the gate, possibly under another path
     for name in ("actors", "num_seeds", "devices", "evaluation"):
         actor_config.pop(name, None)
     if "num_minibatches" in config_keys(cls):
