@@ -101,7 +101,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         return jax.tree.map(lambda x: _with_zeros(x, num_rows - self.num_rows, axis=0), self)
 
     def episodes(self) -> list[Tree]:
-        """Return every row without its padding, leaves ``[length, ...]``. Not in a trace."""
+        """Return every row without its padding, leaves ``[length, ...]``; not available in traced code."""
         lengths = self._lengths_on_host("episodes")
         return [jax.tree.map(lambda x, i=i, n=n: x[i, :n], self.data) for i, n in enumerate(lengths)]
 

@@ -187,7 +187,7 @@ class ICM(IntrinsicReward):
     """Intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363).
 
     The bonus is the prediction error of a forward model in a feature space. The features are trained to predict the
-    action, so that changes which the agent does not cause count little.
+    action, so that changes not caused by the agent contribute little.
 
     Attributes:
         forward_share: weight of the forward model's loss, beta of eq. 7; the inverse model's is 1 - beta.

@@ -166,7 +166,7 @@ def _port(described: Mapping[str, Any]) -> Port:
 
 
 def space_of(described: Mapping[str, Any]) -> Space:
-    """Build the space from its ``described_space``. Raises ``ValueError`` if the description names no known kind."""
+    """Build the space from its ``described_space``; raise ``ValueError`` if the kind is unknown."""
     kind = described["kind"]
     if kind == "dict":
         return DictSpace({name: space_of(part) for name, part in described["spaces"].items()})

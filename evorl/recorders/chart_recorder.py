@@ -42,7 +42,7 @@ class ChartRecorder(Recorder):
 
 
 def write_table(path: Path | str, chart: Chart) -> None:
-    """Write a chart's columns as CSV; floats are written so that reading them gives the same bits.
+    """Write a chart's columns as CSV; floats round-trip exactly.
 
     Raises:
         RunFolderError: the file cannot be written.

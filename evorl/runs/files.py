@@ -102,7 +102,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 text file atomically: a kill leaves the old text or the new one.
+    """Write a UTF-8 text file atomically: if the process is killed, the file has its old or its new text.
 
     Raises:
         RunFolderError: ``path``, or the temporary file in the same folder, is a symbolic link.
