@@ -1,4 +1,4 @@
-"""Base class of agents of any framework: the interface of collectors and runners, with random actions as the default."""
+"""Base class of agents of any framework: the interface of collectors and runners; acts at random by default."""
 
 from __future__ import annotations
 
