@@ -9,7 +9,7 @@ import pytest
 from tests.plain_english import breaches_of, constructions, docstring, page_breaches, python_breaches, yaml_breaches
 
 ROOT = Path(__file__).resolve().parents[1]
-READ = ["CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "configs", "docs", "evorl", "examples"]
+READ = ["CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks", "configs", "docs", "evorl", "examples"]
 FILES = sorted(
     path
     for root in READ

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.learning [names...]``: train by the shipped configs, record what is reached and when."""
+"""``python -m benchmarks.learning [names...]``: train with the shipped configs, and record learning curves."""
 
 from __future__ import annotations
 

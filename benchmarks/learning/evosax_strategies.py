@@ -24,7 +24,7 @@ def fitness(population: Params) -> jax.Array:
 
 
 def fitness_of(solution: Params) -> float:
-    """Of one."""
+    """Return the cost of one solution."""
     return float(fitness(jax.tree.map(lambda x: x[None], solution))[0])
 
 
@@ -43,7 +43,7 @@ def evolve(strategy: EvosaxStrategy, key: Key, num_generations: int) -> tuple[St
 
 
 def main(names: list[str]) -> int:
-    """Say what each strategy makes of it; the number of those that end no better than they started."""
+    """Print the result of each strategy; return the number of strategies that do not improve."""
     failed = 0
     for name in names or strategy_names():
         clock = time.process_time()

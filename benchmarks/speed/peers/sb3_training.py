@@ -27,7 +27,7 @@ class Learner:
         self.learn(settings["warmup_steps"])
 
     def learn(self, steps: int) -> int:
-        """Train for so many environment steps more, or a few beyond; how many it were."""
+        """Train for at least this many further environment steps; return their number."""
         before = self.model.num_timesteps
         self.model.learn(steps, reset_num_timesteps=False)
         return self.model.num_timesteps - before
