@@ -9,7 +9,8 @@ import pytest
 from tests.plain_english import breaches_of, constructions, docstring, page_breaches, python_breaches, yaml_breaches
 
 ROOT = Path(__file__).resolve().parents[1]
-READ = ["CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks", "configs", "docs", "evorl", "examples"]
+PAGES = ["CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md"]
+READ = [*PAGES, "benchmarks", "configs", "docs", "evorl", "examples"]
 FILES = sorted(
     path
     for root in READ
