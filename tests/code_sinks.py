@@ -1,4 +1,4 @@
-"""Rules on where text becomes code, and on where a stranger's files come in: each place passes the gate or is reviewed.
+"""Rules for places where text becomes code, or where files of others are read: each passes the gate or is reviewed.
 
 A place that is not in a table here fails the test. Look whether a setting, a file or a server can choose the text: then
 it goes through ``evorl.config.gate``. Otherwise enter the place, with the reason why nobody else chooses it.

@@ -1,4 +1,4 @@
-"""Several processes are one program: they compute what one does, the first writes, and none outlives another."""
+"""Several processes are one program: same results as one, the first writes, and none outlives another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that begin with the parameters of another: what is taken, what is fresh, and what is refused in words."""
+"""Runs that start with the parameters of another run: loaded parts, fresh parts, and errors."""
 
 from __future__ import annotations
 

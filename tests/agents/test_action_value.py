@@ -1,4 +1,4 @@
-"""The agent that value-based algorithms share: what its network reads, how it explores, what is refused."""
+"""The base agent of value-based algorithms: network inputs, exploration, and invalid settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One agent of each family in action spaces of every kind: what the environment receives, and what is exported."""
+"""One agent of each family in all kinds of action spaces: actions in the environment, and exported policies."""
 
 from __future__ import annotations
 

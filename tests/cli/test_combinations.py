@@ -1,4 +1,4 @@
-"""Sweeps: which jobs a command line has, and what is said of them."""
+"""Runs of a sweep's command line, and the hint about parallel runs."""
 
 from __future__ import annotations
 

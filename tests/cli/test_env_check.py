@@ -1,4 +1,4 @@
-"""``evorl check-env``: what it prints, and what it refuses."""
+"""``evorl check-env``: output and errors."""
 
 from __future__ import annotations
 

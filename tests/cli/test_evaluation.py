@@ -1,4 +1,4 @@
-"""What a run with goals leaves behind of its evaluations, on the command line."""
+"""Files that evaluations of a run with goals write, from the command line."""
 
 from __future__ import annotations
 

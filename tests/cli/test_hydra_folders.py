@@ -1,4 +1,4 @@
-"""Hydra's own settings name the folder of a run or of a sweep, or are refused with the option that does."""
+"""Hydra's settings name the folder of a run or of a sweep; others are rejected with the option to use instead."""
 
 from __future__ import annotations
 

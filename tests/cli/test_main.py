@@ -1,4 +1,4 @@
-"""The command line in this process: train, stop, resume, evaluate, and what it says on the way."""
+"""The command line in this process: train, stop, resume, evaluate, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: which jobs there are, that a stop ends all of them, and that what is finished is not done again."""
+"""Sequential sweeps: their runs, stops, and resumption without repeating finished runs."""
 
 from __future__ import annotations
 

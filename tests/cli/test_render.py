@@ -1,4 +1,4 @@
-"""``evorl render`` on a stored run: what is drawn, where it is, and what is said where it cannot be."""
+"""``evorl render`` on a stored run: images, output files, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training by the command line: its title and settings, how it ends, what a stop does to a sweep."""
+"""Training from the command line: title, settings, end, and stops in a sweep."""
 
 from __future__ import annotations
 

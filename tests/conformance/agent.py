@@ -1,4 +1,4 @@
-"""What every agent promises, stated once; an agent's test says how it is made and inherits the rest."""
+"""Contract of all agents; the test of an agent defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 

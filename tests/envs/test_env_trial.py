@@ -1,4 +1,4 @@
-"""Random steps, and what is found wrong in their numbers."""
+"""Random steps, and faults found in their numbers."""
 
 from __future__ import annotations
 

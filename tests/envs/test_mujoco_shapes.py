@@ -1,4 +1,4 @@
-"""What a replay page is told of MuJoCo's bodies."""
+"""Shapes of MuJoCo's bodies for replay pages."""
 
 from __future__ import annotations
 

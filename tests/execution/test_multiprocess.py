@@ -1,4 +1,4 @@
-"""How a process is told of its place, and what it says when it loses another. ``tests/test_launch.py`` joins some."""
+"""Position of a process among several, and its error when it loses another. ``tests/test_launch.py`` runs several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will need, told before anything is built."""
+"""The plan of a run, reported before anything is built."""
 
 from __future__ import annotations
 

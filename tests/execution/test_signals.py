@@ -1,4 +1,4 @@
-"""A signal stops a training in order or ends the process in one line, whatever the main thread is doing."""
+"""A signal stops a training in order or ends the process with one line, in any state of the main thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of policy in every format: read by processes that have neither evorl nor, but for StableHLO, JAX."""
+"""Every kind of policy in every format: read by processes without evorl and, except for StableHLO, without JAX."""
 
 from __future__ import annotations
 

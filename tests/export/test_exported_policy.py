@@ -1,4 +1,4 @@
-"""Exported files read back: they act as the policy they were written for, and what cannot be trusted is refused."""
+"""Loaded exports act as the original policy, and untrusted files are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a file computes the same is measured along episodes, and a difference is seen."""
+"""Agreement of a file with the policy is measured along episodes, and differences are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and products whatever order their axes have, as products of matrices."""
+"""Convolutions and products with axes in any order, as matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doors of the live page: what they answer, and to whom."""
+"""Requests to the live page: responses and access control."""
 
 from __future__ import annotations
 

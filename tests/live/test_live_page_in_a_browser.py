@@ -1,4 +1,4 @@
-"""The live page in a real browser: it draws what is recorded, as it comes, in light and dark and on a small screen."""
+"""The live page in a real browser: curves as they are recorded, in light and dark mode and on a small screen."""
 
 from __future__ import annotations
 

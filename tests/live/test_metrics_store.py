@@ -1,4 +1,4 @@
-"""Numbers that clients send, as they are kept."""
+"""Storage of numbers that clients send."""
 
 from __future__ import annotations
 

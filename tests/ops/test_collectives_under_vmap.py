@@ -1,4 +1,4 @@
-"""What stands side by side is taken together."""
+"""Collectives over rows that are mapped by ``vmap``."""
 
 from __future__ import annotations
 

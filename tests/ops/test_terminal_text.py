@@ -1,4 +1,4 @@
-"""What a terminal is sent: no control characters out of names."""
+"""Terminal output: control characters in names are escaped."""
 
 from __future__ import annotations
 

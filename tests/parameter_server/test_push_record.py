@@ -1,4 +1,4 @@
-"""A push is taken as a whole or refused as a whole, whatever numbers it has, and the server goes on."""
+"""A push is accepted or rejected as a whole, for any numbers, and the server continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter server and its workers by their commands: processes that end by themselves, stop, go on and refuse."""
+"""A parameter server and its workers by their commands: processes that end, stop, resume and reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker accepts of the config of its server, and where its simulators come to."""
+"""Configs that a worker accepts from its server, and the address for its simulators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of what has no renderer: where things are drawn, and in which colors."""
+"""Images of environments without a renderer: positions and colors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay page: it is whole by itself, says where bodies are, and a browser draws it."""
+"""The replay page: it is self-contained, has the positions of bodies, and a browser draws it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes that are looked at are those of an evaluation, whoever draws them."""
+"""Rendered episodes equal those of an evaluation, for every renderer."""
 
 from __future__ import annotations
 

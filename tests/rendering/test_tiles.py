@@ -1,4 +1,4 @@
-"""Several episodes in one picture: where they stand, how long they move, and what is written above them."""
+"""Several episodes in one image: positions, durations and captions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transitions under goals of their own episodes, against a loop over what was recorded."""
+"""Transitions relabeled with goals of their episodes, compared with a loop over the recorded data."""
 
 from __future__ import annotations
 

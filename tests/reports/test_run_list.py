@@ -1,4 +1,4 @@
-"""Which runs there are."""
+"""The list of runs."""
 
 from __future__ import annotations
 

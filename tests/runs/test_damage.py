@@ -1,4 +1,4 @@
-"""Damage at random places: every restore is exact, or is refused or passed over in words; never another state."""
+"""Damage at random places: every restore is exact, rejected or skipped with a notice; never another state."""
 
 from __future__ import annotations
 

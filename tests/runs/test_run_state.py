@@ -1,4 +1,4 @@
-"""Whether a run goes on, and how it ended: by what it wrote, by the lock it holds, by its log."""
+"""State of a run, from its state file, its lock and its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what is stored of it is read back, and what cannot be is refused."""
+"""The folder of a sweep: round trips, and errors for invalid contents."""
 
 from __future__ import annotations
 

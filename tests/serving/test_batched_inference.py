@@ -1,4 +1,4 @@
-"""Actions do not depend on who asks at the same time, and what is recorded is what simulators did."""
+"""Actions do not depend on other requests in the batch, and recorded data equal the simulators' steps."""
 
 from __future__ import annotations
 

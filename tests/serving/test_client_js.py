@@ -1,4 +1,4 @@
-"""The JavaScript client, in Node.js and in a browser, against a server that says what the test wants."""
+"""The JavaScript client, in Node.js and in a browser, against a scripted server."""
 
 from __future__ import annotations
 

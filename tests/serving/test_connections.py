@@ -1,4 +1,4 @@
-"""Clients over TCP, honest ones and others: who breaks the rules is told so and ended, and disturbs nobody."""
+"""Clients over TCP: clients that break the rules are disconnected with a reason, without effect on others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished policy answers clients as it answers one, whoever asks beside them, and remembers each of them."""
+"""A trained policy serves many clients as it serves one, and keeps a state for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``evorl serve``, as users start it: clients come, it learns, it is stopped, it goes on; and what it refuses."""
+"""``evorl serve`` as users start it: clients connect, it learns, stops and resumes; and its errors."""
 
 from __future__ import annotations
 

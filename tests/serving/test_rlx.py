@@ -1,4 +1,4 @@
-"""RLX byte for byte, in any pieces, and nothing but messages or ProtocolError out of whatever comes."""
+"""RLX byte for byte, in any pieces; any input gives messages or ``ProtocolError``."""
 
 from __future__ import annotations
 

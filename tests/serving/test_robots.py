@@ -1,4 +1,4 @@
-"""Robots' clients get the wire that they know: what is served first, then an answer for each observation."""
+"""Robot clients get the protocol that they know: metadata first, then an action per observation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training server learns from what its clients do, all of it and nothing else."""
+"""A training server learns from all data of its clients, and from nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed HTTP is refused by every server that speaks it, with at most a line of the log and no traceback."""
+"""Malformed HTTP is rejected by every HTTP server, with at most one log line and no traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment that shows choices, which start at other numbers than 0, beside pixels."""
+"""An environment with discrete observations that start at other numbers than 0, together with pixels."""
 
 from __future__ import annotations
 

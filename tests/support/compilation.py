@@ -1,4 +1,4 @@
-"""How hard the compiler tries in tests, and where what it compiled is kept."""
+"""Compiler effort in tests, and the cache of compiled programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which programs are compiled."""
+"""Names of the programs that are compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the config files say, for tests of them."""
+"""Contents of the config files, for their tests."""
 
 from __future__ import annotations
 

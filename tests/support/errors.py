@@ -1,4 +1,4 @@
-"""Checks errors by what they name, so that a better sentence breaks no test."""
+"""Checks errors by their parts, so that better wording breaks no test."""
 
 from __future__ import annotations
 

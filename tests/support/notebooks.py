@@ -1,4 +1,4 @@
-"""The notebooks of the documentation: each is made of a page, with the outputs of its cells.
+"""The notebooks of the documentation: each is generated from a page, with the outputs of its cells.
 
 ``python -m tests.support.notebooks`` runs the pages of ``docs/notebooks`` and writes the notebooks beside them; with
 names, those alone.

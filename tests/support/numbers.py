@@ -1,4 +1,4 @@
-"""Which numbers of a node are structure, so that another one is another program."""
+"""Numbers of a node that are structure, so that changing them changes the program."""
 
 from __future__ import annotations
 

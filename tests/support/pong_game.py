@@ -1,4 +1,4 @@
-"""One game of Atari's Pong, recorded as it is sent over the wire: ``python -m tests.support.pong_game`` records it.
+"""One game of Atari's Pong, recorded as sent over the network: ``python -m tests.support.pong_game`` records it.
 
 ALE 0.12.1 plays ``ALE/Pong-v5`` without sticky actions, each action held for 4 frames, against actions that are drawn
 uniformly; the game ends 1 to 21. Frames are what the app of Gymnasium sends: the field, 160 x

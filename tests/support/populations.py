@@ -1,4 +1,4 @@
-"""A small solution and what its populations are made of, for tests of evolutionary optimizers."""
+"""A small solution and its populations, for tests of evolutionary optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that answers RLX as it is told to: in a thread, one connection after another, on a free port."""
+"""A scripted RLX server: in a thread, one connection after another, on a free port."""
 
 from __future__ import annotations
 

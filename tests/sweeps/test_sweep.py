@@ -1,4 +1,4 @@
-"""Sweeps by the command line: one program for each structure, the solo runs' numbers, resume, what is refused."""
+"""Sweeps by the command line: one program per structure, the numbers of single runs, resumption, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices and blocks of environments do not show in what options compute, but for rounding.
+"""Results do not depend on devices or blocks of environments, up to rounding.
 
 What holds of every algorithm is in ``tests/conformance/workflow.py``.
 """

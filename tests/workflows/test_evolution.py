@@ -1,4 +1,4 @@
-"""Generations: what is told, remembered and counted, and what does not show in them."""
+"""Generations: the optimizer's inputs, state and counters, and settings that must not change results."""
 
 from __future__ import annotations
 

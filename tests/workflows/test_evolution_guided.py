@@ -1,4 +1,4 @@
-"""Evolution-guided learning: what is stored, counted and learned from, on one device or several, for any seed."""
+"""Evolution-guided learning: storage, counters and updates, on one device or several, for any seed."""
 
 from __future__ import annotations
 

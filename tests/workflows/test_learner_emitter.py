@@ -1,4 +1,4 @@
-"""An emitter takes every learner whose agent says that it improves policies."""
+"""An emitter accepts every learner whose agent declares ``improves_policies``."""
 
 from __future__ import annotations
 

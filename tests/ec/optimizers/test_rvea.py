@@ -1,4 +1,4 @@
-"""RVEA: who survives, and how near it comes to fronts that are known, beside NSGA-II and random search."""
+"""RVEA: survivors, and convergence to known fronts, compared with NSGA-II and random search."""
 
 from __future__ import annotations
 

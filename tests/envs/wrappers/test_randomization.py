@@ -1,4 +1,4 @@
-"""Numbers of the physics that are drawn at each start: where they lie, how long they stay, what cannot be drawn."""
+"""Physics parameters drawn per episode: ranges, durations, and parameters that cannot be randomized."""
 
 from __future__ import annotations
 
