@@ -49,14 +49,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: R
     folder.metrics_csv.write_text(folder.metrics_csv.read_text().partition("\n")[0] + "\n")
     out, err = run(cli.train, f"resume={folder.path}", "recorders.progress=true")
     assert err == ""
-    said = [
+    message = [
         "checkpoints/2 is corrupted: structure.json does not match its digest.",
         "The checkpoint of iteration 1 is used instead.",
         "metrics.csv has 0 bytes, but had ",
         f"Resuming {folder.path} at 64 steps.",
     ]
     log = folder.log.read_text()
-    assert all(sentence in out and sentence in log for sentence in said)
+    assert all(sentence in out and sentence in log for sentence in message)
     before, after = (RunCheckpointer(of.checkpoints) for of in (trained, folder))
     assert before.steps == after.steps
     assert read_about(before.folder / "2")["progress"] == read_about(after.folder / "2")["progress"]
@@ -120,7 +120,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["rolout_length=3"], "there is no setting of the run 'rolout_length'. Did you mean 'rollout_length'?"),
         (["agent=sac"], "agent comes from the run folder: remove it."),
@@ -128,12 +128,12 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
         (["agent.network.torso=[4]"], "different structure"),
     ],
 )
-def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, arguments: list[str], said: str) -> None:
+def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, arguments: list[str], message: str) -> None:
     before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
     out, err = run(cli.train, f"resume={trained.path}", *arguments)
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("Error: ")
-    assert said in err
+    assert message in err
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
@@ -170,7 +170,7 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["env=brax/hoper"], "There is no env 'brax/hoper'. Did you mean 'brax/hopper'?"),
         (["agent=poo"], "There is no agent 'poo'."),
@@ -205,14 +205,14 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
         (["run=3"], "There is no folder 3."),
     ],
 )
-def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    if arguments[0].startswith("run=") and "train" not in said:
-        _, err = run(cli.evaluate, *(arguments if said != "no run was given" else []))
+def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    if arguments[0].startswith("run=") and "train" not in message:
+        _, err = run(cli.evaluate, *(arguments if message != "no run was given" else []))
     else:
         folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
         _, err = run(cli.train, *SMALL, *folder, *arguments)
     assert err.startswith("Error: ")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     if not arguments[0].startswith("num_seeds=1e9"):  # that is known once the state's shapes are
         assert list(tmp_path.iterdir()) == []

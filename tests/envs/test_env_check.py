@@ -55,11 +55,11 @@ SAID = {
 }
 
 
-def located(said: str) -> str:
+def located(message: str) -> str:
     """The sentence with the line of ``faulty_envs.py`` that has what stands in braces first."""
-    before, brace, rest = said.partition(", line {")
+    before, brace, rest = message.partition(", line {")
     if not brace:
-        return said
+        return message
     code, _, after = rest.partition("}")
     file = str(Path(faulty_envs.__file__))
     number = next(i for i, line in enumerate(linecache.getlines(file), 1) if code in line)
@@ -70,8 +70,8 @@ def located(said: str) -> str:
 def test_each_fault_is_one_sentence(name: str) -> None:
     problems = list(env_problems(getattr(faulty_envs, name)()))
     assert len(problems) == len(SAID[name])
-    for problem, said in zip(problems, SAID[name], strict=True):
-        assert located(said) in problem
+    for problem, message in zip(problems, SAID[name], strict=True):
+        assert located(message) in problem
         assert "\n" not in problem
         assert problem.endswith(".")
 

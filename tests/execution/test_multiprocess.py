@@ -37,9 +37,9 @@ def test_a_lost_process_is_reported_with_the_resume_command(monkeypatch: pytest.
     assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.describe_lost_process(LOSS, " To resume: x")
-    assert said == "Another process of this run has ended, and this process cannot continue without it. To resume: x"
-    assert multiprocess.describe_lost_process(ProcessLost(said)) == said
+    message = multiprocess.describe_lost_process(LOSS, " To resume: x")
+    assert message == "Another process of this run has ended, and this process cannot continue without it. To resume: x"
+    assert multiprocess.describe_lost_process(ProcessLost(message)) == message
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 
 

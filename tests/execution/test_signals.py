@@ -27,7 +27,7 @@ with handled_signals(), {training}:
 
 
 @pytest.mark.parametrize(
-    ("number", "training", "said"),
+    ("number", "training", "message"),
     [
         (signal.SIGINT, False, "SIGINT: ended.\n"),
         (signal.SIGTERM, False, "SIGTERM: ended.\n"),
@@ -38,7 +38,7 @@ with handled_signals(), {training}:
         ),
     ],
 )
-def test_the_process_ends_in_one_line(number: int, training: bool, said: str) -> None:
+def test_the_process_ends_in_one_line(number: int, training: bool, message: str) -> None:
     code = CHILD.format(
         training="stop_on_signals('python scripts/train.py resume=a/run')" if training else "contextlib.nullcontext()"
     )
@@ -49,7 +49,7 @@ def test_the_process_ends_in_one_line(number: int, training: bool, said: str) ->
         process.send_signal(number)
         time.sleep(0.05)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (128 + number, said)
+    assert (process.returncode, err) == (128 + number, message)
 
 
 @pytest.fixture

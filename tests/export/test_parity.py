@@ -41,9 +41,9 @@ def test_an_action_that_differs_is_counted(tmp_path: Path) -> None:
 def test_infinities_are_compared(tmp_path: Path) -> None:
     policy = stored("masked", tmp_path).policy
     recorded = recorded_steps(policy, num_rows=8, num_steps=1)
-    (told,) = recorded.outputs
-    assert parity_of(policy, [told], recorded).is_close
-    finite = told | {"action_scores": np.nan_to_num(told["action_scores"], neginf=-1e3)}
+    (output,) = recorded.outputs
+    assert parity_of(policy, [output], recorded).is_close
+    finite = output | {"action_scores": np.nan_to_num(output["action_scores"], neginf=-1e3)}
     assert parity_of(policy, [finite], recorded).difference == float("inf")
 
 

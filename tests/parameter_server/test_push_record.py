@@ -31,9 +31,9 @@ def refused_or_taken(commands: ParameterCommands, header: dict[str, Any], body: 
     try:
         answer, _ = commands.push(header, body)
     except CommandRefused as refusal:
-        said = str(refusal)
-        frame({"error": said})
-        assert len(said) < 500
+        message = str(refusal)
+        frame({"error": message})
+        assert len(message) < 500
         assert (commands.pull({}, b""), commands.pushes, commands.step) == before
         taken = False
     else:

@@ -57,9 +57,9 @@ def test_what_is_wrong_with_a_page_is_seen() -> None:
         '<a href="https://a.b">text</a><use href="#c"></use><i style="background: url(//d)" onclick="e()"></i></body>'
     )
     faults = "\n".join(PageCheck(page).faults)
-    for said in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
+    for message in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
                  "there is no #c", "a style fetches //d", "runs a script", "<html> is never closed"):  # fmt: skip
-        assert said in faults
+        assert message in faults
     assert "a.b" not in faults  # a link that is text is followed by who wants to
 
 

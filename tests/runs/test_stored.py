@@ -81,8 +81,8 @@ def test_code_from_elsewhere_is_not_executed(
 ) -> None:
     folder = store(tmp_path, **changes)
     before = sorted(tmp_path.rglob("*"))
-    said = run(command, f"{which}={folder}")
-    assert f"execute code from outside evorl: {names}. If you trust it, add" in said
+    message = run(command, f"{which}={folder}")
+    assert f"execute code from outside evorl: {names}. If you trust it, add" in message
     assert sorted(tmp_path.rglob("*")) == before
     assert "helper" not in sys.modules
 
@@ -91,14 +91,14 @@ def test_code_from_elsewhere_is_not_executed(
 @pytest.mark.parametrize("argument", ["trust=true", "workflow=helper.W"])
 def test_what_the_user_trusts_is_executed(run, tmp_path: Path, command, which: str, argument: str) -> None:
     folder = store(tmp_path, workflow="helper.W")
-    said = run(command, f"{which}={folder}", argument)
-    assert said.startswith("Error: your module helper failed in build_from_config: ValueError: W was asked to")
+    message = run(command, f"{which}={folder}", argument)
+    assert message.startswith("Error: your module helper failed in build_from_config: ValueError: W was asked to")
 
 
 def test_one_name_does_not_bring_in_another(run, tmp_path: Path) -> None:
     folder = store(tmp_path, workflow="helper.W", env={"factory": "helper:make"})
-    said = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
-    assert "from outside evorl: env.factory=helper:make." in said
+    message = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
+    assert "from outside evorl: env.factory=helper:make." in message
     assert "helper" not in sys.modules
 
 
@@ -111,8 +111,8 @@ def test_the_environment_is_not_looked_up(
     with (folder / "config.yaml").open("a") as file:
         file.write("label: ${oc.env:EVORL_SECRET}\n")
     for trust in ([], ["trust=true"]):
-        said = run(command, f"{which}={folder}", *trust)
-        assert "label is '${oc.env:EVORL_SECRET}', but a stored config must not contain interpolations" in said
+        message = run(command, f"{which}={folder}", *trust)
+        assert "label is '${oc.env:EVORL_SECRET}', but a stored config must not contain interpolations" in message
     assert not any("hunter2" in path.read_text() for path in folder.rglob("*") if path.is_file())
 
 

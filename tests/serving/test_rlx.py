@@ -45,8 +45,8 @@ def u32(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def text(words: str) -> bytes:
-    return u32(len(words.encode())) + words.encode()
+def text(message: str) -> bytes:
+    return u32(len(message.encode())) + message.encode()
 
 
 def same(a: Any, b: Any) -> bool:
