@@ -80,12 +80,12 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         return jax.tree.map(lambda x: x[np.arange(self.num_rows), steps], self.data)
 
     def running_at(self, step: int) -> tuple[Tree, np.ndarray]:
-        """Return ``step`` of the rows that have it, leaves ``[R, ...]``, and their indices ``[R]``. Not in a trace."""
+        """Return ``step`` of the rows that have it, leaves ``[R, ...]``, and their indices ``[R]``. Not available in traced code."""
         rows = np.flatnonzero(self._lengths_on_host("running_at") > step).astype(np.int32)
         return jax.tree.map(lambda x: x[rows, np.full_like(rows, step)], self.data), rows
 
     def shorten(self) -> PaddedBatch[Tree]:
-        """Remove the steps that are padding in all rows. Not in a trace."""
+        """Remove the steps that are padding in all rows. Not available in traced code."""
         return self.between(0, int(self._lengths_on_host("shorten").max(initial=0)))
 
     def expand(self, num_rows: int) -> PaddedBatch[Tree]:
@@ -180,7 +180,7 @@ def concatenate(batches: Sequence[PaddedBatch[Tree]]) -> PaddedBatch[Tree]:
 
 
 def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
-    """Split a window into episodes, whole or cut at its ends, one per row, ordered by environment. Not in a trace.
+    """Split a window into episodes, whole or cut at its ends, one per row, ordered by environment. Not available in traced code.
 
     Args:
         trajectory: leaves ``[T, B, ...]``, as returned by a rollout.
