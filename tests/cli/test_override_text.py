@@ -107,14 +107,14 @@ NO_PATHS = re.compile(
 
 
 def test_every_setting_that_is_said_to_be_a_file_or_folder_is_a_path() -> None:
-    message = run_comments()
+    said = run_comments()
     for file in CONFIGS.rglob("*.yaml"):
-        message |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
+        said |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
     for agent in ("ppo", "sac", "r2d2", "meta/pbt", "erl/erl"):
         config = OmegaConf.to_container(composed(f"agent={agent}", "env=pendulum"), resolve=True)
-        message |= {name: text for name, _, text in workflow_settings(config)}
-    spoken = {name for name, text in message.items() if re.search(r"\b(file|folder)\b", text)}
+        said |= {name: text for name, _, text in workflow_settings(config)}
+    spoken = {name for name, text in said.items() if re.search(r"\b(file|folder)\b", text)}
     assert {name for name in spoken if not is_path(name) and not NO_PATHS.fullmatch(name)} == set()
-    assert {path for path in PATHS if "hydra" not in path} <= message.keys()
+    assert {path for path in PATHS if "hydra" not in path} <= said.keys()
     assert is_path("+learner.replay.load")
     assert not is_path("replay.ratio")

@@ -1,4 +1,4 @@
-"""An environment with discrete observations that start at other numbers than 0, together with pixels."""
+"""An environment that shows choices, which start at other numbers than 0, beside pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser for tests: headless Chromium, controlled by its DevTools protocol."""
+"""A real browser for tests: Chromium without a screen, told what to do by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Tab:
         return value
 
     async def look(self, scheme: str = "light", width: int = 1280, height: int = 900) -> None:
-        """Choose the colors that the reader likes, and the size of the screen."""
+        """Choose the colours that the reader likes, and the size of the screen."""
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.call("Emulation.setDeviceMetricsOverride", **size)

@@ -1,4 +1,4 @@
-"""Names of the programs that are compiled."""
+"""Which programs are compiled."""
 
 from __future__ import annotations
 

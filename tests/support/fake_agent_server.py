@@ -1,4 +1,4 @@
-"""A server with random actions instead of an agent: ``python -m tests.support.fake_agent_server 7001 [seconds]``.
+"""An agent server without an agent: ``python -m tests.support.fake_agent_server 7001 [seconds]``.
 
 It tries each arm of a bandit, then answers by the one that has paid best. With a number of seconds it ends by itself.
 """

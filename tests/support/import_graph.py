@@ -1,4 +1,4 @@
-"""The import graph of files: cycles, and all files that one file needs."""
+"""Which file imports which: circles, and all that one file needs."""
 
 from __future__ import annotations
 

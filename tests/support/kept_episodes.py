@@ -1,4 +1,4 @@
-"""Episodes of an imaginary evaluation, for tests of their consumers."""
+"""Episodes of an imaginary evaluation, for the tests of what is made of them."""
 
 from __future__ import annotations
 

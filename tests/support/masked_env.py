@@ -1,4 +1,4 @@
-"""An environment that masks some actions, different ones in each state."""
+"""An environment of which some actions are forbidden, others in every state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations of a traced program that some of its results, or its uses of random keys, depend on."""
+"""Which equations of a traced program are needed for some of its results, and for its uses of random keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Populations for tests of operators, and the common properties of random operators."""
+"""Populations for the tests of operators, and what every operator that draws for individuals must keep."""
 
 from __future__ import annotations
 
