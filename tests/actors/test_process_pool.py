@@ -21,23 +21,23 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     """Signals end two of them in turn; before that and after, what they collect is as that of one process."""
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
-    output: list[str] = []
-    state = iterate(workflow, workflow.init(7), 2, output.append)[1]
+    told: list[str] = []
+    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool
     for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         before = pool._actors[number].process.pid
         os.kill(before, what)
         start = time.monotonic()
-        metrics, state = iterate(workflow, state, 2, output.append)
+        metrics, state = iterate(workflow, state, 2, told.append)
         assert np.isfinite(metrics.policy_loss).all()
-        assert output[-1].startswith(f"Actor {number} ")
-        assert "it was replaced, and its unfinished episodes" in output[-1]
+        assert told[-1].startswith(f"Actor {number} ")
+        assert "replaced; its running episodes are dropped" in told[-1]
         assert pool._actors[number].process.pid != before
         assert time.monotonic() - start < 60
         assert not os.path.exists(f"/proc/{before}")
-    assert "SIGKILL" in output[0]
-    assert "no heartbeat" in output[1]
+    assert "SIGKILL" in told[0]
+    assert "no heartbeat" in told[1]
     pids = [actor.process.pid for actor in pool._actors.values()]
     workflow.close()
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
@@ -73,11 +73,11 @@ def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
 def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     env = {"factory": f"{SUPPORT}:faulty", "seconds": 0.05}
     workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
-    output: list[str] = []
-    _, state = iterate(workflow, workflow.init(0), 1, output.append)
-    assert output == []  # the first one compiles, and is waited for
-    iterate(workflow, state, 1, output.append)
-    assert len(output) == 1
-    assert "did not answer for" in output[0]
-    assert "(actors.timeout): it was replaced" in output[0]
+    told: list[str] = []
+    _, state = iterate(workflow, workflow.init(0), 1, told.append)
+    assert told == []  # the first one compiles, and is waited for
+    iterate(workflow, state, 1, told.append)
+    assert len(told) == 1
+    assert "did not answer for" in told[0]
+    assert "(actors.timeout): replaced" in told[0]
     workflow.close()

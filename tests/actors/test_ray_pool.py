@@ -22,13 +22,13 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     ray = pytest.importorskip("ray", reason="install the extra ray")
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "ray", "count": 2})
-    output: list[str] = []
-    state = iterate(workflow, workflow.init(7), 2, output.append)[1]
+    told: list[str] = []
+    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]  # of Ray
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
-    iterate(workflow, state, 2, output.append)
-    assert output == ["Actor 1 lost its process: it was replaced, and its unfinished episodes were discarded."]
+    iterate(workflow, state, 2, told.append)
+    assert told == ["Actor 1 lost its process: it was replaced, and its unfinished episodes were discarded."]
     workflow.close()
     assert not ray.is_initialized()
 

@@ -27,8 +27,8 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
 def test_the_server_is_told_the_training_and_the_secret_is_not_among_its_words(app: AppConfig) -> None:
     secret = replace(app, server=Address("0.0.0.0", 7001, "a secret word"), agent="own/ppo", algorithm="algorithm")
     program = app_programs.server_program(secret, ["seed=3"])
-    arguments = list(program.command)
-    assert arguments[3:9] == [
+    words = list(program.command)
+    assert words[3:9] == [
         "serve",
         "agent=own/ppo",
         "env=remote",
@@ -37,10 +37,10 @@ def test_the_server_is_told_the_training_and_the_secret_is_not_among_its_words(a
         "total_timesteps=100000",
     ]
     assert {"optimizer.learning_rate=0.005", "serve.bind=0.0.0.0:7001", "serve.token=env:EVORL_SERVER_TOKEN"} < set(
-        arguments
+        words
     )
-    assert arguments[-3:] == ["seed=3", "--config-dir", str(app.folder / "algorithm")]
-    assert not any("secret" in word for word in arguments)
+    assert words[-3:] == ["seed=3", "--config-dir", str(app.folder / "algorithm")]
+    assert not any("secret" in word for word in words)
     assert program.variables["EVORL_SERVER_TOKEN"] == "a secret word"
     assert program.variables["PYTHONPATH"].split(os.pathsep)[0] == str(app.folder)
 

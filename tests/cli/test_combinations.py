@@ -37,7 +37,7 @@ def test_every_combination_is_a_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("overrides", "words"),
     [
         (
             ["agent=a2c", "discount=0.9,0.99", "optimizer.learning_rate=1e-3,1e-2", "seed=2,3,4"],
@@ -54,10 +54,10 @@ def test_every_combination_is_a_job() -> None:
         (["agent.normalize_advantages=true,false"], None),
     ],
 )
-def test_runs_that_one_program_could_train_say_so(overrides: list[str], message: str | None) -> None:
-    output = describe_parallel_runs(list(combinations(overrides)))
-    assert (output is None) == (message is None)
-    assert message is None or (output is not None and output.endswith(message))
+def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:
+    told = describe_parallel_runs(list(combinations(overrides)))
+    assert (told is None) == (words is None)
+    assert words is None or (told is not None and told.endswith(words))
 
 
 def test_flags_are_those_of_every_job() -> None:

@@ -17,9 +17,9 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     make_run(tmp_path, "runs/d", [[2.0]], algorithm="sac.SAC").metrics_csv.write_text("x\n1,2\n")
     monkeypatch.chdir(tmp_path)
     assert list_runs(["sort=return"]) == ["b c", "a"]
-    output = capsys.readouterr().out
-    assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in output
-    assert "d is omitted: " in output
+    told = capsys.readouterr().out
+    assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in told
+    assert "d is omitted: " in told
     assert list_runs([str(tmp_path), "algorithm=ppo", "state=finished"]) == ["runs/a"]
     assert list_runs(["state=running"]) == []
     assert "No runs.\n" in capsys.readouterr().out

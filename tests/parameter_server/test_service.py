@@ -57,8 +57,8 @@ def _serving(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
         server.communicate()
 
 
-def _worker(address: str, number: int, *arguments: str) -> subprocess.Popen[str]:
-    command = [*EVORL, "work", address, f"worker={number}", *arguments]
+def _worker(address: str, number: int, *words: str) -> subprocess.Popen[str]:
+    command = [*EVORL, "work", address, f"worker={number}", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -68,9 +68,9 @@ def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
     with _serving([*words, "parameters.num_gradients=2", f"parameters.profile_dir={profile}"]) as (server, address):
         workers = [_worker(address, number, f"profile_dir={profile}") for number in range(2)]
         for number, worker in enumerate(workers):
-            message, _ = worker.communicate(timeout=240)
-            assert worker.returncode == 0, message
-            assert f"Worker {number}: " in message
+            said, _ = worker.communicate(timeout=240)
+            assert worker.returncode == 0, said
+            assert f"Worker {number}: " in said
         told, _ = server.communicate(timeout=60)
         assert server.returncode == 0, told
     (table,) = tmp_path.rglob("metrics.csv")
@@ -110,8 +110,8 @@ def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
         assert client.n_step()["step"] == stopped_at
 
 
-def _spec(*arguments: str) -> RunSpec:
-    return settle_parameters(spec_of("agent=a2c", "parameters=server", "env=cartpole", *arguments), False)
+def _spec(*words: str) -> RunSpec:
+    return settle_parameters(spec_of("agent=a2c", "parameters=server", "env=cartpole", *words), False)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_wrong_words_for_a_worker(arguments: list[str], said: str) -> None:
 
 def test_a_worker_says_where_simulators_come_to_where_there_are_any(tmp_path: Path) -> None:
     with _serving([*SERVER, f"runs_folder={tmp_path}"]) as (_, address):
-        message, _ = _worker(address, 0, "serve.bind=127.0.0.1:0").communicate(timeout=120)
-        assert "serve is for simulators that connect over the network" in message
-        assert "Traceback" not in message
+        said, _ = _worker(address, 0, "serve.bind=127.0.0.1:0").communicate(timeout=120)
+        assert "serve is for simulators that connect over the network" in said
+        assert "Traceback" not in said
 
 
 def test_a_token_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,7 +198,7 @@ def test_the_token_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "message"),
+    ("sent", "words"),
     [
         (LENGTHS.pack(4, 0) + b"[12]", "JSON object"),
         (LENGTHS.pack(4, 0) + b"\x80\x04K\x01", "JSON object"),
@@ -207,13 +207,13 @@ def test_the_token_comes_first() -> None:
     ],
     ids=["list", "pickle", "huge", "body"],
 )
-def test_what_is_no_frame_ends_its_connection_alone(sent: bytes, message: str) -> None:
+def test_what_is_no_frame_ends_its_connection_alone(sent: bytes, words: str) -> None:
     table = counting_commands(3).table()
     with served(table) as address, ParameterClient(address) as honest:
         assert honest.n_step()["pushes"] == 0
         with _connection(address) as connection:
             connection.sendall(sent)
-            assert message in _receive(connection)[0]["error"]
+            assert words in _receive(connection)[0]["error"]
             with contextlib.suppress(ConnectionResetError):
                 assert not connection.recv(1)
         assert honest.push(bytes(12), step=0, updates=0, steps=1)["accepted"]

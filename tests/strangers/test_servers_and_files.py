@@ -48,9 +48,9 @@ def test_a_worker_executes_nothing_that_a_server_names(
 ) -> None:
     HostileServer.worker_config = {**CONFIG, **filled(NAMES[name], stranger.command)}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
-    message = refused("work", "127.0.0.1:7000")
-    assert "the server at 127.0.0.1:7000 would run code outside evorl" in message
-    assert "give trust=true" in message
+    said = refused("work", "127.0.0.1:7000")
+    assert "the server at 127.0.0.1:7000 would run code outside evorl" in said
+    assert "give trust=true" in said
 
 
 def test_a_worker_looks_nothing_up_for_a_server(
@@ -78,8 +78,8 @@ def test_an_episode_names_nothing_that_is_executed(
     np.savez(tmp_path / "episode.npz", allow_pickle=False)
     about = {"format": FORMAT, "env": env, "arrays": {}, "length": 1, "return": 1.0}
     (tmp_path / "episode.json").write_text(json.dumps(about))
-    message = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
-    assert "would execute code from outside evorl" in message
+    said = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
+    assert "would execute code from outside evorl" in said
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_title_stays_in_the_docstring_of_an_exported_policy(title: str, strang
     """It has the name of the run's folder in it, which a stranger chose."""
     from evorl.export import numpy_file
 
-    message = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))
+    said = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))
     scope: dict[str, Any] = {}
-    exec(compile(f'"""{message}\n\nMore.\n"""\nrest = 1', "policy", "exec"), scope)
+    exec(compile(f'"""{said}\n\nMore.\n"""\nrest = 1', "policy", "exec"), scope)
     assert scope["rest"] == 1
     assert set(scope) == {"__builtins__", "__doc__", "rest"}
 
@@ -190,9 +190,9 @@ def test_the_training_of_an_app_names_no_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(app_of(tmp_path / "app", training))
-    message = refused("run", "server")
-    assert "training in app.yaml would run code outside evorl" in message
-    assert "stranger" in message
+    said = refused("run", "server")
+    assert "training in app.yaml would run code outside evorl" in said
+    assert "stranger" in said
 
 
 @pytest.mark.parametrize("name", ["app.yaml.checked", ".app.yaml.new", "app.yaml"])
@@ -221,9 +221,9 @@ def test_control_characters_are_shown_by_every_command(
     folder = store(
         tmp_path / "runs", {"env": {"library": "gymnax", "name": f"{escape}\nrun"}, "title": escape}, f"a{escape}"
     )
-    message = refused("train", f"resume={folder}")
-    assert "\x1b" not in message
-    assert "\\x1b]0;owned\\x07" in message
+    said = refused("train", f"resume={folder}")
+    assert "\x1b" not in said
+    assert "\\x1b]0;owned\\x07" in said
     (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,1000,1.0\n")
     monkeypatch.setattr(sys, "argv", ["evorl", "runs", str(tmp_path / "runs")])
     commands.main()

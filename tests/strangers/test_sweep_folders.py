@@ -20,8 +20,8 @@ SETTINGS = {"discount": 0.9, "eval_interval": 64, "total_timesteps": 64, "num_en
 JOB = ["agent=ppo", "env=cartpole"]
 
 
-def sweep_of(root: Path, *arguments: str, flags: tuple[str, ...] = ()) -> Path:
-    return SweepFolder.create(root, flags, [([*JOB, *arguments], {"seed": "0"})]).path
+def sweep_of(root: Path, *words: str, flags: tuple[str, ...] = ()) -> Path:
+    return SweepFolder.create(root, flags, [([*JOB, *words], {"seed": "0"})]).path
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def sweep_of(root: Path, *arguments: str, flags: tuple[str, ...] = ()) -> Path:
 def test_a_command_line_is_settings_only(word: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     folder = sweep_of(tmp_path / "runs", word)
     before = sorted(tmp_path.rglob("*"))
-    message = refused("train", f"resume={folder}")
-    assert "Only settings such as seed=1" in message
-    assert repr(word)[:40] in message
+    said = refused("train", f"resume={folder}")
+    assert "Only settings such as seed=1" in said
+    assert repr(word)[:40] in said
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -81,9 +81,9 @@ def test_flags_are_of_the_users_own_command_line(
     ],
 )
 def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
-    message = refused("train", f"resume={sweep_of(tmp_path, word)}")
-    assert "would execute code from outside evorl" in message
-    assert name in message
+    said = refused("train", f"resume={sweep_of(tmp_path, word)}")
+    assert "would execute code from outside evorl" in said
+    assert name in said
 
 
 @pytest.mark.parametrize("trust", ["perhaps", "3", "no"])
@@ -196,9 +196,9 @@ def test_a_trial_is_trusted_as_its_search_is(
     pytest.importorskip("optuna")
     folder = search_of(tmp_path)
     with_checkpoint(RunFolder(store(folder, {"env": {**env, "command": stranger.command}}, "trial_0000")))
-    message = refused("train", f"resume={folder}", *trust)
-    assert "trial_0000 would execute code from outside evorl" in message
-    assert "os:system" in message
+    said = refused("train", f"resume={folder}", *trust)
+    assert "trial_0000 would execute code from outside evorl" in said
+    assert "os:system" in said
 
 
 def test_a_search_resumes_no_other_run_and_trusts_none(
@@ -209,9 +209,9 @@ def test_a_search_resumes_no_other_run_and_trusts_none(
     other = store(tmp_path, {"env": {"factory": "os:system", "command": stranger.command}}, "another")
     folder = search_of(tmp_path, resume=str(other), trust=True, run=str(other))
     with_checkpoint(RunFolder(store(folder, {"env": {"factory": "os:system"}}, "trial_0000")))
-    message = refused("train", f"resume={folder}")
-    assert "trial_0000 would execute code" in message
-    assert str(other) not in message
+    said = refused("train", f"resume={folder}")
+    assert "trial_0000 would execute code" in said
+    assert str(other) not in said
 
 
 def test_what_a_study_proposes_passes_the_gate(tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
