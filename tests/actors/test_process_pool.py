@@ -32,7 +32,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
         metrics, state = iterate(workflow, state, 2, told.append)
         assert np.isfinite(metrics.policy_loss).all()
         assert told[-1].startswith(f"Actor {number} ")
-        assert "replaced; its running episodes are dropped" in told[-1]
+        assert "it was replaced, and its unfinished episodes" in told[-1]
         assert pool._actors[number].process.pid != before
         assert time.monotonic() - start < 60
         assert not os.path.exists(f"/proc/{before}")
@@ -79,5 +79,5 @@ def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     iterate(workflow, state, 1, told.append)
     assert len(told) == 1
     assert "did not answer for" in told[0]
-    assert "(actors.timeout): replaced" in told[0]
+    assert "(actors.timeout): it was replaced" in told[0]
     workflow.close()
