@@ -137,7 +137,7 @@ def read_options(
         name, equals, text = argument.partition("=")
         if not equals or not _NAME.fullmatch(name):  # a path may contain an equals sign
             if unnamed is None or argument.startswith("-"):
-                raise ValueError(f"{argument!r} is not an option: use name=value. {command} --help lists the options.")
+                raise ValueError(f"{argument!r} is not an option: give name=value. {command} --help lists the options.")
             if not argument:
                 raise ValueError(f"an empty argument is not a {unnamed}: {command} --help has examples.")
             without_name.append(argument)

@@ -64,8 +64,8 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
     number = _number(config.get("num_envs"))
     if library in HOST_LIBRARIES and number > MAX_SIMULATORS:
         raise ValueError(
-            f"num_envs={number:,} simulators of {library} are too many, because each is started alone: choose at most "
-            f"{MAX_SIMULATORS:,}, or an environment in JAX."
+            f"num_envs={number:,} simulators of {library} are too many, because each is started by itself: choose "
+            f"{MAX_SIMULATORS:,} at most, or an environment in JAX."
         )
 
 

@@ -62,7 +62,7 @@ class ReplayMemory:
     ) -> None:
         if isinstance(buffer, EpisodeReplayBuffer | SlotReplayBuffer):
             taken = type(buffer).__name__
-            raise TypeError(f"a replay memory stores dicts of steps; {taken} expects a SampleBatch.")
+            raise TypeError(f"a replay memory stores dicts of steps; {taken} takes a SampleBatch.")
         self.buffer = buffer
         self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
         self._state: ReplayState | HostRing | None = None

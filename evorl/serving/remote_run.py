@@ -44,7 +44,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
     env = folder.load_config(trust=True).get("env")
     if not isinstance(env, Mapping) or env.get("library") != "remote":
         raise ValueError(
-            f"{folder.path} trains in a local environment and serves no simulators: evorl train "
+            f"{folder.path} trains in a local environment and serves nothing: evorl train "
             f"{as_arguments({'resume': folder.path})} resumes it."
         )
 

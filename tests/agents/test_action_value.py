@@ -66,7 +66,7 @@ def test_every_episode_draws_its_final_epsilon() -> None:
 def test_final_epsilons_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.1 is below 0.2.*decrease agent.epsilon.end"):
         _agent(epsilon={"start": 1.0, "end": 0.2}, max_final_epsilon=0.1)
-    with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.5 is not supported by R2D2Agent.*agent=dqn"):
+    with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.5 is not supported by R2D2Agent.*remove it"):
         small("r2d2", agent={"max_final_epsilon": 0.5})
 
 

@@ -55,7 +55,7 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
         ([], "expected one folder for the app, got 0"),
         (["app", "env=bandits"], "there is no simulator 'bandits'. Did you mean 'bandit'"),
         (["app", "env=CartPole-v1"], "there is no simulator 'CartPole-v1'"),
-        (["app", "env=bandit/x"], "of bandit there is one. Did you mean 'gymnasium/x'"),
+        (["app", "env=bandit/x"], "bandit has a single environment. Did you mean 'gymnasium/x'"),
         (["app", "-a", "pppo"], "there is no algorithm 'pppo'. Did you mean 'ppo'"),
         (
             ["app", "-a", "ddpg", "env=gymnasium/CartPole-v1"],

@@ -15,7 +15,7 @@ from tests.support.command_line import SMALL
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["hydra.sweep.dir=a b"], ["hydra.sweep.dir=a b is of a sweep (-m)", "'hydra.run.dir=a b'"]),
+        (["hydra.sweep.dir=a b"], ["hydra.sweep.dir=a b is for a sweep (-m)", "'hydra.run.dir=a b'"]),
         (["hydra.sweep.subdir=x"], ["hydra.run.dir=FOLDER"]),
         (["-m", "hydra.run.dir=x"], ["hydra.run.dir=x is for a single run", "hydra.sweep.dir=x"]),
         (["hydra.job.name=x"], ["hydra.job.name=x", "title=NAME"]),

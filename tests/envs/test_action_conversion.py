@@ -242,13 +242,13 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
 @pytest.mark.parametrize(
     ("space", "says"),
     [
-        (TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]), "choices .* or in Boxes"),
+        (TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]), "discrete spaces .* and Boxes"),
         (MultiDiscrete([200, 200]), r"40,000 combinations.*16,384"),
         (Box(-np.inf, np.inf, (1,), np.int32), r"16,777,216 integer values.*4,294,967,296.*Box\(0, 100"),
         (Box(2**40, 2**40 + 5, (1,), np.int64), "32 bits.*bounds within int32"),
         (Box(0.0, 1.0, (0,)), "at least one number"),
         (MultiDiscrete(np.zeros(0, int)), "at least one choice"),
-        (DictSpace({}), "choices .* or in Boxes"),
+        (DictSpace({}), "discrete spaces .* and Boxes"),
     ],
     ids=repr,
 )

@@ -16,7 +16,7 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
     with pytest.raises(ValueError) as error:
         refuse_hopeless_sizes(config)
     said = str(error.value)
-    assert said.startswith(f"{above}replay_capacity=1,000,000,000,000 is too large for 16 GB of memory, whatever the")
+    assert said.startswith(f"{above}replay_capacity=1,000,000,000,000 is too large for 16 GB of memory, in any")
     assert "the largest that may fit is 800,000,000, of transitions of 16 bytes" in said
     for fits in (1e8, 1_000_000, None, "x"):
         refuse_hopeless_sizes({"replay_capacity": fits})

@@ -122,7 +122,7 @@ def test_names_and_mappings_become_activations() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("kaff", "unknown activation 'kaff'. Did you mean 'kaf'"),
+        ("kaff", "there is no activation 'kaff'. Did you mean 'kaf'"),
         ({"name": "relu", "size": 3}, "there is no option of activation relu 'size'"),
         ({"name": "kaf", "sise": 3}, "Did you mean 'size'"),
         ({"name": "kaf", "kernel": "rbf3d"}, "there is no kernel 'rbf3d'.*Available: rbf, rbf2d"),
@@ -131,7 +131,7 @@ def test_names_and_mappings_become_activations() -> None:
         ({"name": "kaf", "boundary": 0}, "boundary must be above 0, got 0"),
         ({"name": "kaf", "gamma": "1"}, "gamma must be a number, got '1'"),
         ({"name": "kaf", "initial": "ellu"}, "Did you mean 'elu'"),
-        ({"kernel": "rbf"}, "unknown activation None"),
+        ({"kernel": "rbf"}, "there is no activation None"),
     ],
 )
 def test_nonsense_is_refused_in_words(config: Any, said: str) -> None:

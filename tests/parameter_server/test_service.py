@@ -165,7 +165,7 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "name one server"),
+        ([], "expected one server"),
         (["127.0.0.1:7000", "worker=-1"], "worker must be"),
         (["127.0.0.1:7000", "wroker=1"], "Did you mean 'worker'"),
     ],
