@@ -30,7 +30,7 @@ const script = fs.readFileSync(process.argv[1], "utf8").split('<script id="polic
 const {policy, ABOUT} = new Function(`${script}; return {policy, ABOUT};`)();
 let remembered = null;
 const arrays = row => Object.fromEntries(Object.entries(row).map(([k, x]) => [k, Float64Array.from(x, Number)]));
-const told = inputs.map(rows => {
+const outputs = inputs.map(rows => {
   remembered = remembered || rows.map(() => arrays(memory));
   return rows.map((row, i) => {
     const out = policy({...arrays(row), ...remembered[i]});
@@ -38,7 +38,7 @@ const told = inputs.map(rows => {
     return Object.fromEntries(Object.entries(out).map(([k, x]) => [k, Array.from(x, String)]));
   });
 });
-console.log(JSON.stringify(told));
+console.log(JSON.stringify(outputs));
 """
 
 

@@ -56,7 +56,7 @@ def test_every_algorithm_learns_with_a_shared_network(algorithm: str) -> None:
 def test_a_shared_network_reads_one_observation() -> None:
     env = create_env("CartPole-v1", parallel=2)
     config = {"network": {"shared": True}, "policy_obs_key": "a", "value_obs_key": "a"}
-    with pytest.raises(ValueError, match="one array, it has no entry 'a'"):
+    with pytest.raises(ValueError, match="one array without entries: remove the observation key 'a'"):
         PPOAgent.from_config(config, env)
     with pytest.raises(ValueError, match=r"network\.shared must be true or false, got 1"):
         PPOAgent.from_config({"network": {"shared": 1}}, env)

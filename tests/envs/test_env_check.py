@@ -93,7 +93,7 @@ def test_it_is_refused_where_it_is_given_and_named() -> None:
         wrap_env(Growing(), parallel=2)
     with pytest.raises(EnvContractError, match="Python needs the truth value of a traced array"):
         create_env({"factory": f"{IfInside.__module__}:IfInside"})
-    with pytest.raises(EnvContractError, match=r"NoActions has no action_space: give it as a class attribute"):
+    with pytest.raises(EnvContractError, match=r"NoActions has no action_space: define it as a class attribute"):
         create_env({"factory": f"{IfInside.__module__}:NoActions"})
     assert create_env({"factory": f"{Walk.__module__}:Walk", "parallel": 2}).num_envs == 2
 

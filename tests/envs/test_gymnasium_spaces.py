@@ -77,5 +77,5 @@ def _arrays(space: Any) -> list[Any]:
 
 
 def test_other_kinds_of_actions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Discrete, MultiDiscrete, MultiBinary and Box.*Text"):
+    with pytest.raises(ValueError, match=r"Discrete, MultiDiscrete, MultiBinary, Box.*Text"):
         action_space_of(spaces.Text(4))

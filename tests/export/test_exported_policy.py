@@ -164,7 +164,7 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["policy=nowhere.onnx"], "nowhere.onnx does not exist"),
-        (["policy=policy.py"], "a program of its own, which is not run here"),
+        (["policy=policy.py"], "a separate program, which is not run here"),
         (["policy=policy.onnx", "run=latest", "follow=5"], "leave out run, follow"),
     ],
 )

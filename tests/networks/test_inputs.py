@@ -16,7 +16,7 @@ def test_an_entry_is_chosen_by_its_key() -> None:
     assert select_observation(OBS, None) is OBS
     with pytest.raises(ValueError, match=r"no entry 'stat'\. Did you mean 'state'\? Available: privileged, state"):
         select_observation(OBS, "stat")
-    with pytest.raises(ValueError, match="one array, it has no entry 'state'"):
+    with pytest.raises(ValueError, match="one array without entries: remove the observation key 'state'"):
         select_observation(jnp.ones(3), "state")
 
 

@@ -262,7 +262,7 @@ def test_a_map_of_two_of_three_descriptors_says_what_it_leaves_out() -> None:
         ({"descriptors": []}, "descriptors is empty"),
         ({"pop_size": 0}, "pop_size must be a positive whole number"),
         ({"descriptor_statistic": "median"}, "descriptor_statistic is one of last, mean"),
-        ({"agent": {"normalize_obs": True}}, "would change what elites do after they were evaluated"),
+        ({"agent": {"normalize_obs": True}}, "would change the behavior of elites"),
         ({"archive": {"name": "gird"}}, "grid"),
         ({"archive": {"name": "grid", "low": [0.0], "high": [1.0], "bins": [2, 2]}}, "one for each of 1 descriptors"),
         ({"archive": {"name": "grid", "cells": 3}}, "archive"),
