@@ -56,5 +56,5 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
     if not trust and (names := foreign_names(config)):
         raise ValueError(
             f"the server at {address} would run code outside evorl on this machine: {as_arguments(names)}. "
-            "If you trust its operator, set trust=true."
+            "If you trust its operator, give trust=true."
         )

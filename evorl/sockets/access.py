@@ -74,7 +74,7 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
         return None
     of_cert, of_key = names.split(", ")
     if cert is None or key is None:
-        raise ValueError(f"TLS needs both files: set {of_cert}=<file> and {of_key}=<file>, or neither.")
+        raise ValueError(f"TLS needs both files: give {of_cert}=<file> and {of_key}=<file>, or neither.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

@@ -119,7 +119,7 @@ def test_there_are_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     few.scalar("a", 2.0)
     small = MetricsStore(tmp_path, most_bytes=100)
     small.scalar("a", 1.0)
-    with pytest.raises(MetricsRefusedError, match="has its 100 bytes"):
+    with pytest.raises(MetricsRefusedError, match="has reached its limit of 100 bytes"):
         small.scalar("a", 2.0)
     small.close()
     assert len((tmp_path / "scalars.jsonl").read_text().splitlines()) == 1

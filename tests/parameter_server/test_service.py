@@ -120,7 +120,7 @@ def _spec(*words: str) -> RunSpec:
         (["parameters.mode=avg"], "parameters?.*averaging|mode.*averaging"),
         (["parameters.bind=0.0.0.0:7000"], "token"),
         (["parameters.token=short"], "8 characters"),
-        (["parameters.cert=cert.pem"], "TLS needs both files: set parameters.cert=<file>"),
+        (["parameters.cert=cert.pem"], "TLS needs both files: give parameters.cert=<file>"),
         (["+parameters.mod=fifo"], "mode"),
         (["num_seeds=2"], "num_seeds"),
     ],
