@@ -83,7 +83,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
         (name for name in ("learner", "inner") if name in {field.name for field in dataclasses.fields(cls)}), None
     )
     if part is None:
-        instead = "remove it, or choose an off-policy agent such as dqn, td3 or sac"
+        instead = "remove it, or choose an off-policy algorithm"
     else:
         replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
         settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]
@@ -188,7 +188,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         )
     envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
     actor_config = {**config, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
-    grant(path)  # the class has passed the gate, perhaps under another path
+    grant(path)  # the class has passed the gate, possibly under another path
     for name in ("actors", "num_seeds", "devices", "evaluation"):
         actor_config.pop(name, None)
     if "num_minibatches" in config_keys(cls):

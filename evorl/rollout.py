@@ -34,7 +34,7 @@ def rollout(
     env_extra_fields: Sequence[str] = (),
     env_chunk: int | None = None,
 ) -> tuple[SampleBatch, EnvState]:
-    """Run an agent in (vectorised) environments for a fixed number of steps.
+    """Run an agent in (vectorized) environments for a fixed number of steps.
 
     Each environment has its own stream of keys, folded from ``key`` and its global index. The trajectory therefore
     does not depend on how environments are split over devices or chunks.
@@ -217,7 +217,7 @@ def block_size(num_envs: int, env_chunk: int | None) -> int:
 def step_keys(key: Key, env_state: EnvState, steps: jax.Array) -> Key:
     """Return the keys of the steps ``steps`` ``[T]`` of a rollout, for use inside a loop.
 
-    Their shape is ``[T, B]`` for vectorised environments, ``[T]`` for a single one.
+    Their shape is ``[T, B]`` for vectorized environments, ``[T]`` for a single one.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, steps)
     env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None

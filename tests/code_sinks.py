@@ -1,4 +1,4 @@
-"""Rules on where text becomes code, and on where a stranger's files come in: each place passes the gate or is reviewed.
+"""Rules for places where text becomes code, or where files of others are read: each passes the gate or is reviewed.
 
 A place that is not in a table here fails the test. Look whether a setting, a file or a server can choose the text: then
 it goes through ``evorl.config.gate``. Otherwise enter the place, with the reason why nobody else chooses it.
@@ -76,7 +76,7 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/envs/mujoco_frames.py", "draw_without_screen"): "libraries named there",
     ("evorl/envs/pettingzoo.py", "_make_copy"): "names of PettingZoo's list; arguments pass the gate",
     ("evorl/envs/xminigrid.py", "_make_adapter"): "environments of a list",
-    ("evorl/export/artefacts.py", "_checked"): "the file that was just written by this process",
+    ("evorl/export/artifacts.py", "_checked"): "the file that was just written by this process",
     ("evorl/export/exported_policy.py", "_read_stablehlo"): "a program whose calls are checked by program_calls",
     ("evorl/export/html_file.py", "checked_page"): "the page that was just written by this process",
     ("evorl/export/onnx_file.py", "__init__"): "operations of ONNX, which execute no code of the file",
@@ -98,7 +98,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/runs.py", "list_runs"): "shown with a warning, never built",
     ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in cli/train",
     ("evorl/parameter_server/service.py", "refuse_ordinary_run"): "looks whether a key is there",
-    ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_handed_out",
+    ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_worker_config",
     ("evorl/serving/remote_run.py", "refuse_local_run"): "looks whether a key has a value",
     ("evorl/cli/show_episode.py", "show_episode_from_arguments"): "distrust_config and refuse_foreign_code",
     ("evorl/runs/stored.py", "read_stored"): "plain data; stored_spec has distrust_config and refuse_foreign_code",
@@ -128,11 +128,11 @@ def sinks(file: SourceFile) -> Iterator[tuple[str, int, str]]:
         t.id for node in file.tree.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
     }
     for function, node in by_function(file.tree):
-        if isinstance(node, ast.Attribute | ast.Name) and (name := spelt(node, aliases)) and _is_sink(name):
+        if isinstance(node, ast.Attribute | ast.Name) and (name := spelled(node, aliases)) and _is_sink(name):
             yield function, node.lineno, name
         if not isinstance(node, ast.Call):
             continue
-        called = spelt(node.func, aliases) or ""
+        called = spelled(node.func, aliases) or ""
         if called in LOADERS and not (node.args and _is_written(node.args[0], constants)):
             yield function, node.lineno, f"{called} of a text that is not written here"
         if called == "getattr" and _is_module(node.args[0], aliases) and not isinstance(node.args[1], ast.Constant):
@@ -148,7 +148,7 @@ def sources(file: SourceFile) -> Iterator[tuple[str, int, str]]:
     """Function, line and name of what in a file reads what somebody else may have written."""
     aliases = aliases_of(file)
     for function, node in by_function(file.tree):
-        if isinstance(node, ast.Call) and (name := spelt(node.func, aliases)):
+        if isinstance(node, ast.Call) and (name := spelled(node.func, aliases)):
             for source in SOURCES:
                 if name == source or name.endswith(source if source[0] == "." else f".{source}"):
                     yield function, node.lineno, name
@@ -176,12 +176,12 @@ def aliases_of(file: SourceFile) -> dict[str, str]:
     return aliases
 
 
-def spelt(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
+def spelled(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
     """The full name of a name or a chain of attributes; of an attribute of anything else ``.attribute``."""
     if isinstance(node, ast.Name):
         return aliases.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
-        above = spelt(node.value, aliases)
+        above = spelled(node.value, aliases)
         return f"{above or ''}.{node.attr}"
     return None
 

@@ -1,4 +1,4 @@
-"""From a config to a workflow: what fits is converted, what does not is refused in words before anything is built."""
+"""From a config to a workflow: conversion of valid values, and errors for invalid ones before anything is built."""
 
 from __future__ import annotations
 

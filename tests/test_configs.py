@@ -52,28 +52,30 @@ def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> No
     """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to what the file says."""
     env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"  # without experiments
     config = composed(f"agent={agent}", f"env={env}", *_online(agent))
-    said = said_by(f"agent/{agent}")
-    cls = workflow_class(said.pop("workflow"))
+    file_config = said_by(f"agent/{agent}")
+    cls = workflow_class(file_config.pop("workflow"))
     online = {"offline": False} if _online(agent) else {}
-    from_class = cls.build_from_config({"env": OmegaConf.to_container(config.env), "devices": 1, **said, **online})
+    from_class = cls.build_from_config(
+        {"env": OmegaConf.to_container(config.env), "devices": 1, **file_config, **online}
+    )
     from_file = workflow_from_config(config)
     assert jax.tree.structure(from_class) == jax.tree.structure(from_file)
     for (path, leaf), other in zip(named_leaves(from_class).items(), jax.tree.leaves(from_file), strict=True):
         np.testing.assert_array_equal(leaf, other, err_msg=path)
-    assert not (said and agent in ONE_LINE_AGENTS), "the class has the defaults of its algorithm"
+    assert not (file_config and agent in ONE_LINE_AGENTS), "the class has the defaults of its algorithm"
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_file_repeats_no_default_of_its_class(agent: str) -> None:
-    said = OmegaConf.to_container(OmegaConf.load(CONFIGS / "agent" / f"{agent}.yaml"))
-    usual = complete_config(workflow_class(said["workflow"]), _named_optimizer(said))
-    repeated = [key for key, value in leaves_of(said) if key != "workflow" and _at(usual, key) == value]
+    file_config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "agent" / f"{agent}.yaml"))
+    usual = complete_config(workflow_class(file_config["workflow"]), _named_optimizer(file_config))
+    repeated = [key for key, value in leaves_of(file_config) if key != "workflow" and _at(usual, key) == value]
     assert [key for key in repeated if key not in ("optimizer.name", "optimizer.pop_size")] == []
 
 
-def _named_optimizer(said: dict[str, Any]) -> dict[str, Any]:
+def _named_optimizer(file_config: dict[str, Any]) -> dict[str, Any]:
     """An optimizer has the defaults of the search that it names, and no population of its own."""
-    optimizer = said.get("optimizer", {})
+    optimizer = file_config.get("optimizer", {})
     needed = {key: optimizer[key] for key in ("name", "pop_size") if key in optimizer}
     return {"optimizer": needed} if needed else {}
 

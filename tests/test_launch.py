@@ -1,4 +1,4 @@
-"""Several processes are one program: they compute what one does, the first writes, and none outlives another."""
+"""Several processes are one program: same results as one, the first writes, and none outlives another."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
     first_said, launcher_said = errors.splitlines()
     # It notices by itself where it trains, and is ended by a signal where it waits for the other to save.
     assert first_said.startswith(("Error: Another process of this run has ended", "SIGTERM: ended."))
-    assert f"to go on: python -m evorl.launch -n 2 resume={folder.path}" in first_said
+    assert f"To resume: python -m evorl.launch -n 2 resume={folder.path}" in first_said
     assert not missing_parts(launcher_said, "Process 1 of 2", "SIGKILL", "stopped")
     saved = RunCheckpointer(folder.checkpoints).steps[-1]
     assert 0 < saved < 200

@@ -1,4 +1,4 @@
-"""Agents that hold others: their members and learners are what the config files say."""
+"""Nested agents: their members and learners match the config files."""
 
 from __future__ import annotations
 

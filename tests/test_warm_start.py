@@ -1,4 +1,4 @@
-"""Runs that begin with the parameters of another: what is taken, what is fresh, and what is refused in words."""
+"""Runs that start with the parameters of another run: loaded parts, fresh parts, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ppo() -> Workflow:
 
 @pytest.fixture(scope="module")
 def ppo_run(tmp_path_factory: pytest.TempPathFactory, ppo: Workflow) -> tuple[Path, Any]:
-    """The folder of a run of PPO with normalised observations, and its agent."""
+    """The folder of a run of PPO with normalized observations, and its agent."""
     folder = tmp_path_factory.mktemp("ppo")
     return folder, stored(folder, ppo)
 
@@ -65,7 +65,7 @@ def test_the_agent_is_taken_and_all_else_is_fresh(ppo: Workflow, ppo_run: tuple[
     taken = ", ".join(f"{name} ({size:,} numbers)" for name, size in sizes.items())
     assert begin.messages == (
         f"Starts from {folder}, checkpoint of 640 steps: {taken}, observation statistics.",
-        "Newly initialised: optimizers, environments, counters, and the replay buffer if there is one.",
+        "Newly initialized: optimizers, environments, counters, and the replay buffer if there is one.",
     )
 
 
@@ -82,7 +82,7 @@ def test_a_part_alone(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
     state = begin.first_state(5)
     assert equal(state.agent_state.params.policy, agent.params.policy)
     assert equal(state.agent_state.params.value, ppo.init(5).agent_state.params.value)
-    assert begin.messages[-1].startswith("Newly initialised: value, optimizers")
+    assert begin.messages[-1].startswith("Newly initialized: value, optimizers")
     assert begin.messages[-1].endswith("Not loaded: value.")
 
 

@@ -44,17 +44,17 @@ class Actors(ByValue):
         if not workflow.capabilities.rollouts:
             raise ValueError(f"{name} does not collect rollouts in a way that actors support: remove actors.")
         if workflow.execution.num_seeds is not None:
-            raise ValueError("actors collect for one seed: remove num_seeds, or run a sweep over seeds.")
+            raise ValueError("actors support a single seed: remove num_seeds, or run a sweep over seeds.")
         if not self.settings.is_async:
             return
         if not workflow.capabilities.lag:
             raise ValueError(
                 f"actors.mode=async collects with policies that are up to {self.settings.max_lag} updates old, and "
-                f"{name} does not correct for that: use mode=sync, agent=impala, or an off-policy agent."
+                f"{name} does not correct for that: use mode=sync, IMPALA, or an off-policy algorithm."
             )
         if not workflow.capabilities.single_steps:
             raise ValueError(
-                f"{name} learns from several steps in a row, which rollouts of different actors are not: use "
+                f"{name} learns from consecutive steps, but rollouts of different actors are not consecutive: use "
                 "actors.mode=sync, or remove the settings that need them (n_step, replay.hindsight, "
                 "replay.overwrite=random, normalize_rewards)."
             )

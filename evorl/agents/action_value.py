@@ -74,8 +74,8 @@ class ActionValueAgent(Agent):
     def __post_init__(self) -> None:
         if self.max_final_epsilon is not None and not self.can_draw_epsilon:
             raise ValueError(
-                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}: remove "
-                "it, or use agent=dqn."
+                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}, "
+                "whose recurrent_state holds the network's state: remove it."
             )
         low, high = self.epsilon.end if isinstance(self.epsilon, Schedule) else self.epsilon, self.max_final_epsilon
         if isinstance(low, int | float) and isinstance(high, int | float) and high < low:

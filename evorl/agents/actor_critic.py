@@ -52,7 +52,7 @@ class ActorCriticBatch(PyTreeData):
     Attributes:
         obs: observations, ``[..., *observation]``.
         raw_actions: unsquashed actions, ``[...]`` or ``[..., A]``.
-        log_probs: log-probabilities of these actions under the behaviour policy, ``[...]``.
+        log_probs: log-probabilities of these actions under the behavior policy, ``[...]``.
         targets: value targets, ``[...]``; ``None`` before they are computed.
         advantages: ``[...]``; ``None`` before they are computed.
         values: values at collection, ``[...]``; ``None`` without a value function.

@@ -98,7 +98,7 @@ class CriticEnsembleAgent(Agent):
         """Return the outputs of all critics for actions ``[N, ...]``, ``[K, N, *]``; ``None`` for all discrete actions.
 
         Args:
-            agent_state: state whose statistics normalise the observations.
+            agent_state: state whose statistics normalize the observations.
             params: parameters of the critics or of their target networks.
             obs: ``[N, ...]``.
             actions: ``[N, ...]``, or ``None`` for ``[K, N, A]``.

@@ -62,7 +62,7 @@ class DisCorAgent(SACAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise all networks, including the error networks; target error networks start as copies."""
+        """Initialize all networks, including the error networks; target error networks start as copies."""
         key, error_key = jax.random.split(key)
         error = self.init_critics(self.error_network, obs_space, action_space, error_key)
         return super().init_params(obs_space, action_space, key) | PyTreeDict(

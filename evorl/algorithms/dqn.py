@@ -122,7 +122,7 @@ class DQNAgent(ActionValueAgent):
             )
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the online network; the target network starts as a copy."""
+        """Initialize the online network; the target network starts as a copy."""
         online = super().init_params(obs_space, action_space, key)
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 

@@ -74,7 +74,7 @@ class IQLAgent(CriticEnsembleAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the networks, each from its own key."""
+        """Initialize the networks, each from its own key."""
         key, value_key = jax.random.split(key)
         value = self.value_network.init(value_key, one_observation(obs_space, self.value_obs_key))
         return super().init_params(obs_space, action_space, key) | {"value": value}

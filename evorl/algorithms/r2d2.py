@@ -80,12 +80,12 @@ class R2D2Agent(action_value.ActionValueAgent):
         return {"network": assemble(torso, cell, layers, head, axes)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the online network; the target network starts as a copy."""
+        """Initialize the online network; the target network starts as a copy."""
         online = self.network.init(key, one_observation(obs_space, self.obs_key), self.network.initial_state((1,)))
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialise the agent; ``recurrent_state`` is the network's state at the start of an episode."""
+        """Initialize the agent; ``recurrent_state`` is the network's state at the start of an episode."""
         return super().init(obs_space, action_space, key).replace(recurrent_state=self.network.initial_state())
 
     def q_values_and_state(

@@ -51,10 +51,10 @@ def overrides_first(arguments: list[str]) -> list[str]:
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
         is_value = previous in _FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
-    return [*map(_spelt_out, overrides), *flags]
+    return [*map(_spelled_out, overrides), *flags]
 
 
-def _spelt_out(argument: str) -> str:
+def _spelled_out(argument: str) -> str:
     name, equals, value = argument.partition("=")
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"
@@ -69,7 +69,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
     """Reject overrides that would have no effect.
 
     Args:
-        overrides: overrides of this job, as the user wrote them.
+        overrides: overrides of this run, as the user wrote them.
         config_folders: config tree, and the folders that ``--config-dir`` adds.
 
     Raises:

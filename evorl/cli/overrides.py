@@ -59,7 +59,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
         The folder, or ``None`` if the arguments name no sweep; and ``trust``: whether code outside evorl is allowed.
 
     Raises:
-        ValueError: there are other arguments, since the jobs of a sweep cannot be changed; or ``trust`` is not a
+        ValueError: there are other arguments, since the runs of a sweep cannot be changed; or ``trust`` is not a
             boolean.
     """
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
@@ -104,7 +104,7 @@ def read_changes(
         if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
             continue
         if key in (*_GROUPS, *AGENT_PARTS):
-            raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
+            raise ValueError(f"{key} comes from the run folder: remove it.")
         if allowed is not None and key not in allowed:
             raise ValueError(f"{key} has no effect here; valid settings: {', '.join(allowed)}.")
         if override.is_delete() or (key not in known and not override.is_add()):

@@ -75,8 +75,8 @@ def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> Non
     """Raise ``ValueError``: a run is named by ``other``, the setting of another command, which would be ignored."""
     folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
     resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
-    meant = f"evorl train {resume} goes on with a run, evorl evaluate {evaluate} plays its best checkpoint"
-    raise ValueError(f"evorl {command} takes no {as_arguments({other: folder})}: {meant}.")
+    meant = f"evorl train {resume} resumes a run, evorl evaluate {evaluate} plays its best checkpoint"
+    raise ValueError(f"evorl {command} does not accept {as_arguments({other: folder})}: {meant}.")
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:

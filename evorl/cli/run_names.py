@@ -101,14 +101,10 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
             shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})
             raise ValueError(f"{key}={value} has no effect here: {shown} names the run's {_NAMED[other]}.")
         if key == RUN and in_sweep:
-            raise ValueError(
-                f"{key}={value} is of a single run: {as_arguments({SWEEP: value})} names a sweep's folder."
-            )
+            raise ValueError(f"{key}={value} is for a single run: use {as_arguments({SWEEP: value})} for a sweep.")
         if key in (SWEEP, SUBDIR) and not in_sweep:
             run = value if key == SWEEP else "FOLDER"
-            raise ValueError(
-                f"{key}={value} is of a sweep (-m): {as_arguments({RUN: run})} names the folder of a single run."
-            )
+            raise ValueError(f"{key}={value} is for a sweep (-m): use {as_arguments({RUN: run})} for a single run.")
 
 
 def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
@@ -125,12 +121,12 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
         hydra = HydraConfig.get()
         if hydra.mode is RunMode.MULTIRUN:
             if hydra.sweep.subdir != ".":
-                own = Path(hydra.sweep.dir) / hydra.sweep.subdir
-                return own.parent, own.name
+                folder = Path(hydra.sweep.dir) / hydra.sweep.subdir
+                return folder.parent, folder.name
             runs_folder = hydra.sweep.dir
         elif hydra.run.dir != ".":
-            own = user_path(hydra.run.dir).resolve()
-            return own.parent, own.name
+            folder = user_path(hydra.run.dir).resolve()
+            return folder.parent, folder.name
     runs = folder_of_runs(runs_folder, choices())
     return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
 

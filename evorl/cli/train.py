@@ -11,11 +11,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from evorl.cli.arguments import given_text
+from evorl.cli.combinations import is_sweep
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.cli.overrides import names_a_run, sweep_to_resume
 from evorl.cli.plan import FLAG, print_plan
 from evorl.cli.run_command import compose_checked, compose_quietly, run_command
-from evorl.cli.sweep_jobs import is_sweep
 from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust
 from evorl.parameter_server.service import refuse_ordinary_run
@@ -80,19 +80,19 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
 
     checked: dict[str, bool] = {}
 
-    def check(job: Sequence[str]) -> bool:
+    def check(overrides: Sequence[str]) -> bool:
         def task(spec: RunSpec) -> None:
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
             names_code[0] = bool(foreign_names(spec.as_config()))
-            if but_seed not in checked:  # jobs that differ only in their seeds are built once
+            if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True
 
         names_code = [False]
-        compose_checked(job, task)
+        compose_checked(overrides, task)
         return names_code[0]
 
-    def train_job(job: Sequence[str], place: RunPlace) -> Trained:
+    def train_overrides(overrides: Sequence[str], place: RunPlace) -> Trained:
         trained: list[Trained] = []
 
         def task(spec: RunSpec) -> None:
@@ -100,18 +100,18 @@ def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> No
                 refuse_foreign_code(spec.as_config(), folder, can_be_overridden=False)
             trained.append(train_run(spec, place=place))
 
-        compose_quietly(job, task)
+        compose_quietly(overrides, task)
         return trained[0]
 
-    def resume_job(place: RunPlace) -> Trained:
-        words = [f"trust={str(trust).lower()}"]
+    def resume_run(place: RunPlace) -> Trained:
+        overrides = [f"trust={str(trust).lower()}"]
         stored = StoredRun(resume=str(place.root / str(place.name)), trust=trust)
-        return train_run(RunSpec(stored=stored), words, place)
+        return train_run(RunSpec(stored=stored), overrides, place)
 
     if folder is not None:
-        resume_sweep(folder, train_job, resume_job, trust)
+        resume_sweep(folder, train_overrides, resume_run, trust)
     else:
-        start_sweep(arguments, check, train_job, StoredRun().runs_folder)
+        start_sweep(arguments, check, train_overrides, StoredRun().runs_folder)
 
 
 def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:

@@ -32,7 +32,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | No
     Args:
         spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
         overrides: changes to the config of a resumed run.
-        place: location of a sweep's job; ``None`` for a separate run.
+        place: location within a sweep; ``None`` for a separate run.
     """
     resumed = None
     if spec.stored.resume:
@@ -91,7 +91,7 @@ def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], p
     suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
     chosen, names = choices(), {}
     if HydraConfig.initialized() and not overrides:
-        names = {group: str(chosen.get(group, usual)) for group, usual in (("agent", "run"), ("env", "env"))}
+        names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
         overrides = list(HydraConfig.get().overrides.task)
     return RunStart(
         place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),

@@ -52,7 +52,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     if chosen.skills is not None:
         if chosen.observed is not None:
             raise ValueError(
-                "env.observed and env.skills exclude each other: the selection would also apply to the skill."
+                "env.observed and env.skills cannot be combined: the selection would also apply to the skill."
             )
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:

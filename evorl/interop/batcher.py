@@ -118,8 +118,8 @@ class Batcher:
         """
         if self._num_steps is None:
             raise ValueError(
-                "reset needs num_steps; without it every execute starts episodes: pass agent_info and env_info to "
-                "execute."
+                "reset requires num_steps. Without it, each execute starts new episodes: pass agent_info and env_info "
+                "to execute."
             )
         count = self.num_envs
         infos = _checked_rows("agent_info", agent_info, count), _checked_rows("env_info", env_info, count)
@@ -162,7 +162,7 @@ class Batcher:
     def reexecute(self) -> None:
         """Call ``execute`` with the arguments of the last call; the episodes have new seeds."""
         if self._last is None:
-            raise ValueError("there is nothing to repeat: call execute first.")
+            raise ValueError("no previous request to repeat: call execute first.")
         self.execute(**self._last)
 
     def get(self, blocking: bool = True) -> PaddedBatch[PyTreeDict] | None:

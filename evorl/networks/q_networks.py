@@ -70,7 +70,7 @@ class QNetwork(nn.Module):
 
 
 class EnsembleQNetwork(nn.Module):
-    """``num_critics`` independently initialised Q networks, evaluated as one batched product.
+    """``num_critics`` independently initialized Q networks, evaluated as one batched product.
 
     ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with an
     additional axis for ``num_atoms``. Every parameter has a leading axis K.

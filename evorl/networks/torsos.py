@@ -76,10 +76,10 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRenormalization:
-    """Batch renormalisation, see ``evorl.networks.layers``.
+    """Batch renormalization, see ``evorl.networks.layers``.
 
     Attributes:
-        warmup: number of initial batches with plain batch normalisation.
+        warmup: number of initial batches with plain batch normalization.
         momentum: decay rate of the running statistics per batch.
     """
 
@@ -128,7 +128,7 @@ class Torso(nn.Module):
     Attributes:
         layers: see ``Layer``.
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
-        layer_norm: if true, normalise between each dense layer and its activation (Ba et al. 2016).
+        layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
     """
 
@@ -178,11 +178,11 @@ class Torso(nn.Module):
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if min_side(layers) <= min(image[:2])]
-        remedy = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
+        advice = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
         raise ValueError(
             f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
             f"be empty: it needs sides of at least {min_side(self.layers)}. Use larger images, smaller kernels or "
-            f"strides, or {remedy}: agent.network.torso."
+            f"strides, or {advice}: agent.network.torso."
         )
 
     @property

@@ -67,7 +67,7 @@ def serve_parameters(
     should_stop: Callable[[], bool] | None = None,
     patience: float = 10.0,
     limits: ConnectionLimits | None = None,
-    handed_out: Mapping[str, Any] | None = None,
+    worker_config: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
 ) -> Served:
     """Run a parameter server until the accepted pushes of its workers reach ``total_timesteps`` environment steps.
@@ -87,7 +87,7 @@ def serve_parameters(
             main thread.
         patience: seconds that the server waits at the end for workers to disconnect.
         limits: limits of connections.
-        handed_out: config that workers can request, JSON-serializable; ``None`` to provide no config.
+        worker_config: config that workers can request, JSON-serializable; ``None`` to provide no config.
         profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
 
     Raises:
@@ -98,7 +98,7 @@ def serve_parameters(
     """
     check_supported(workflow)
     run = ParameterRun(workflow, settings_for(workflow, settings), seed, recorder, checkpointer)
-    run.commands.handed_out = handed_out
+    run.commands.worker_config = worker_config
     spans = Spans(profile_dir, "parameter server")
     with _asked_to_stop(should_stop) as stop, contextlib.closing(spans):
         server = CommandServer(run.commands.table(spans), bind, token, limits, tls)
@@ -197,7 +197,7 @@ def work(
 
     Raises:
         ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
-        CommandRefused: the server refused a command, or has parameters of a different network.
+        CommandRefused: the server rejected a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """
     check_supported(workflow)

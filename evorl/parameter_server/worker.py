@@ -23,8 +23,9 @@ from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, t
 from evorl.ops.trees import copied
 from evorl.parameter_server.update_rules import ParameterServerSettings, Sent
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.on_policy import ActorCriticWorkflow
-from evorl.workflows.workflow import Workflow
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow, OnPolicyWorkflow
+from evorl.workflows.workflow import Workflow, learning_algorithms
 
 
 def check_supported(workflow: Workflow) -> None:
@@ -32,7 +33,8 @@ def check_supported(workflow: Workflow) -> None:
     name = type(workflow).__name__
     if not hasattr(workflow, "init_optimizers") or not optimizers_of(workflow):
         raise ValueError(
-            f"{name} has no optimizer whose gradients could be sent to a parameter server: use ppo, a2c, dqn or sac."
+            f"{name} has no optimizer whose gradients could be sent to a parameter server. Algorithms with one: "
+            f"{learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")

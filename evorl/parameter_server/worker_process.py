@@ -29,19 +29,19 @@ def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: An
     if not workflow.env.is_remote:
         if serve:
             raise ValueError(
-                f"serve is for simulators that connect over the network, and the training at {address} is of "
+                f"serve is for simulators that connect over the network, but the training at {address} uses "
                 f"{config['env']}: remove it, or start that training with env=remote."
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
-    own = serve_settings(
+    serving = serve_settings(
         shared_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve"))
     )
-    with contextlib.closing(TrainingServer(workflow, own)) as collector:
+    with contextlib.closing(TrainingServer(workflow, serving)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 
 
-def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
+def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> None:
     """Check the config received from a server.
 
     Raises:

@@ -51,7 +51,7 @@ def write_animation(
 ) -> None:
     """Write images uint8 ``[K, height, width, 3]`` as an animation in the format of the file extension.
 
-    Each image of a GIF is quantized to its best 256 colours. An MP4 needs even height and width.
+    Each image of a GIF is quantized to its best 256 colors. An MP4 needs even height and width.
 
     Args:
         path: output file; its folder is created.

@@ -144,7 +144,7 @@ def check_batch(data: Any, batch: Any) -> None:
     """Raise ``ValueError`` if ``batch`` ``[T, B, ...]`` does not match ``data`` ``[R, B, ...]``, or is longer."""
     if jax.tree.structure(data) != jax.tree.structure(batch):
         raise ValueError(
-            "the batch has other fields than the replay buffer was built for: "
+            "the fields of the batch differ from those of the replay buffer: "
             f"expected {jax.tree.structure(data)}, got {jax.tree.structure(batch)}."
         )
     lengths = {leaf.shape[0] for leaf in jax.tree.leaves(batch)}

@@ -42,8 +42,8 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
     env = folder.load_config(trust=True).get("env")
     if not isinstance(env, Mapping) or env.get("library") != "remote":
         raise ValueError(
-            f"{folder.path} is a training in an environment of its own, which serves nothing: evorl train "
-            f"{as_arguments({'resume': folder.path})} goes on with it."
+            f"{folder.path} trains in a local environment and serves nothing: evorl train "
+            f"{as_arguments({'resume': folder.path})} resumes it."
         )
 
 

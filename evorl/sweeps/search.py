@@ -56,21 +56,21 @@ def search_settings(
     start.record(folder)
     with _held(folder):
         study = OptunaStudy(folder.path / "study.log", over, spec.seed)
-        way_on = start.way_on(folder, spec)
+        command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)
-        with stop_on_signals(way_on) as should_stop:
+        with stop_on_signals(command) as should_stop:
             while len(ended := _ended(study)) < num_trials and not should_stop():
                 trial = study.next_trial()
                 print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
                 run, name = _run_of(trial, folder)
-                place = RunPlace(folder.path, name, way_on, should_stop)
+                place = RunPlace(folder.path, name, command, should_stop)
                 tried = attempt(functools.partial(_train_trial, trial, spec, run, place, train), failure_text)
                 trained = tried.trained or Trained(None, False)
                 if trained.stopped:
                     break
                 study.end(trial, trained.best_return, tried.failure)
                 _write(folder.search_table, study, over)
-    return _report(study, folder, num_trials, way_on)
+    return _report(study, folder, num_trials, command)
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
     )
 
 
-def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
+def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_command: str) -> Trained:
     """Print the best setting, and return the result of the search."""
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]
     best = max(found, key=lambda pair: pair[0], default=None)
@@ -201,7 +201,7 @@ def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str)
         print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
-        print(f"To go on: {way_on}", flush=True)
+        print(f"To resume: {resume_command}", flush=True)
     failures = tuple(
         f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None
     )

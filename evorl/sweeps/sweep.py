@@ -53,7 +53,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
     sweep, settings, groups = sweep_groups(spec)
     folder = start.folder(spec)
     start.record(folder)
-    way_on = start.way_on(folder, spec)
+    command = start.resume_command(folder, spec)
     table = folder.sweep_table
     log, screen = LogRecorder(folder.log), spec.recorders.progress
 
@@ -68,7 +68,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
     write_sweep(table, settings, run.returns(), spec.num_seeds)
     watched = WatchedFolder(folder)
     try:
-        with stop_on_signals(way_on) as should_stop:
+        with stop_on_signals(command) as should_stop:
             recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
             finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
             watched.refuse_missing()
@@ -77,7 +77,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
             write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
-            tell(f"Stopped early. To go on: {way_on}")
+            tell(f"Stopped early. To resume: {command}")
             return Trained(None, True, folder.path)
         failures = tuple(
             f"{describe_setting(setting)}: it diverged, its last return is {_shown_last(returns[member])}."

@@ -22,6 +22,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
 from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
+from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE
 from evorl.runs.spec import RunKind, RunSpec
 from evorl.serving.remote_run import connect_training_server
 from evorl.training.preparation import own_recorders, prepare_training
@@ -46,7 +47,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
     spec, workflow, served, beginning = prepare_training(spec, resumed)
     spec = replace(spec, title=start.title)
     folder = start.folder(spec)
-    way_on = start.way_on(folder, spec)
+    command = start.resume_command(folder, spec)
     watched = WatchedFolder(folder)
     checkpointer = _checkpointer(watched, spec)
     state = progress = None
@@ -57,7 +58,7 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
     start.record(folder)
     recorder = _recorder(folder, workflow, spec)
     closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
-    with stop_on_signals(way_on) as should_stop, _noticing_removal(watched):
+    with stop_on_signals(command) as should_stop, _noticing_removal(watched):
 
         def stops() -> bool:
             return should_stop() or start.place.should_stop() or watched.is_missing
@@ -78,9 +79,9 @@ def train(spec: RunSpec, start: RunStart) -> Trained:
                     workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
             watched.refuse_missing()
             stopped = session.should_stop()
-            end = f"Results are in {folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
-            if stopped and not start.place.way_on:
-                end += f"\nTo go on: {way_on}"
+            end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
+            if stopped and not start.place.resume_command:
+                end += f"\nTo resume: {command}"
             recorder.message(end)
     if not spec.recorders.progress and is_first():
         print(end, flush=True)
@@ -164,15 +165,15 @@ def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: 
     try:
         yield
     except TrainingDiverged as error:
-        on = f"What was recorded is in {folder.path}."
+        advice = f"{RECORDED_IN}{folder.path}."
         if checkpointer.steps:
-            on = f"To go on from the checkpoint: {resume_command(folder, spec)}, with such a setting."
+            advice = f"{RESUME_WITH_CHANGE}{resume_command(folder, spec)}"
         log = LogRecorder(folder.log)
-        log.message(f"{error} {on}")
+        log.message(f"{error} {advice}")
         log.close()
-        raise TrainingDiverged(f"{error} {on}") from error
+        raise TrainingDiverged(f"{error} {advice}") from error
     except Exception as error:
-        kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
+        kept = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"
         text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
         if text is None:
             raise

@@ -24,13 +24,13 @@ class RunPlace(NamedTuple):
     Attributes:
         root: parent folder of the run: the folder of its sweep.
         name: name of the run's folder; ``None`` for the current time.
-        way_on: command line that resumes the sweep; ``None`` for a separate run.
+        resume_command: command line that resumes the sweep; ``None`` for a separate run.
         should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
     """
 
     root: Path
     name: str | None
-    way_on: str | None = None
+    resume_command: str | None = None
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -55,7 +55,7 @@ class RunStart:
     """Start of a run: its folder, title and command, in addition to its settings.
 
     Attributes:
-        place: location of a new run, and of a resumed job of a sweep.
+        place: location of a new run, and of a resumed run of a sweep.
         resumed: folder of the run to continue; ``None`` for a new run.
         title: title of the run.
         overrides: overrides of the command line, recorded in ``about.json``.
@@ -88,9 +88,9 @@ class RunStart:
             start = describe_start(train_command(), self.overrides, describe_devices(), self.source)
             add_start(folder.about, {**self.names, **start})
 
-    def way_on(self, folder: RunFolder, spec: RunSpec) -> str:
+    def resume_command(self, folder: RunFolder, spec: RunSpec) -> str:
         """Return the command that resumes this run, or the sweep that it belongs to."""
-        return self.place.way_on or resume_command(folder, spec)
+        return self.place.resume_command or resume_command(folder, spec)
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:

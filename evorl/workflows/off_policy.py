@@ -49,7 +49,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
-        replay: initial contents, eviction policy, and goal relabelling of the replay buffer.
+        replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
         intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``, or ``None``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         num_sharing: number of population members that share the replay buffer; set by the population.
@@ -124,7 +124,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
 
     def init(self, key: Key | int = 0) -> OffPolicyState:
-        """Initialise the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
+        """Initialize the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
         state = super().init(key)
         return state if self.replay.load is None else with_recorded_steps(self, state)
 
@@ -160,7 +160,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
     def setup(self, key: Key) -> OffPolicyState:
-        """Initialise agent, optimizers, environments and an empty replay buffer."""
+        """Initialize agent, optimizers, environments and an empty replay buffer."""
         agent_key, env_key, state = split_setup_keys(key, OffPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)

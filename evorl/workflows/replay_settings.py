@@ -1,4 +1,4 @@
-"""Settings of replay buffers: initial contents, eviction policy, goal relabelling, and sampling by recency."""
+"""Settings of replay buffers: initial contents, eviction policy, goal relabeling, and sampling by recency."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
 
 
 class ReplaySettings(PyTreeNode):
-    """Initial contents, eviction policy, goal relabelling and recency weighting of the replay buffer.
+    """Initial contents, eviction policy, goal relabeling and recency weighting of the replay buffer.
 
     Attributes:
         load: initial contents: a file made by evorl save-replay, the folder of a run that has one, or minari:<id> for a
@@ -37,7 +37,7 @@ class ReplaySettings(PyTreeNode):
             the original goals. Null is for environments without goals.
         recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1. Null
             samples uniformly.
-        ratio: number of relabelled transitions per transition that keeps its goal.
+        ratio: number of relabeled transitions per transition that keeps its goal.
     """
 
     load: str | None = pytree_field(static=True, default=None)
@@ -62,7 +62,7 @@ class ReplaySettings(PyTreeNode):
         if workflow.stores_recurrent_state:
             raise ValueError(
                 "replay.hindsight relabels single transitions, but this agent learns from sequences: use an agent "
-                "without a recurrent network, such as dqn or sac."
+                "without a recurrent network."
             )
         if workflow.prioritized:
             raise ValueError(
@@ -103,7 +103,7 @@ class ReplaySettings(PyTreeNode):
     def take_under_goals(
         self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
     ) -> SampleBatch:
-        """Return the transitions that start at the steps ``[M]``, with goals relabelled by ``hindsight``."""
+        """Return the transitions that start at the steps ``[M]``, with goals relabeled by ``hindsight``."""
         return take_hindsight(
             replay_state,
             rows,

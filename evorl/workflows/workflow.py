@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
@@ -13,6 +14,7 @@ from evorl.actors.host_loop import HOST_LOOP
 from evorl.agent import Agent
 from evorl.assembly import read_workflow_config, training_mode
 from evorl.config.gate import distrusting
+from evorl.config.names import load_all
 from evorl.config.synonyms import refuse_arguments
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode
@@ -47,7 +49,7 @@ class Workflow(PyTreeNode, Generic[S]):
         env: training environments.
         eval_env: environments for evaluation; if built from a config, without reward options for training.
         agent: agent, which selects actions and defines the losses.
-        discount: discount factor of the return that is maximised.
+        discount: discount factor of the return that is maximized.
         total_timesteps: environment steps of the whole training per seed, over all environments and devices.
         log_interval: environment steps between two rows of metrics.
         eval_interval: environment steps between evaluations; 0 disables them.
@@ -257,6 +259,14 @@ def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any)
         return fn(*args)
     with translate_host_errors():
         return jax.block_until_ready(fn(*args))
+
+
+def learning_algorithms(*kinds: type[Workflow]) -> str:
+    """Return the names of evorl's learning algorithms of these kinds, for messages. Imports every algorithm."""
+    classes = [(name, cls) for name in load_all("evorl.algorithms") for cls in vars(sys.modules[name]).values()]
+    shipped = [cls for name, cls in classes if isinstance(cls, type) and cls.__module__ == name]
+    learning = [cls for cls in shipped if issubclass(cls, kinds) and field_types(cls)["agent"].learns]
+    return ", ".join(sorted({cls.__module__.rpartition(".")[2] for cls in learning}))
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:

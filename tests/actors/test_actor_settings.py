@@ -1,4 +1,4 @@
-"""What a config says of actors, and what is refused in words."""
+"""Settings of actors in configs, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of actors that die again and again."""
+"""Actors that die repeatedly."""
 
 from __future__ import annotations
 

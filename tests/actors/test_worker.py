@@ -1,4 +1,4 @@
-"""What an actor does on request, without one: leaves in, leaves out."""
+"""Requests to an actor, without a process: leaves in, leaves out."""
 
 from __future__ import annotations
 

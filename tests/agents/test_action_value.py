@@ -1,4 +1,4 @@
-"""The agent that value-based algorithms share: what its network reads, how it explores, what is refused."""
+"""The base agent of value-based algorithms: network inputs, exploration, and invalid settings."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_epsilons_are_drawn_in_a_training(algorithm: str) -> None:
     assert np.isfinite(workflow.evaluate(state).episode_return)
 
 
-def test_its_network_sees_normalised_observations() -> None:
+def test_its_network_sees_normalized_observations() -> None:
     agent, state = _agent(normalize_obs=True)
     assert state.obs_preprocessor_state is not None
     statistics = update_statistics(state.obs_preprocessor_state, 5.0 + 3.0 * OBS)

@@ -1,4 +1,4 @@
-"""The actor-critic that on-policy algorithms share: separate and shared networks, advantages, what is refused."""
+"""The base agent of on-policy actor-critics: separate and shared networks, advantages, and invalid settings."""
 
 from __future__ import annotations
 

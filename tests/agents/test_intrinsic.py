@@ -1,4 +1,4 @@
-"""Intrinsic rewards: higher for what is new, falling as it is seen again, and a part of the state like any other."""
+"""Intrinsic rewards: higher for novel observations, decreasing with repetition, and part of the state."""
 
 from __future__ import annotations
 

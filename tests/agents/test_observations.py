@@ -1,4 +1,4 @@
-"""Observations are selected, normalised and masked in one place."""
+"""Observations are selected, normalized and masked in one place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOX = Box(-2.0, 3.0, (2,))
 OBS = PyTreeDict(image=jnp.arange(8.0).reshape(4, 2), speed=jnp.ones((4, 3)))
 
 
-def test_observations_are_normalised_and_chosen_in_one_place() -> None:
+def test_observations_are_normalized_and_chosen_in_one_place() -> None:
     plain = AgentState(params=())
     np.testing.assert_array_equal(preprocess(plain, OBS.image), OBS.image)
     np.testing.assert_array_equal(preprocess(plain, OBS, "speed"), OBS.speed)

@@ -1,4 +1,4 @@
-"""No agent with discrete actions takes a forbidden one, and what it learns stays finite."""
+"""No agent with discrete actions selects a masked action, and learning stays finite."""
 
 from __future__ import annotations
 

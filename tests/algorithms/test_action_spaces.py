@@ -1,4 +1,4 @@
-"""One agent of each family in action spaces of every kind: what the environment receives, and what is exported."""
+"""One agent of each family in all kinds of action spaces: actions in the environment, and exported policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import leaf_values
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.numpy_file import numpy_text
 from evorl.export.parity import parity_of, recorded_steps
 from evorl.export.portable_policy import portable_policy

@@ -1,4 +1,4 @@
-"""CEM-RL: a part of each generation climbs the critics before it is evaluated, and the optimizer is told of all."""
+"""CEM-RL: part of each generation follows the critics before its evaluation; the optimizer learns from all of it."""
 
 from __future__ import annotations
 

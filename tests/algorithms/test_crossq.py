@@ -163,7 +163,7 @@ def _flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
-def test_it_also_learns_without_batch_renormalisation() -> None:
+def test_it_also_learns_without_batch_renormalization() -> None:
     workflow = small("crossq", "Pendulum-v1", agent={name: {"torso": [8]} for name in ("network", "critic_network")})
     _, state = workflow.step(workflow.step(workflow.init(0))[1])
     assert not jax.tree.leaves(state.agent_state.extra_state)

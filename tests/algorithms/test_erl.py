@@ -1,4 +1,4 @@
-"""ERL: learners' policies become individuals when it is time; any evolutionary part goes with any learner."""
+"""ERL: learners' policies become individuals when due; any evolutionary optimizer works with any learner."""
 
 from __future__ import annotations
 

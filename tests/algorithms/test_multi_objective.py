@@ -1,4 +1,4 @@
-"""Policies for several objectives: what the optimizer learns of them, and the front of the parents."""
+"""Policies for several objectives: the fitness that the optimizer receives, and the front of the parents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Population-based training: members are the inner workflow, selection and exploration touch what they should."""
+"""Population-based training: members equal the inner workflow; selection and exploration change no other state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PGA-ME: what its offspring are made of, what its learner learns from, and what comes of it where that is known."""
+"""PGA-ME: composition of the offspring, data of the learner, and results with a known optimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R2D2 learns what can be known in closed form; its loss is the paper's; what it stores is what it remembered."""
+"""R2D2: closed-form problems, the loss of the paper, and stored recurrent states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent that soft actor-critics share: its losses by hand, its networks, its target entropy, what is refused."""
+"""The base agent of soft actor-critics: losses computed by hand, networks, target entropy, and invalid settings."""
 
 from __future__ import annotations
 

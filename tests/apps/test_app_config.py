@@ -1,4 +1,4 @@
-"""What app.yaml says, and what it is told where it cannot be."""
+"""Parsing of app.yaml, and errors for invalid contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries are replaced, and all other lines stay as they are."""
+"""Entries are replaced, and all other lines stay unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process in a group of its own."""
+"""A process in a separate process group."""
 
 from __future__ import annotations
 

@@ -186,9 +186,9 @@ def test_a_signal_leaves_no_process(number: signal.Signals, tmp_path: Path) -> N
         assert len(pids) == 3
         assert still_alive(pids, 0.0) == pids
         process.send_signal(number)
-        said, _ = process.communicate(timeout=20)
+        message, _ = process.communicate(timeout=20)
     assert process.returncode == 128 + number
-    assert "saved" in said
+    assert "saved" in message
     assert still_alive(pids) == []
 
 

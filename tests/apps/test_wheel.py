@@ -165,8 +165,8 @@ def test_the_image_has_this_evorl_and_the_app(image: Image) -> None:
     site = image.root / "site"
     variables = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-P", "-c", SAYS]
-    said = subprocess.run(command, cwd=image.path("."), env=variables, capture_output=True, text=True, check=True)
-    assert said.stdout.split() == [str(site / "evorl/__init__.py"), evorl.__version__, str(site / "evorl/configs")]
+    done = subprocess.run(command, cwd=image.path("."), env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(site / "evorl/__init__.py"), evorl.__version__, str(site / "evorl/configs")]
     assert {path.name for path in (site / "bin").iterdir()} >= {"evorl", "evorl-train"}
 
 

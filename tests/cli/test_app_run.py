@@ -52,13 +52,15 @@ def test_three_environments_play_and_all_processes_are_gone(
 
     monkeypatch.setattr(subprocess.Popen, "__init__", noted)
     assert app_run.run_from_arguments(["all", "-n", "3"]) == 0
-    said = capfd.readouterr().out
+    message = capfd.readouterr().out
     assert len(pids) == 4
     assert still_alive(pids) == []
     for number in range(3):
-        assert re.search(rf"^\d\d:\d\d:\d\d\.\d+ environment-{number} \| regret per pull: 0\.\d+", said, re.MULTILINE)
-    assert "3 environments have ended" in said
-    assert "\x1b" not in said
+        assert re.search(
+            rf"^\d\d:\d\d:\d\d\.\d+ environment-{number} \| regret per pull: 0\.\d+", message, re.MULTILINE
+        )
+    assert "3 environments have ended" in message
+    assert "\x1b" not in message
 
 
 def test_an_environment_that_is_not_there_is_an_error_and_nothing_is_left(
@@ -104,9 +106,9 @@ def shared(app: AppConfig) -> AppConfig:
     return with_parameter_server(app)
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from evorl.cli.commands import main; main()", *words],
+        [sys.executable, "-c", "from evorl.cli.commands import main; main()", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

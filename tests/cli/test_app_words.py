@@ -11,7 +11,7 @@ FLAGS = {"-a": "algorithm", "--algorithm": "algorithm", "-n": "n", "--exploit": 
 
 
 @pytest.mark.parametrize(
-    ("words", "plain"),
+    ("arguments", "plain"),
     [
         ([], []),
         (["app", "-a", "ppo"], ["app", "algorithm=ppo"]),
@@ -20,8 +20,8 @@ FLAGS = {"-a": "algorithm", "--algorithm": "algorithm", "-n": "n", "--exploit": 
         (["--exploit=false", "x=1", "-z"], ["exploit=false", "x=1", "-z"]),
     ],
 )
-def test_flags_are_options_by_another_name(words: list[str], plain: list[str]) -> None:
-    assert without_flags(words, FLAGS) == plain
+def test_flags_are_options_by_another_name(arguments: list[str], plain: list[str]) -> None:
+    assert without_flags(arguments, FLAGS) == plain
 
 
 def test_a_flag_without_its_value_is_told() -> None:

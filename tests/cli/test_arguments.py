@@ -1,4 +1,4 @@
-"""Overrides are put before flags, and those that would have no effect are refused."""
+"""Overrides are moved before flags, and overrides without effect are rejected."""
 
 from __future__ import annotations
 

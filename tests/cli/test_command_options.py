@@ -1,4 +1,4 @@
-"""Options as name=value: what is read, and what is refused in words."""
+"""Options as name=value: parsing, and errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from tests.support.run_folders import make_run
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["help"]])
 def test_without_a_command_all_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     commands.run(arguments)
-    told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in COMMANDS)
+    output = capsys.readouterr().out
+    assert all(f"  {name} " in output for name in COMMANDS)
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,10 +35,10 @@ def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest
     command = COMMANDS[name]
     assert callable(load(command.runs))
     commands.run([name, "--help"])
-    told = capsys.readouterr().out
-    assert told.startswith(f"Usage: evorl {name} ")
-    assert command.does in told
-    assert all(f"  {option}=" in told for option in command.options)
+    output = capsys.readouterr().out
+    assert output.startswith(f"Usage: evorl {name} ")
+    assert command.description in output
+    assert all(f"  {option}=" in output for option in command.options)
 
 
 def test_what_lists_supervises_or_explains_does_not_wait_for_jax(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tab completion: candidates for every command, and nothing but candidates whatever was typed."""
+"""Tab completion: candidates for every command, and no other output for any input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``evorl check-env``: what it prints, and what it refuses."""
+"""``evorl check-env``: output and errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ FEW = ["steps=6", "num_envs=2"]
 
 def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     check_env_from_arguments([f"{MODULE}:Walk", *FEW])
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"{MODULE}:Walk"
-    assert said[1:3] == [
+    message = capsys.readouterr().out.splitlines()
+    assert message[0] == f"{MODULE}:Walk"
+    assert message[1:3] == [
         "  observations  Box(low=-1.0, high=1.0, shape=(1,), dtype=float32)",
         "  actions       Discrete(2)",
     ]
-    assert "  played        12 random steps, 4 episodes ended" in said  # half of the steps is the time limit
-    assert said[-1] == "These steps found no errors."
+    assert "  played        12 random steps, 4 episodes ended" in message  # half of the steps is the time limit
+    assert message[-1] == "These steps found no errors."
 
 
 @pytest.mark.parametrize(

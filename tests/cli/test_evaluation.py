@@ -1,4 +1,4 @@
-"""What a run with goals leaves behind of its evaluations, on the command line."""
+"""Files that evaluations of a run with goals write, from the command line."""
 
 from __future__ import annotations
 
@@ -100,6 +100,6 @@ def test_an_episode_without_bodies_is_drawn(
 def test_what_cannot_be_kept_is_one_sentence(run, tmp_path: Path) -> None:
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}", "evaluation.save_episodes=9")
     assert err == (
-        "Error: evaluation.save_episodes=9 is more than an evaluation plays: raise eval_episodes=6, or take fewer.\n"
+        "Error: evaluation.save_episodes=9 is more than an evaluation plays: raise eval_episodes=6, or record fewer.\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The command line in this process: train, stop, resume, evaluate, and what it says on the way."""
+"""The command line in this process: train, stop, resume, evaluate, and the messages."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: R
     folder.metrics_csv.write_text(folder.metrics_csv.read_text().partition("\n")[0] + "\n")
     out, err = run(cli.train, f"resume={folder.path}", "recorders.progress=true")
     assert err == ""
-    said = [
+    message = [
         "checkpoints/2 is corrupted: structure.json does not match its digest.",
         "The checkpoint of iteration 1 is used instead.",
         "metrics.csv has 0 bytes, but had ",
         f"Resuming {folder.path} at 64 steps.",
     ]
     log = folder.log.read_text()
-    assert all(sentence in out and sentence in log for sentence in said)
+    assert all(sentence in out and sentence in log for sentence in message)
     before, after = (RunCheckpointer(of.checkpoints) for of in (trained, folder))
     assert before.steps == after.steps
     assert read_about(before.folder / "2")["progress"] == read_about(after.folder / "2")["progress"]
@@ -121,7 +121,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["rolout_length=3"], ("setting of the run", "'rolout_length'", "'rollout_length'")),
         (["agent=sac"], ("agent=...", "run folder")),
@@ -153,7 +153,7 @@ def test_a_run_that_is_in_training_is_left_alone(run, trained: RunFolder) -> Non
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
-def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
+def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Path) -> None:
     quiet = [argument for argument in SMALL if "progress" not in argument]
     arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
     out, err = run(cli.train, *arguments, "optimizer.learning_rate=1e30")
@@ -173,7 +173,7 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),

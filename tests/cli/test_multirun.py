@@ -1,4 +1,4 @@
-"""Sweeps: which jobs there are, that a stop ends all of them, and that what is finished is not done again."""
+"""Sequential sweeps: their runs, stops, and resumption without repeating finished runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Trainer:
     def __init__(self, outcomes: dict[str, Callable[[], Trained]]) -> None:
         self.outcomes, self.trained, self.resumed = outcomes, [], []
 
-    def train(self, job: list[str], place: RunPlace) -> Trained:
-        self.trained.append((job, place.name))
+    def train(self, run: list[str], place: RunPlace) -> Trained:
+        self.trained.append((run, place.name))
         folder = place.root / place.name
         (folder / "checkpoints/1").mkdir(parents=True)
         (folder / "checkpoints/1/manifest.json").write_text("")
         (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,10,1.0\n2,20,3.0\n")
-        return self.outcomes.get(job[-1], lambda: Trained(5.0, stopped=False))()
+        return self.outcomes.get(run[-1], lambda: Trained(5.0, stopped=False))()
 
     def resume(self, place: RunPlace) -> Trained:
         self.resumed.append(place.name)
@@ -53,7 +53,7 @@ def _start(root: Path, trainer: Trainer, *arguments: str) -> SweepFolder:
 def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = Trainer({"seed=1": lambda: Trained(2.0, stopped=True)})
     sweep = _start(tmp_path, trainer, "agent=ppo", "seed=0,1,2")
-    assert [job.state for job in sweep.jobs] == ["finished", "stopped", "waiting"]
+    assert [run.state for run in sweep.runs] == ["finished", "stopped", "waiting"]
     out = capsys.readouterr().out
     assert "[2 of 3] seed=1\n" in out
     assert f"To resume the sweep: evorl train resume={sweep.path}\n" in out
@@ -61,7 +61,7 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     assert trainer.resumed == ["1-seed_1"]
     assert trainer.trained[2:] == [(["agent=ppo", "seed=2"], "2-seed_2")]
     sweep = SweepFolder.open(sweep.path)
-    assert [(job.state, job.best_return, job.last_return, job.timesteps) for job in sweep.jobs] == [
+    assert [(run.state, run.best_return, run.last_return, run.timesteps) for run in sweep.runs] == [
         ("finished", 5.0, 3.0, 20),
         ("finished", 7.0, 3.0, 20),
         ("finished", 5.0, 3.0, 20),
@@ -85,7 +85,7 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
         _start(tmp_path, trainer, "env=a,b", "lr=1,2,3,4")
     (path,) = tmp_path.iterdir()
     sweep = SweepFolder.open(path)
-    assert [job.state for job in sweep.jobs] == ["finished", "diverged", "failed", "failed"] * 2
+    assert [run.state for run in sweep.runs] == ["finished", "diverged", "failed", "failed"] * 2
     printed = capsys.readouterr()
     assert "Failed: loss became nan" in printed.out
     assert "To resume the sweep" in printed.out
@@ -102,13 +102,13 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
     assert "To resume" not in out  # nothing is left that could end otherwise
     assert (path / "2-env_a-lr_3").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
     assert trainer.trained[-1] == (["env=a", "lr=3"], "2-env_a-lr_3_2")
-    states = [job.state for job in SweepFolder.open(path).jobs]
+    states = [run.state for run in SweepFolder.open(path).runs]
     assert states == ["finished", "diverged", "finished", "finished"] * 2
 
 
 def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Path) -> None:
-    def check(job: Sequence[str]) -> bool:
-        if "lr=2" in job:
+    def check(run: Sequence[str]) -> bool:
+        if "lr=2" in run:
             raise ValueError("no such rate")
         return False
 

@@ -1,4 +1,4 @@
-"""``evorl render`` on a stored run: what is drawn, where it is, and what is said where it cannot be."""
+"""``evorl render`` on a stored run: images, output files, and errors."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_the_episodes_are_those_of_an_evaluation(
     picture = render_from_arguments([f"run={trained.path}", "episodes=2", "frames=5", "size=40"])
     assert picture.parent == trained.videos
     assert re.fullmatch(r"0000000000(32|64)\.webp", picture.name)
-    told = capsys.readouterr().out
-    returns = [float(value) for value in re.findall(r"\(end\)  return ([\d.]+)", told)]
+    output = capsys.readouterr().out
+    returns = [float(value) for value in re.findall(r"\(end\)  return ([\d.]+)", output)]
     assert len(returns) == 2
     assert sum(returns) / 2 == pytest.approx(evaluated, abs=0.01)
-    assert told.rstrip().endswith(str(picture))
+    assert output.rstrip().endswith(str(picture))
     with Image.open(picture) as animation:
         assert animation.n_frames <= 5  # those that are alike are one
         assert animation.size[0] > 2 * 80  # two tiles side by side

@@ -1,4 +1,4 @@
-"""Which episode is replayed, and what is said where none is."""
+"""Selection of the replayed episode, and errors without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that the composed config has not: each is answered by what it is elsewhere, or was meant to be."""
+"""Unknown config keys: suggestions by the agents that define them, by synonyms, or by similar keys."""
 
 from __future__ import annotations
 

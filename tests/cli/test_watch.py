@@ -57,7 +57,7 @@ def test_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert guard.token is not None
     assert (len(guard.token), guard.hosts, asked.port, asked.token_is_new) == (32, ("box", "box.lan"), 7002, True)
     assert asked.tls is not None
-    assert asked.page.runs.told_places == "runs"
+    assert asked.page.runs.described_places == "runs"
     monkeypatch.setenv("EVORL_TOKEN", TOKEN)
     asked = watch._request(["a", "enable_unknown_metrics=false", "metrics={loss: true}"])
     assert (asked.page.guard.token, asked.token_is_new) == (TOKEN, False)

@@ -1,4 +1,4 @@
-"""What passes the gate, for whom, and that its restrictions hold in threads and in processes."""
+"""The gate for code: allowed names, and restrictions in threads and processes."""
 
 from __future__ import annotations
 

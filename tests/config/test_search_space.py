@@ -1,4 +1,4 @@
-"""A search space: what it draws, how it moves, and what it refuses."""
+"""Search spaces: sampling, perturbation, and invalid ones."""
 
 from __future__ import annotations
 

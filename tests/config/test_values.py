@@ -1,4 +1,4 @@
-"""Values of settings: each type and range, said in words with the setting's path."""
+"""Values of settings: types, ranges, and errors with the setting's path."""
 
 from __future__ import annotations
 

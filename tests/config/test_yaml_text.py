@@ -1,4 +1,4 @@
-"""YAML of users: numbers as on Hydra's command line, and errors that name file, line and remedy."""
+"""YAML of users: numbers as on Hydra's command line, and errors that name file, line and advice."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_values_that_are_written_are_read_back(value: object) -> None:
 
 @given(st.text(max_size=40) | st.from_regex(r"\A[-{}\[\]a:,&*!#|>'\"\n\t ?%@]{0,20}\Z"))
 def test_no_text_has_another_error_than_one_sentence(text: str) -> None:
-    said = None
+    message = None
     try:
         read_yaml(text, "f.yaml")
     except ValueError as error:
-        said = str(error)
-    assert said is None or (said.startswith("f.yaml") and "\n" not in said)
+        message = str(error)
+    assert message is None or (message.startswith("f.yaml") and "\n" not in message)
 
 
 @pytest.mark.parametrize(

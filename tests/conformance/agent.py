@@ -1,4 +1,4 @@
-"""What every agent promises, stated once; an agent's test says how it is made and inherits the rest."""
+"""Contract of all agents; the test of an agent defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class AgentContract:
         assert not static_fractions(agent)
         assert all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in jax.tree.leaves(agent))
 
-    def test_observations_are_normalised_wherever_it_acts(self, env: VectorEnv, agent: Agent, acted: dict) -> None:
-        """By its statistics, it does what it does with observations that were normalised by hand."""
+    def test_observations_are_normalized_wherever_it_acts(self, env: VectorEnv, agent: Agent, acted: dict) -> None:
+        """By its statistics, it does what it does with observations that were normalized by hand."""
         if not self.normalizes:
             return
         agent = self.make(env, normalize_obs=True)

@@ -1,4 +1,4 @@
-"""What every environment promises, stated once; each adapter's test supplies an environment and inherits the rest.
+"""Contract of all environments; the test of an adapter provides an environment and inherits the rest.
 
 ``EnvContract`` needs one compiled rollout. ``VectorEnvContract`` adds what all autoreset modes and every way of
 splitting the batch promise, and is meant for environments that compile fast.

@@ -1,4 +1,4 @@
-"""What every evolutionary optimizer promises, stated once; an optimizer's test says how to make it and inherits."""
+"""Contract of all evolutionary optimizers; the test of an optimizer defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulators on the host promise, stated once; each adapter's test supplies them and inherits the rest."""
+"""Contract of simulators on the host; the test of an adapter provides them and inherits the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every replay buffer promises, stated once; a buffer's test says how to make it and inherits the rest."""
+"""Contract of all replay buffers; the test of a buffer defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every workflow promises, stated once; an algorithm's test supplies its smallest config and inherits the rest.
+"""Contract of all workflows; the test of an algorithm provides its smallest config and inherits the rest.
 
 All promises are kept by the programs that users run, which are compiled once for a class: where a family begins with
 the user's flags, elsewhere in less time (see ``tests/support/compilation.py``).

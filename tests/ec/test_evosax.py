@@ -49,7 +49,7 @@ def state(strategy: EvosaxStrategy) -> PyTreeDict:
     return strategy.init(START, jax.random.key(1))
 
 
-def test_fitness_is_maximised_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
+def test_fitness_is_maximized_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
     numbers = flat(strategy.ask(state), 1)
     towards = numbers[2] - numbers.mean(axis=0)
     told = jnp.zeros(6).at[2].set(1.0)

@@ -1,4 +1,4 @@
-"""Ranks, weights and standardised fitness, with equals and with what is not a number."""
+"""Ranks, weights and standardized fitness, with ties and NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strategies around a mean share."""
+"""Common properties of strategies that sample around a mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions of agents become those of environments, and back: in their space, uniform, and all of it reachable."""
+"""Conversion of actions between agents and environments: in the space, uniform, and complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Craftax adapter: the contract on the classic game, both games, ends told apart, errors in words."""
+"""The Craftax adapter: the contract on the classic game, both games, termination and truncation, error messages."""
 
 from __future__ import annotations
 

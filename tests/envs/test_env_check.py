@@ -1,4 +1,4 @@
-"""What breaks the contract of environments is told in a sentence, before anything is compiled."""
+"""Violations of the environment contract are reported in a sentence before anything is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random steps, and what is found wrong in their numbers."""
+"""Random steps, and faults found in their numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_sound_one_has_no_faults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("RewardNan", "The reward became NaN in step "),
         ("Outside", "The observation after a step is outside of its space: its number[0] is "),
@@ -41,9 +41,9 @@ def test_a_sound_one_has_no_faults() -> None:
         ("ReadsInfo", "ReadsInfo.step reads env_state.info, which wrappers change"),
     ],
 )
-def test_faults_of_numbers(name: str, said: str) -> None:
+def test_faults_of_numbers(name: str, message: str) -> None:
     (problem,) = tried(name).problems
-    assert problem.startswith(said)
+    assert problem.startswith(message)
 
 
 def test_what_may_be_meant_so_is_noted() -> None:

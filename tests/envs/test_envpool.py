@@ -1,4 +1,4 @@
-"""EnvPool's environments on the host: the contract, where episodes start and end, spaces, errors in words."""
+"""EnvPool's environments on the host: the contract, starts and ends of episodes, spaces, error messages."""
 
 from __future__ import annotations
 

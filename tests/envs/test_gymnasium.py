@@ -1,4 +1,4 @@
-"""Gymnasium's environments as simulators, in this process and in processes of their own."""
+"""Gymnasium's environments as simulators, in this process and in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that Gymnasium would convert silently are refused in the process that gives them."""
+"""Values that Gymnasium would convert silently are rejected in the process that returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atari games: what a network sees of them, what is paid in training and in evaluations, and lives as episodes."""
+"""Atari games: observations, rewards in training and in evaluations, and lives as episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goals of Gymnasium's environments: what is told of them in JAX is what they pay."""
+"""Goals of Gymnasium's environments: reward functions in JAX equal the rewards of the environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JaxMARL adapter: rows are the agents, as the library tells them; masks, ends told apart, errors in words."""
+"""The JaxMARL adapter: agents as rows, masks, termination and truncation, error messages."""
 
 from __future__ import annotations
 

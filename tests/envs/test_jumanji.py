@@ -1,4 +1,4 @@
-"""The Jumanji adapter: the contract, all environments, masks, numbered actions, ends told apart, errors in words."""
+"""The Jumanji adapter: the contract, all environments, masks, joint actions, termination and truncation, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of MuJoCo tasks: the contract, saved states, threads, limits, errors in words."""
+"""Rows of MuJoCo tasks: the contract, saved states, threads, limits, error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks on MuJoCo by name: their options, what is refused, the models and the bodies in them."""
+"""MuJoCo tasks by name: options, errors, models and their bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of parallel environments as rows: the contract, who ends when, spaces, errors in words."""
+"""Agents of parallel environments as rows: the contract, ends of agents, spaces, error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Playground adapter: the contract, ends told apart, named observations, its clock, errors in words."""
+"""The Playground adapter: the contract, termination and truncation, named observations, clock, error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wrappers are put together."""
+"""Composition of wrappers."""
 
 from __future__ import annotations
 

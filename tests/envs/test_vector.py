@@ -1,4 +1,4 @@
-"""The engine of vector environments: what the compiled program does, keys, seeds, gradients.
+"""The engine of vector environments: compiled programs, keys, seeds, gradients.
 
 What every mode promises is in ``tests/conformance/env.py``.
 """

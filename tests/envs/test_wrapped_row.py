@@ -1,4 +1,4 @@
-"""Observations and actions without the environment are those that its wrappers make."""
+"""Observations and actions of a row without the environment equal those of its wrappers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The XLand-MiniGrid adapter: the contract, all environments, cells one-hot, ends told apart, errors in words."""
+"""The XLand-MiniGrid adapter: the contract, all environments, one-hot cells, termination and truncation, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What evaluations of a run keep of their episodes, as its config says."""
+"""Options for recording the episodes of evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One loop plays episodes: what is added up, what is kept, and when it stops."""
+"""The episode loop: sums, recorded data, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly as many complete episodes as asked for, whatever the environment does when one ends."""
+"""The requested number of complete episodes, for any autoreset mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Populations are evaluated exactly, in whatever parts and by however many devices."""
+"""Populations are evaluated exactly, for any chunks and any number of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference observations: one of each episode, of its steps alike, and of none that is not its own."""
+"""Reference observations: one per episode, uniform over its steps."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BONUS = 0.25
 
 
 class Visible(Countdown):
-    """Its one body stands as many metres high as it counts."""
+    """Its one body stands as many meters high as it counts."""
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
         return PyTreeDict(q=env_state.env_state[..., None] * 2.0)

@@ -1,4 +1,4 @@
-"""Failures of simulators in compiled programs, told as what they are."""
+"""Failures of simulators inside compiled programs are reported as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory cannot hold is refused from shapes, with what would fit; nothing is allocated to find out."""
+"""Runs that exceed the memory are rejected from shapes alone, with settings that fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process is told of its place, and what it says when it loses another. ``tests/test_launch.py`` joins some."""
+"""Position of a process among several, and its error when it loses another. ``tests/test_launch.py`` runs several."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert multiprocess.train_command() == INFO.command
 
 
-def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_process_is_reported_with_the_resume_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.describe_lost_process(LOSS, " To go on: x")
+    said = multiprocess.describe_lost_process(LOSS, " To resume: x")
     assert said is not None
-    assert said.endswith(" To go on: x")
+    assert said.endswith(" To resume: x")
     assert_names(said, "another process")
     assert multiprocess.describe_lost_process(ProcessLost(said)) == said
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None

@@ -1,4 +1,4 @@
-"""How a workflow is laid out over devices and seeds, and what cannot be."""
+"""Distribution of a workflow over devices and seeds, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will need, told before anything is built."""
+"""The plan of a run, reported before anything is built."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_a_learner_with_replay() -> None:
     assert plan.peak_bytes == plan.state_bytes + plan.step_bytes + plan.process_bytes
     assert plan.process_bytes > 50_000_000
     assert (plan.num_iterations, plan.steps_per_iteration) == (20, 8)
-    said = "\n".join(plan.lines())
-    assert f"parameters    {sum(sizes.values()):,} (" in said
-    assert "iterations    20" in said
+    message = "\n".join(plan.lines())
+    assert f"parameters    {sum(sizes.values()):,} (" in message
+    assert "iterations    20" in message
 
 
 def test_more_environments_take_more_of_an_iteration() -> None:

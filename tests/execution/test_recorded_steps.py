@@ -114,7 +114,7 @@ def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
         few.init(0)
 
 
-def test_goals_are_saved_and_relabelled(tmp_path: Path) -> None:
+def test_goals_are_saved_and_relabeled(tmp_path: Path) -> None:
     goals = {"name": "goal/bit_flip", "num_bits": 4}
     workflow = small("dqn", goals, num_envs=4, replay_capacity=80, learning_starts=1e6)
     _, state = iterate(workflow, workflow.init(0), 12)

@@ -1,4 +1,4 @@
-"""JAX is set up as asked for, and what the user has set in the environment stays."""
+"""JAX is configured as requested, and the user's environment variables have precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of seeds; that one seed is a state of its own is a promise of every workflow, see ``tests/conformance``."""
+"""Rows of seeds; ``tests/conformance`` tests that one seed is a separate state in every workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that are refused before environments are made."""
+"""Sizes that are rejected before environments are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learn loop on the host: where it starts, what it counts, what it refuses."""
+"""The training loop on the host: its start, its counters, and invalid settings."""
 
 from __future__ import annotations
 

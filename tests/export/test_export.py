@@ -1,4 +1,4 @@
-"""``evorl export`` on the command line: what it writes and says, and what is no option."""
+"""``evorl export`` on the command line: files, output, and invalid options."""
 
 from __future__ import annotations
 

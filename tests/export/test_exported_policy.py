@@ -1,4 +1,4 @@
-"""Exported files read back: they act as the policy they were written for, and what cannot be trusted is refused."""
+"""Loaded exports act as the original policy, and untrusted files are rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jax import export
 from evorl.cli import commands
 from evorl.cli.options import ACT
 from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
-from evorl.export.artefacts import export_policy
+from evorl.export.artifacts import export_policy
 from evorl.export.exported_policy import read_exported, space_of
 from evorl.export.policy_server import PolicyServer
 from evorl.export.portable_policy import described_space
@@ -53,11 +53,11 @@ def test_a_file_acts_as_its_policy(name: str, form: str, tmp_path: Path) -> None
             port.name: rng.integers(0, 2, (2, *port.shape)).astype(port.dtype)
             for port in (*policy.observations, *policy.draws)
         }
-        told, expected = run({**given, **memory}), run_original({**given, **memory})
-        assert set(told) == set(expected)
-        for port in told:
-            np.testing.assert_allclose(told[port], expected[port], rtol=1e-5, atol=1e-5)
-        memory = {before.name: np.asarray(told[f"next_{before.name}"]) for before in policy.memory}
+        output, expected = run({**given, **memory}), run_original({**given, **memory})
+        assert set(output) == set(expected)
+        for port in output:
+            np.testing.assert_allclose(output[port], expected[port], rtol=1e-5, atol=1e-5)
+        memory = {before.name: np.asarray(output[f"next_{before.name}"]) for before in policy.memory}
 
 
 @pytest.mark.parametrize("form", ["onnx", "jax"])
@@ -81,9 +81,9 @@ def test_clients_are_answered_by_a_file(form: str, tmp_path: Path) -> None:
     expected, memory = [], original.policy.initial_memory(1)
     run = original.policy.runnable()
     for state in states:
-        told = run({"obs": state[None], **memory})
-        expected.append(told["action"][0])
-        memory = {before.name: np.asarray(told[f"next_{before.name}"]) for before in original.policy.memory}
+        output = run({"obs": state[None], **memory})
+        expected.append(output["action"][0])
+        memory = {before.name: np.asarray(output[f"next_{before.name}"]) for before in original.policy.memory}
     np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Functions operation by operation: calls in line, draws as arguments, what was chosen from."""
+"""Functions operation by operation: inlined calls, draws as arguments, and the logits of choices."""
 
 from __future__ import annotations
 

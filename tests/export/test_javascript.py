@@ -34,9 +34,9 @@ def test_all_functions_compute_the_same(tmp_path: Path) -> None:
     path.write_text("\n".join([*programs, "console.log(JSON.stringify(told));"]), encoding="utf-8")
     done = subprocess.run([node, path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     for name, values in expected.items():
-        np.testing.assert_allclose(told[name], values, rtol=2e-6, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(output[name], values, rtol=2e-6, atol=2e-6, err_msg=name)
 
 
 def test_what_has_no_form_is_told() -> None:

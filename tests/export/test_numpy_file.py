@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.numpy_file import numpy_text
 from evorl.export.stored_policy import LoadedPolicy
 from tests.support.errors import raises_naming

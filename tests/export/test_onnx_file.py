@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.export import onnx_file
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.graph import NoRule
 from evorl.export.onnx_file import OnnxSession, onnx_bytes
 from tests.support.array_functions import FUNCTIONS, rows_of

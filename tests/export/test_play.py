@@ -33,10 +33,10 @@ def test_episodes_are_an_animation(trained: RunFolder, tmp_path: Path, capsys: p
     to = tmp_path / "played.webp"
     arguments = ["episodes=2", "seed=3", "max_steps=12", "frames=6", f"to={to}"]
     commands.run(["play", f"run={trained.path}", *arguments])
-    said = capsys.readouterr().out.splitlines()
-    lengths = [int(line.split()[2]) for line in said if line.startswith("episode ")]
+    message = capsys.readouterr().out.splitlines()
+    lengths = [int(line.split()[2]) for line in message if line.startswith("episode ")]
     assert len(lengths) == 2
-    assert said[-1] == f"6 pictures: {to}"
+    assert message[-1] == f"6 pictures: {to}"
     with Image.open(to) as picture:
         assert picture.n_frames > 1
         assert picture.size == (600, 400)

@@ -20,7 +20,7 @@ from tests.support.small_workflows import fresh_state, small
 
 PORTS = {
     "ppo_discrete": ("obs", "action action_scores"),
-    "ppo_normalised": ("obs", "action"),
+    "ppo_normalized": ("obs", "action"),
     "ppo_gru_history": (
         "obs memory_frames_started memory_frames_earlier_frames memory_recurrent_policy_hidden",
         "action next_memory_frames_started next_memory_frames_earlier_frames next_memory_recurrent_policy_hidden",

@@ -1,4 +1,4 @@
-"""Convolutions and products whatever order their axes have, as products of matrices."""
+"""Convolutions and products with axes in any order, as matrix products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.graph import NoRule
 from tests.support.errors import raises_naming
 from tests.support.portable import numpy_step, portable_function

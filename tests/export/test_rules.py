@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.graph import NoRule
 from tests.support.array_functions import FUNCTIONS, rows_of
 from tests.support.errors import raises_naming

@@ -1,4 +1,4 @@
-"""Batchers, in this process: whole episodes and slices, what is known of rows, and what is refused in words."""
+"""Batchers in this process: whole episodes and slices, states of rows, and errors."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def batcher(told: list[str]) -> Iterator[Batcher]:
+def batcher(output: list[str]) -> Iterator[Batcher]:
     """Four processes, whose start takes seconds: one batcher for all tests of this file, in their order."""
-    with Batcher(AGENT, ENV, **settings(message=told.append)) as made:
+    with Batcher(AGENT, ENV, **settings(message=output.append)) as made:
         yield made
 
 
@@ -94,14 +94,16 @@ def test_an_update_reaches_all_agents_after_what_is_under_way(batcher: Batcher) 
     np.testing.assert_array_equal(after.data.rewards, np.where(after.mask, 7.0, 0.0))
 
 
-def test_a_process_that_is_killed_is_replaced_and_its_episodes_are_the_same(batcher: Batcher, told: list[str]) -> None:
+def test_a_process_that_is_killed_is_replaced_and_its_episodes_are_the_same(
+    batcher: Batcher, output: list[str]
+) -> None:
     batcher.execute(IDS, num_episodes=32)
     victim = taken(batcher).data.process[8, 0]
     batcher.reexecute()
     os.kill(victim, signal.SIGKILL)
     batch = taken(batcher)
-    assert len(told) == 1
-    assert told[0].startswith("Actor 1 ended by signal SIGKILL: replaced")
+    assert len(output) == 1
+    assert output[0].startswith("Actor 1 ended by signal SIGKILL: replaced")
     assert victim not in batch.data.process
     np.testing.assert_array_equal(batch.data.agent_id, np.where(batch.mask, np.arange(32)[:, None], 0))
     np.testing.assert_array_equal(batch.data.actions, np.where(batch.mask, 7, 0))  # of the update before

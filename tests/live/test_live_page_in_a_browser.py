@@ -1,4 +1,4 @@
-"""The live page in a real browser: it draws what is recorded, as it comes, in light and dark and on a small screen."""
+"""The live page in a real browser: curves as they are recorded, in light and dark mode and on a small screen."""
 
 from __future__ import annotations
 
@@ -262,10 +262,10 @@ def test_it_is_readable_in_light_in_dark_and_on_a_phone(runs: Path, tmp_path: Pa
             await tab.until("document.querySelectorAll('svg.chart path.mean').length === 3")
             assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), f"{name} scrolls sideways"
             with Image.open(await tab.picture(tmp_path / f"{name}.png")) as picture:
-                colours = picture.convert("RGB").getcolors(1 << 24) or []
-            most, colour = max(colours)
-            paper = np.atleast_1d(colour)
-            assert most > 0.5 * sum(number for number, _ in colours)
+                colors = picture.convert("RGB").getcolors(1 << 24) or []
+            most, color = max(colors)
+            paper = np.atleast_1d(color)
+            assert most > 0.5 * sum(number for number, _ in colors)
             brightness[name] = float(paper.mean())
             line = await tab.value("getComputedStyle(document.querySelector('path.mean')).stroke")
             drawn = [int(part) for part in line.removeprefix("rgb(").rstrip(")").split(",")]

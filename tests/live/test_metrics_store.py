@@ -1,4 +1,4 @@
-"""Numbers that clients send, as they are kept."""
+"""Storage of numbers that clients send."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def test_there_are_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_number_can_be_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    store = MetricsStore(tmp_path, log=said.append)
+    message: list[str] = []
+    store = MetricsStore(tmp_path, log=message.append)
     store.scalar("reward", 1.5, x=1_000_000, client="game 3")
     store.histogram("weights", [1.0, 2.0])
     store.close()
-    assert said == ["reward 1.5 at 1000000 from game 3", "weights: 2 values at 1000000"]
+    assert message == ["reward 1.5 at 1000000 from game 3", "weights: 2 values at 1000000"]
     (line,) = (tmp_path / "scalars.jsonl").read_text().splitlines()
     assert {"name": "reward", "x": 1e6, "y": 1.5}.items() <= json.loads(line).items()

@@ -1,4 +1,4 @@
-"""Who may look at a page, and send to it."""
+"""Access control of the live page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients send as JSON."""
+"""Metrics that clients send as JSON."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_curves_have_their_seeds_and_spread(tmp_path: Path) -> None:
 
 def test_runs_appear_when_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = WatchedRuns([], tmp_path / "runs")
-    assert runs.told_places == str(tmp_path / "runs")
+    assert runs.described_places == str(tmp_path / "runs")
     assert not runs.refresh()
     assert runs.looked
     make_run(tmp_path / "runs", "b", [[1.0]])

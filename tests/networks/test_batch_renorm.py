@@ -1,4 +1,4 @@
-"""Batch renormalisation: plain batch normalisation before its warm-up, bounded correction after, running statistics."""
+"""Batch renormalization: plain batch normalization before its warm-up, bounded correction after, running statistics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> d
     return {"mean": mean, "variance": variance, "num_batches": np.int32(num_batches)}
 
 
-def test_it_begins_as_plain_batch_normalisation() -> None:
+def test_it_begins_as_plain_batch_normalization() -> None:
     """Outputs, gradients and running statistics are those of flax's own layer."""
     module, plain = BatchRenorm(warmup=2), nn.BatchNorm(use_running_average=False, momentum=0.99, epsilon=1e-3)
 
@@ -52,13 +52,13 @@ def test_the_correction_begins_after_the_warmup(num_batches: int) -> None:
     module = BatchRenorm(warmup=3)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=num_batches)
     outputs, after = trained(module, LEARNED, statistics, X)
-    normalised = (outputs - LEARNED["params"]["bias"]) / LEARNED["params"]["scale"]
-    is_plain = np.allclose(normalised.mean(axis=0), 0.0, atol=1e-4)
+    normalized = (outputs - LEARNED["params"]["bias"]) / LEARNED["params"]["scale"]
+    is_plain = np.allclose(normalized.mean(axis=0), 0.0, atol=1e-4)
     assert is_plain == (num_batches < 3)
     assert int(after["num_batches"]) == min(num_batches + 1, 3)
 
 
-def test_within_its_bounds_it_normalises_by_running_statistics() -> None:
+def test_within_its_bounds_it_normalizes_by_running_statistics() -> None:
     """Then training computes what acting does, and gradients still go through the batch's statistics."""
     module = BatchRenorm(warmup=1, max_scale=100.0, max_shift=100.0)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
@@ -77,9 +77,9 @@ def test_the_correction_is_clipped() -> None:
     statistics = _statistics(mean=[-1e3, 1e3, -1e3, 1e3], variance=[1e-2, 1e-2, 1e4, 1e4], num_batches=1)
     outputs, _ = trained(module, LEARNED, statistics, X)
     rows = np.asarray(X)
-    normalised = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-3)
+    normalized = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-3)
     factor, shift = np.array([3.0, 3.0, 1 / 3, 1 / 3]), np.array([5.0, -5.0, 5.0, -5.0])
-    expected = (normalised * factor + shift) * LEARNED["params"]["scale"] + LEARNED["params"]["bias"]
+    expected = (normalized * factor + shift) * LEARNED["params"]["scale"] + LEARNED["params"]["bias"]
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Images of which a list of layers leaves nothing are refused, with the least size."""
+"""Images too small for a list of layers are rejected, with the minimum size."""
 
 from __future__ import annotations
 

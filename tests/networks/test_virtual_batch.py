@@ -1,4 +1,4 @@
-"""Virtual batch normalisation: folded weights act as layers that are normalised one after another would."""
+"""Virtual batch normalization: folded weights act as layers that are normalized one after another would."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _sums(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
     return sums
 
 
-def _normalised_step_by_step(params: Params, reference: jax.Array, inputs: jax.Array) -> np.ndarray:
+def _normalized_step_by_step(params: Params, reference: jax.Array, inputs: jax.Array) -> np.ndarray:
     """Outputs for ``inputs`` of a network of tanh whose strides are 1, 2; both batches go through every layer."""
     batch, x = np.asarray(reference, np.float64), np.asarray(inputs, np.float64)
     torso, head = params["params"]["torso"], params["params"]["head"]
@@ -75,10 +75,10 @@ def _normalised_step_by_step(params: Params, reference: jax.Array, inputs: jax.A
 
 
 @pytest.mark.parametrize("name", ["dense", "convolutions"])
-def test_folded_weights_act_as_normalised_layers(name: str) -> None:
+def test_folded_weights_act_as_normalized_layers(name: str) -> None:
     network, params, reference, inputs = _made(name)
     folded = _folded(network, params, reference)
-    expected = _normalised_step_by_step(params, reference, inputs)
+    expected = _normalized_step_by_step(params, reference, inputs)
     np.testing.assert_allclose(_outputs(network, folded, inputs), expected, rtol=1e-4, atol=1e-4)
     assert not np.allclose(_outputs(network, params, inputs), expected, atol=0.05)
 

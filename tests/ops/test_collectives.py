@@ -1,4 +1,4 @@
-"""Collectives without a mesh are identities; on four devices they join what the shards hold."""
+"""Collectives without a mesh are identities; on four devices they combine the shards."""
 
 from __future__ import annotations
 

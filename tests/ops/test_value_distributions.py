@@ -19,7 +19,7 @@ from tests.support.errors import raises_naming
 SUPPORT = jnp.linspace(-1.0, 1.0, 5)
 
 
-def test_mass_is_shared_by_the_neighbours() -> None:
+def test_mass_is_shared_by_the_neighbors() -> None:
     atoms = jnp.array([[-0.75, 0.5, 0.1], [-9.0, 9.0, 0.0]])
     probs = jnp.array([[0.4, 0.4, 0.2], [0.25, 0.5, 0.25]])
     projected = categorical_projection(atoms, probs, SUPPORT)

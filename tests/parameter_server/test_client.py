@@ -1,4 +1,4 @@
-"""A client comes back when its connection is lost, and says in words when it cannot."""
+"""A client reconnects after losing its connection, and reports if it cannot."""
 
 from __future__ import annotations
 

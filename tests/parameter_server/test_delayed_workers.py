@@ -1,4 +1,4 @@
-"""Workers of given delays in one process: the definition of what a parameter server does to a training."""
+"""Workers with given delays in one process: the reference for the effects of a parameter server."""
 
 from __future__ import annotations
 

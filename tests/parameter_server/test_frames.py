@@ -1,4 +1,4 @@
-"""Frames: what is one, and what is refused before it is read."""
+"""Frames: valid ones, and those rejected before they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A push is taken as a whole or refused as a whole, whatever numbers it has, and the server goes on."""
+"""A push is accepted or rejected as a whole, for any numbers, and the server continues."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def refused_or_taken(commands: ParameterCommands, header: dict[str, Any], body: 
     try:
         answer, _ = commands.push(header, body)
     except CommandRefused as refusal:
-        said = str(refusal)
-        frame({"error": said})
-        assert len(said) < 500
+        message = str(refusal)
+        frame({"error": message})
+        assert len(message) < 500
         assert (commands.pull({}, b""), commands.pushes, commands.step) == before
         taken = False
     else:

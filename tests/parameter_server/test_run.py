@@ -69,17 +69,17 @@ def test_rows_evaluations_and_checkpoints_come_at_their_steps(tmp_path: Path) ->
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     """Stopped after some pushes and started again: the steps, the parameters, the optimizer, who pushed what."""
-    told = _Told()
-    run = _run(tmp_path, told, "delay_compensation")
+    output = _Told()
+    run = _run(tmp_path, output, "delay_compensation")
     _push(run, range(1, 6))
     before = run.end()
-    assert "Stopping early at 320 of 640 steps." in told.messages
+    assert "Stopping early at 320 of 640 steps." in output.messages
 
-    again = _run(tmp_path, told, "delay_compensation")
+    again = _run(tmp_path, output, "delay_compensation")
     assert (again.commands.step, again.commands.pushes) == (320, 5)
     assert_identical(again.agent_state, before)
     assert_identical(again.commands.state, run.commands.state)
-    assert any("after 5 pushes" in text for text in told.messages)
+    assert any("after 5 pushes" in text for text in output.messages)
     _push(again, [5])
     assert again.commands.step == 320, "it was applied before the restart"
     _push(again, [6, 7])

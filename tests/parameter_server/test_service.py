@@ -1,4 +1,4 @@
-"""A parameter server and its workers by their commands: processes that end by themselves, stop, go on and refuse."""
+"""A parameter server and its workers by their commands: processes that end, stop, resume and reject."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from evorl.assembly import workflow_from_config
 from evorl.cli.train import serve_parameters
 from evorl.cli.work import work_from_arguments
 from evorl.parameter_server.client import ParameterClient
-from evorl.parameter_server.service import handed_out, parameter_service, settle_parameters, token_of
-from evorl.parameter_server.worker_process import check_handed_out
+from evorl.parameter_server.service import parameter_service, settle_parameters, token_of, worker_config
+from evorl.parameter_server.worker_process import check_worker_config
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.training.preparation import prepare_training
@@ -104,7 +104,7 @@ def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
         server.send_signal(signal.SIGINT)
         told, _ = server.communicate(timeout=60)
         assert server.returncode == 0, told
-        assert "To go on: " in told
+        assert "To resume: " in told
     assert stopped_at > 0
     (run,) = (path.parent for path in tmp_path.rglob("config.yaml"))
     with _serving([f"resume={run}"]) as (_, address), ParameterClient(address) as client:
@@ -139,11 +139,11 @@ def test_what_goes_with_no_parameter_server(words: list[str]) -> None:
 
 
 def test_secrets_stay_with_the_server() -> None:
-    told = handed_out(_spec("parameters.token=a-secret-token"))
+    told = worker_config(_spec("parameters.token=a-secret-token"))
     assert "a-secret-token" not in repr(told)
     assert {"workflow", "env", "seed", "total_timesteps"} <= told.keys()
     assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & told.keys()
-    check_handed_out(told, "127.0.0.1:7000", False)
+    check_worker_config(told, "127.0.0.1:7000", False)
 
 
 REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
@@ -155,7 +155,7 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     prepared, config = prepare_training(spec, None), spec.workflow_config()
     assert prepared.workflow.execution.collector is None
     assert prepared.served is not None
-    serve = handed_out(spec)["serve"]
+    serve = worker_config(spec)["serve"]
     assert serve["max_clients"] == 7
     assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()
     with raises_naming(ValueError, "eval_interval=100", "simulators", "to 0"):

@@ -177,8 +177,8 @@ def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
                 time.sleep(0.02)
         workers[1].kill()
         hurry.touch()
-        _, told = workers[0].communicate(timeout=60)
-        assert workers[0].returncode == 0, told
+        _, output = workers[0].communicate(timeout=60)
+        assert workers[0].returncode == 0, output
         served = serving.end()
         assert workers[1].wait() == -signal.SIGKILL
     assert served.complete

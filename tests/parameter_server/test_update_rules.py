@@ -1,4 +1,4 @@
-"""What a push does, in numbers that can be computed by hand."""
+"""Effects of a push, compared with numbers computed by hand."""
 
 from __future__ import annotations
 

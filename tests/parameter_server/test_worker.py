@@ -1,4 +1,4 @@
-"""A worker is an ordinary workflow: what it sends, what it keeps, and what it cannot do."""
+"""A worker is an ordinary workflow: sent data, kept state, and unsupported settings."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_line_goes_through_marked_rows(tmp_path: Path, monkeypatch: pytest.Mon
     assert drawn[2] == [2000, 4000, 6000, 8000]
 
 
-def test_points_are_coloured_by_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_are_colored_by_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.axes import Axes
 
     drawn = []
@@ -58,7 +58,7 @@ def test_points_are_coloured_by_a_column(tmp_path: Path, monkeypatch: pytest.Mon
         Axes, "scatter", lambda self, x, y, c, **k: drawn.append((list(x), list(c))) or scatter(self, x, y, c=c, **k)
     )
     chart = Chart(
-        {"a": np.arange(3), "b": np.array([1.0, np.nan, 2.0]), "c": np.array([7, 8, 9])}, (Panel("a", "b", colour="c"),)
+        {"a": np.arange(3), "b": np.array([1.0, np.nan, 2.0]), "c": np.array([7, 8, 9])}, (Panel("a", "b", color="c"),)
     )
     draw_chart(tmp_path / "a.png", chart)
     assert drawn == [([0, 2], [7, 9])]

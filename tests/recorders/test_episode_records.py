@@ -1,4 +1,4 @@
-"""What of a run's evaluations is written, as its config asks for."""
+"""Files of recorded evaluations, selected by the config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a process is started that draws, and what it is told."""
+"""Start of the rendering process, and its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run of the real library, offline, and a stand-in for what it need not be started for."""
+"""Weights & Biases: one offline run of the real library, and a fake for everything else."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.animation import frame_numbers, frames_of, write_animation
 from tests.support.errors import raises_naming
 
-FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colours
+FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colors
 # In a process of its own, where MuJoCo is not imported before it is told what to draw by.
 REPLAY = """
 import sys
@@ -48,7 +48,7 @@ with np.load(path) as stored, Image.open(gif) as animation:
         drawn = renderer.frame_of(stored["qpos"][number], stored["qvel"][number])
         expected = Image.fromarray(drawn).quantize(256, dither=Image.Dither.NONE).convert("RGB")
         assert (np.asarray(animation.convert("RGB")) == np.asarray(expected)).all()
-        assert np.abs(np.asarray(expected, int) - drawn).mean() < 4  # and those 256 colours fit well
+        assert np.abs(np.asarray(expected, int) - drawn).mean() < 4  # and those 256 colors fit well
 renderer.close()
 print("equal")
 """

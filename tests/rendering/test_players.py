@@ -1,4 +1,4 @@
-"""Who is shown: the best, and elites that differ most."""
+"""Selection of rendered policies: the best, and elites that differ most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay page: it is whole by itself, says where bodies are, and a browser draws it."""
+"""The replay page: it is self-contained, has the positions of bodies, and a browser draws it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_bodies_are_where_they_were(env: Any, page: Path) -> None:
     assert scene["returns"] == [f"{moment:.1f}" for moment in moments]
     numbers = np.frombuffer(base64.b64decode(scene["poses"]), "<i2").reshape(250, -1, 7) / 32767
     expected = poses_of(model, hop(model).episode.arrays["qpos"][moments])  # pyright: ignore[reportOptionalMemberAccess]
-    np.testing.assert_allclose(numbers[..., :3] * scene["reach"] + scene["centre"], expected[..., :3], atol=1e-4)
+    np.testing.assert_allclose(numbers[..., :3] * scene["reach"] + scene["center"], expected[..., :3], atol=1e-4)
     np.testing.assert_allclose(numbers[..., 3:], expected[..., 3:], atol=1e-4)
     assert numbers.shape[1] == 4 == 1 + max(shape["body"] for shape in data["shapes"])
     assert {shape["kind"] for shape in data["shapes"]} == {"plane", "capsule"}

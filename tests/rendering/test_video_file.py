@@ -14,7 +14,7 @@ from evorl.rendering.video_file import require_encoder
 from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 
-COLOURS = np.array([[220, 30, 30], [30, 200, 30], [30, 30, 220], [240, 240, 240]], np.uint8)
+COLORS = np.array([[220, 30, 30], [30, 200, 30], [30, 30, 220], [240, 240, 240]], np.uint8)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("av") is not None, reason="PyAV is installed")
@@ -30,12 +30,12 @@ def test_every_picture_is_in_the_film(tmp_path: Path) -> None:
     need("av", "video")
     import av
 
-    frames = np.broadcast_to(COLOURS[:, None, None], (4, 33, 49, 3))
+    frames = np.broadcast_to(COLORS[:, None, None], (4, 33, 49, 3))
     write_animation(tmp_path / "film.mp4", frames, seconds_per_frame=0.25)
     with av.open(io.BytesIO((tmp_path / "film.mp4").read_bytes())) as container:
         decoded = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
         assert container.duration is not None
         assert container.duration / av.time_base == pytest.approx(1.0, abs=0.01)
     assert [picture.shape for picture in decoded] == [(32, 48, 3)] * 4
-    for picture, colour in zip(decoded, COLOURS, strict=True):
-        assert np.abs(picture.astype(int) - colour).max() < 30
+    for picture, color in zip(decoded, COLORS, strict=True):
+        assert np.abs(picture.astype(int) - color).max() < 30

@@ -1,4 +1,4 @@
-"""Sequences of consecutive steps, against loops over what was added."""
+"""Sequences of consecutive steps, compared with loops over the added data."""
 
 from __future__ import annotations
 

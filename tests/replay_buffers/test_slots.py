@@ -1,4 +1,4 @@
-"""Episodes in slots, against loops over what was added."""
+"""Episodes in slots, compared with loops over the added data."""
 
 from __future__ import annotations
 

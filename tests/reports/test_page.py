@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_page_is_seen() -> None:
         '<a href="https://a.b">text</a><use href="#c"></use><i style="background: url(//d)" onclick="e()"></i></body>'
     )
     faults = "\n".join(PageCheck(page).faults)
-    for said in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
+    for message in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
                  "there is no #c", "a style fetches //d", "runs a script", "<html> is never closed"):  # fmt: skip
-        assert said in faults
+        assert message in faults
     assert "a.b" not in faults  # a link that is text is followed by who wants to
 
 
@@ -73,7 +73,7 @@ def test_the_page_says_what_was_reached(page: str) -> None:
     assert "evorl train agent=ppo runs_folder=.../runs" in text
 
 
-def test_both_colour_modes_and_print(page: str) -> None:
+def test_both_color_modes_and_print(page: str) -> None:
     assert "@media screen and (prefers-color-scheme: dark)" in page
     assert "@media print" in page
     used = set(re.findall(r"var\(--(\w+)\)", page))

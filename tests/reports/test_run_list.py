@@ -1,4 +1,4 @@
-"""Which runs there are."""
+"""The list of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedRun]:
     root = tmp_path_factory.mktemp("runs")
     make_run(root, "a", [[100.0], [50.0]], start=START)
     with_checkpoint(make_run(root, "b", [[70.0]], algorithm="sac.SAC", env="Pendulum-v1", log="killed here"))
-    make_run(root, "c", [[60.0], [60.0], [60.0]], {"total_timesteps": 1.5e6}, log="What was recorded is in runs/c.")
+    make_run(root, "c", [[60.0], [60.0], [60.0]], {"total_timesteps": 1.5e6}, log="Recorded data is in runs/c.")
     empty = make_run(root, "d", [[1.0]])
     empty.metrics_csv.unlink()
     return find_runs(root)

@@ -1,4 +1,4 @@
-"""How a run was started: what is written down, and what is not."""
+"""The record of a run's starts: its contents and omissions."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ def _make_runs(folder: Path, *names: str) -> None:
 def _make_sweep(root: Path, returns: list[float | None], envs: list[str] | None = None) -> SweepFolder:
     settings = [{"seed": str(i)} | ({"env": envs[i]} if envs else {}) for i in range(len(returns))]
     sweep = SweepFolder.create(root, [], [([], setting) for setting in settings], "sweep")
-    for job, value in zip(sweep.jobs, returns, strict=True):
-        job.best_return = value
+    for run, value in zip(sweep.runs, returns, strict=True):
+        run.best_return = value
     sweep.save()
-    _make_runs(sweep.path, *(job.folder for job in sweep.jobs))
+    _make_runs(sweep.path, *(run.folder for run in sweep.runs))
     return sweep
 
 
@@ -33,14 +33,14 @@ def _make_sweep(root: Path, returns: list[float | None], envs: list[str] | None 
 def test_of_a_sweep_it_is_the_job_with_the_best_return(tmp_path: Path, name: str) -> None:
     sweep = _make_sweep(tmp_path, [1.0, None, 3.0, 2.0])
     which = sweep.path if name == "absolute" else name
-    assert find_run(which, tmp_path).path == sweep.run_of(sweep.jobs[2]).path
+    assert find_run(which, tmp_path).path == sweep.folder_of(sweep.runs[2]).path
 
 
 def test_returns_of_several_environments_are_not_compared(tmp_path: Path) -> None:
     sweep = _make_sweep(tmp_path, [1.0, 5.0, 3.0], ["cartpole", "pendulum", "cartpole"])
     with raises_naming(RunFolderError, "sweep over environments", "best run of each") as error:
         find_run(sweep.path, tmp_path)
-    assert [job.folder in str(error.value) for job in sweep.jobs] == [False, True, True]
+    assert [run.folder in str(error.value) for run in sweep.runs] == [False, True, True]
 
 
 def test_of_sweep_it_is_the_run_that_was_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: exact round trips, what is kept, what a kill leaves, and words for what does not fit."""
+"""Checkpoints: exact round trips, retention, kills, and errors for mismatches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing safely: never through a link, closed to others where programs lie, and failures in words."""
+"""Safe writing: never through a link, private where programs are stored, and error messages."""
 
 from __future__ import annotations
 

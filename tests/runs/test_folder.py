@@ -1,4 +1,4 @@
-"""Run folders: making, finding and naming them, and failures to write in words."""
+"""Run folders: creation, lookup, names, and errors of writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chart that does not fit together is refused where it is made, not when a run ends."""
+"""An inconsistent chart is rejected when it is created, not when a run ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of recorded transitions: what is written is read, by numpy too, and what is broken is told in words."""
+"""Files of recorded transitions: round trips, reading by NumPy, and errors for corrupted files."""
 
 from __future__ import annotations
 

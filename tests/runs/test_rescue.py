@@ -97,7 +97,7 @@ def fails(number: int, text: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("number", "text", "said"),
+    ("number", "text", "message"),
     [
         (errno.ENOSPC, "No space left on device", "no space is left"),
         (errno.EROFS, "Read-only file system", "read-only"),
@@ -114,7 +114,7 @@ def test_a_disk_that_fails_ends_the_run_and_what_was_saved_is_kept(
     name: str,
     number: int,
     text: str,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -132,7 +132,7 @@ def test_a_disk_that_fails_ends_the_run_and_what_was_saved_is_kept(
     assert status == 1
     assert "Results are in" not in out or owner is run_state.HeldState  # whose last word is the very last
     assert err.startswith("Error: ")
-    assert said in err or text in err
+    assert message in err or text in err
     assert "Traceback" not in err
     folder = RunFolder(next((tmp_path / "runs").rglob("config.yaml")).parent)
     assert folder.config.is_file()

@@ -1,4 +1,4 @@
-"""Whether a run goes on, and how it ended: by what it wrote, by the lock it holds, by its log."""
+"""State of a run, from its state file, its lock and its log."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ START = "2026-01-01 00:00:00  PPOWorkflow: 1,000 environment steps.\n"
     [
         (START + "x  Results are in runs/a (4 s in all)\n", FINISHED),
         (START + "x  Stopping early at 5 of 9 steps.\nx  Results are in runs/a (4 s in all)\n", STOPPED),
-        (START + "x  policy_loss became nan in iteration 3. What was recorded is in runs/a.\n", FAILED),
+        (START + "x  policy_loss became nan in iteration 3. Recorded data is in runs/a.\n", FAILED),
         (START + "x  10 steps: evaluation return 3\n", STOPPED),
         (START + "x  Results are in runs/a (4 s in all)\n" + START + "x  10 steps\n", STOPPED),
         ("", STOPPED),

@@ -1,4 +1,4 @@
-"""One checkpoint on disk: what lies there, and damage told in words."""
+"""One checkpoint on disk: its files, and errors for damage."""
 
 from __future__ import annotations
 

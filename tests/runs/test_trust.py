@@ -1,4 +1,4 @@
-"""What a stored config may say: plain data, and code of this package only."""
+"""Contents allowed in a stored config: plain data, and code of this package only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces that a client announces with init: they agree with the server's, or it is told so, at no cost of memory."""
+"""Spaces that a client declares with init: they match the server's or are rejected, at no cost of memory."""
 
 from __future__ import annotations
 

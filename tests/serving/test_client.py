@@ -1,4 +1,4 @@
-"""The client against a server that says what the test wants: its words, its connections, its episodes."""
+"""The client against a scripted server: messages, connections and episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients measure is kept by name and step, and what cannot be kept is refused in words."""
+"""Metrics of clients are stored by name and step, and invalid ones are rejected."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from evorl.serving.conformance import (
 from evorl.serving.rlx import Image, encode, frame
 from tests.support.errors import raises_naming
 
-GREY = Image("L", 2, 1, bytes([0, 51]))
+GRAY = Image("L", 2, 1, bytes([0, 51]))
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ GREY = Image("L", 2, 1, bytes([0, 51]))
         (np.zeros((0, 3)), []),
         ([1, [2]], [1, [2]]),
         ({"a": 1, "b": None}, {"b": None, "a": 1}),
-        (GREY, [[0, 51]]),
-        (GREY, np.float32([[0, 0.2]])),
-        (GREY, [[[0], [51]]]),
+        (GRAY, [[0, 51]]),
+        (GRAY, np.float32([[0, 0.2]])),
+        (GRAY, [[[0], [51]]]),
     ],
 )
 def test_values_that_are_the_same(sent: Any, echoed: Any) -> None:
@@ -64,9 +64,9 @@ def test_values_that_are_the_same(sent: Any, echoed: Any) -> None:
         ([1, 2], {"0": 1, "1": 2}),
         ({"a": 1}, {"a": 2}),
         ({"a": 1}, {"a": 1, "b": 1}),
-        (GREY, [[0], [51]]),
-        (GREY, [[0, 52]]),
-        (GREY, None),
+        (GRAY, [[0], [51]]),
+        (GRAY, [[0, 52]]),
+        (GRAY, None),
     ],
 )
 def test_values_that_differ(sent: Any, echoed: Any) -> None:

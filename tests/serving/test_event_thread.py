@@ -1,4 +1,4 @@
-"""The thread of a server: it listens when it is made, says in a sentence why it cannot, and leaves nothing behind."""
+"""The thread of a server: it listens once created, reports why it cannot, and cleans up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States as clients send them become elements of the observation space, or are refused in words."""
+"""States from clients become elements of the observation space, or are rejected."""
 
 from __future__ import annotations
 

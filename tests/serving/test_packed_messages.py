@@ -1,4 +1,4 @@
-"""MessagePack with arrays: what goes comes back, and what is broken or too large is told in words."""
+"""MessagePack with arrays: round trips, and errors for corrupted or large messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``evorl serve``, as users start it: clients come, it learns, it is stopped, it goes on; and what it refuses."""
+"""``evorl serve`` as users start it: clients connect, it learns, stops and resumes; and its errors."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_clients_come_it_learns_is_stopped_and_goes_on(tmp_path: Path) -> None:
         printed, _ = process.communicate(timeout=60)
         assert time.monotonic() - started < 20.0
     assert process.returncode == 0, printed
-    assert "To go on: " in printed
+    assert "To resume: " in printed
     folder = RunFolder.latest(tmp_path / "runs")
     assert read_state(folder.state, folder.log).state == STOPPED
     assert rows_of(folder) == []

@@ -1,4 +1,4 @@
-"""RLX byte for byte, in any pieces, and nothing but messages or ProtocolError out of whatever comes."""
+"""RLX byte for byte, in any pieces; any input gives messages or ``ProtocolError``."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def u32(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def text(words: str) -> bytes:
-    return u32(len(words.encode())) + words.encode()
+def text(message: str) -> bytes:
+    return u32(len(message.encode())) + message.encode()
 
 
 def same(a: Any, b: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Robots' clients get the wire that they know: what is served first, then an answer for each observation."""
+"""Robot clients get the protocol that they know: metadata first, then an action per observation."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_is_no_observation_is_told_and_ends_the_connection(
         async with session.get(address + "/healthz") as answer:
             assert answer.status == 200
 
-    talk(tmp_path, "ppo_normalised", conversation)
+    talk(tmp_path, "ppo_normalized", conversation)
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
@@ -99,4 +99,4 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         async with session.ws_connect(address + "/", headers={"Authorization": f"Api-Key {TOKEN}"}) as socket:
             assert "action_space" in msgpack.unpackb(await socket.receive_bytes())
 
-    talk(tmp_path, "ppo_normalised", conversation, TOKEN)
+    talk(tmp_path, "ppo_normalized", conversation, TOKEN)

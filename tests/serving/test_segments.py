@@ -1,4 +1,4 @@
-"""Rows of steps: nobody waits for the slow, no step follows another simulator's, and old rows are left out."""
+"""Segments: slow clients delay no one, segments contain one simulator's steps, and old ones are discarded."""
 
 from __future__ import annotations
 

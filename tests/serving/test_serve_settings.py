@@ -1,4 +1,4 @@
-"""Settings of a server: what they may be, and that nobody listens to the world without a token."""
+"""Settings of a server: valid values, and no public address without a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversation: what is answered to which message, and what of it reaches the agent."""
+"""One session: the response to each message, and the data that reaches the agent."""
 
 from __future__ import annotations
 

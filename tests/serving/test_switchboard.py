@@ -1,4 +1,4 @@
-"""Who is answered when, with whom, and what becomes of those who leave."""
+"""The switchboard: order and batching of responses, and clients that leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training server learns from what its clients do, all of it and nothing else."""
+"""A training server learns from all data of its clients, and from nothing else."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
             assert bool(row.extras.env_extras.termination[t]) == terminated
             ends.append((terminated, truncated))
             own = row.actions[t]
-            told = own if case == "dqn" else space.low + (own + 1) / 2 * (space.high - space.low)
-            np.testing.assert_allclose(action, told, atol=1e-5)
+            output = own if case == "dqn" else space.low + (own + 1) / 2 * (space.high - space.low)
+            np.testing.assert_allclose(action, output, atol=1e-5)
         follows = [row.obs[t + 1] == row.next_obs[t] for t in range(len(row.dones) - 1) if not row.dones[t]]
         assert np.all(follows)
     assert len(seen) == sum(len(row.dones) for row, _ in rows)  # no step twice

@@ -1,4 +1,4 @@
-"""Clients over WebSocket, in text and in bytes, and what a watcher of the server is told."""
+"""Clients over WebSocket, in text and binary frames, and the health and metrics endpoints."""
 
 from __future__ import annotations
 

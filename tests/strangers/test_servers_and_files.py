@@ -28,7 +28,7 @@ DEEP = "[" * 100_000
 class HostileServer:
     """A parameter server whose config is the stranger's, in place of the client that would fetch it."""
 
-    handed_out: Mapping[str, Any]
+    worker_config: Mapping[str, Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         pass
@@ -40,14 +40,14 @@ class HostileServer:
         pass
 
     def config(self) -> dict[str, Any]:
-        return json.loads(json.dumps(self.handed_out))
+        return json.loads(json.dumps(self.worker_config))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_worker_executes_nothing_that_a_server_names(
     name: str, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HostileServer.handed_out = {**CONFIG, **filled(NAMES[name], stranger.command)}
+    HostileServer.worker_config = {**CONFIG, **filled(NAMES[name], stranger.command)}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     said = refused("work", "127.0.0.1:7000")
     assert not missing_parts(said, "127.0.0.1:7000", "code outside evorl")
@@ -57,7 +57,7 @@ def test_a_worker_executes_nothing_that_a_server_names(
 def test_a_worker_looks_nothing_up_for_a_server(
     stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HostileServer.handed_out = {**CONFIG, "title": "${oc.env:HOME}"}
+    HostileServer.worker_config = {**CONFIG, "title": "${oc.env:HOME}"}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     assert "interpolations" in refused("work", "127.0.0.1:7000")
 
@@ -66,7 +66,7 @@ def test_a_worker_looks_nothing_up_for_a_server(
 def test_a_seed_that_is_none_is_one_sentence(
     seed: Any, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HostileServer.handed_out = {**CONFIG, "seed": seed, "compilation_cache": False, "devices": 1}
+    HostileServer.worker_config = {**CONFIG, "seed": seed, "compilation_cache": False, "devices": 1}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     assert "seed must be" in refused("work", "127.0.0.1:7000")
 

@@ -1,4 +1,4 @@
-"""Checks errors by what they name, so that a better sentence breaks no test."""
+"""Checks errors by their parts, so that better wording breaks no test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"(?<![\w.'=])[A-Za-z]+(?:,? [A-Za-z]+){4,}(?!\w)")
 
 @contextmanager
 def raises_naming(kind: type[E] | tuple[type[E], ...], *parts: object) -> Iterator[pytest.ExceptionInfo[E]]:
-    """Expect an error whose text contains each part: the key, the value, the suggestion, the remedy.
+    """Expect an error whose text contains each part: the key, the value, the suggestion, the advice.
 
     Args:
         kind: type of the error, or several.

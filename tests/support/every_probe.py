@@ -1,4 +1,4 @@
-"""All probes as one environment: each episode is one of them, drawn at random, and the observation says which.
+"""All probe environments as one: each episode is one of them at random, identified by the observation.
 
 One training then solves every probe, with one compiled program; what it learned is checked probe by probe.
 """

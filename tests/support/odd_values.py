@@ -1,4 +1,4 @@
-"""Values that a client may send in any field of any message: numbers of all sizes, and what is no number."""
+"""Values that a client may send in any field of a message: numbers of all sizes, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One game of Atari's Pong, recorded as it is sent over the wire: ``python -m tests.support.pong_game`` records it.
+"""One game of Atari's Pong, recorded as sent over the network: ``python -m tests.support.pong_game`` records it.
 
 ALE 0.12.1 plays ``ALE/Pong-v5`` without sticky actions, each action held for 4 frames, against actions that are drawn
 uniformly; the game ends 1 to 21. Frames are what the app of Gymnasium sends: the field, 160 x
-160, in grey, made small to 42 x 42. They lie in ``pong_game.npz`` (15 kB), so that reading the game needs no emulator.
+160, in gray, made small to 42 x 42. They lie in ``pong_game.npz`` (15 kB), so that reading the game needs no emulator.
 """
 
 from __future__ import annotations

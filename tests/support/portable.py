@@ -13,7 +13,7 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.envs.space import Box
 from evorl.envs.vector import VectorEnv
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.numpy_file import numpy_text
 from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
 from evorl.export.stored_policy import StoredPolicy
@@ -28,7 +28,7 @@ SMALL_GRU = {"torso": [8], "recurrent": {"name": "gru", "size": 6}}
 # What is taken away: algorithm, environment, changes of the config.
 POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo_discrete": ("ppo", "CartPole-v1", {}),
-    "ppo_normalised": ("ppo", "Pendulum-v1", {"agent": {"network": {"torso": [8]}, "normalize_obs": True}}),
+    "ppo_normalized": ("ppo", "Pendulum-v1", {"agent": {"network": {"torso": [8]}, "normalize_obs": True}}),
     "ppo_gru_history": (
         "ppo",
         {"name": "Pendulum-v1", "history": 3, "observed": [0, 2]},
@@ -68,7 +68,7 @@ def _made(name: str, sample: bool) -> tuple[PortablePolicy, VectorEnv]:
 
 
 def with_statistics(agent_state: AgentState) -> AgentState:
-    """The agent whose normaliser, if it has one, has seen some observations."""
+    """The agent whose normalizer, if it has one, has seen some observations."""
     statistics = agent_state.obs_preprocessor_state
     if statistics is None:
         return agent_state

@@ -1,4 +1,4 @@
-"""Tiny environments whose optimal values are known in closed form.
+"""Tiny environments with closed-form optimal values.
 
 An algorithm that learns a wrong value on one of them has a fault, and the probe says where: the value loss, the
 observation path, discounting, the policy loss, both together, bootstrapping at a time limit, or termination.

@@ -85,7 +85,7 @@ class SourceFile:
 
     @cached_property
     def used_names(self) -> list[tuple[str, int]]:
-        """Imported names and attribute chains, spelt out through the aliases of the file's imports."""
+        """Imported names and attribute chains, spelled out through the aliases of the file's imports."""
         aliases = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):

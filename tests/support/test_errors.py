@@ -1,4 +1,4 @@
-"""The check of errors by parts notices what is missing."""
+"""The check of errors by parts detects missing parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole trainings, interrupted ones and resumed ones, as a process of its own would run them."""
+"""Complete, interrupted and resumed trainings, as a separate process would run them."""
 
 from __future__ import annotations
 

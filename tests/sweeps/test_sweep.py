@@ -1,4 +1,4 @@
-"""Sweeps by the command line: one program for each structure, the solo runs' numbers, resume, what is refused."""
+"""Sweeps by the command line: one program per structure, the numbers of single runs, resumption, errors."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_the_best_is_a_run_of_its_own(
     assert (str(config.agent.clip_epsilon), str(config.num_minibatches)) == tuple(chosen.values())[1:3]
     monkeypatch.setattr(sys, "argv", ["evaluate.py", f"run={best}"])
     cli.evaluate()
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for seed in range(2):
-        assert f"{float(chosen[f'seed_{seed}']):.2f}" in told
+        assert f"{float(chosen[f'seed_{seed}']):.2f}" in output
     run(f"resume={best}", "total_timesteps=192")  # it can be trained on
     assert RunFolder(best).load_config().total_timesteps == 192
 

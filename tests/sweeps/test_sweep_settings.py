@@ -1,4 +1,4 @@
-"""What a sweep compares, and what is refused in words."""
+"""Settings that a sweep compares, and errors for invalid ones."""
 
 from __future__ import annotations
 

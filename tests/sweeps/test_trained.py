@@ -1,4 +1,4 @@
-"""Runs of a sweep: an error fails one of them, and those that failed are an error at the end."""
+"""Runs of a sweep: an error fails one run, and failed runs are an error at the end."""
 
 from __future__ import annotations
 

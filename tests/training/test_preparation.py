@@ -88,7 +88,7 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
         raise StoppedAtOnce
 
     monkeypatch.setattr(preparation, "workflow_from_config", counted)
-    monkeypatch.setattr("evorl.cli.multirun.run_jobs", stop)
+    monkeypatch.setattr("evorl.cli.multirun.train_runs", stop)
     with pytest.raises(StoppedAtOnce):
         run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "seed=0,1,2", f"runs_folder={tmp_path}")
     assert built == [(0, 0.1), (0, 0.2)]

@@ -29,4 +29,4 @@ def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.Capture
     place = RunPlace(tmp_path, "0", "evorl train resume=sweep", lambda: True)
     start = RunStart(place, None, "A title", [], {}, tmp_path)
     assert train(spec_of("agent=ppo", *SMALL), start).stopped
-    assert "To go on" not in capsys.readouterr().out
+    assert "To resume" not in capsys.readouterr().out

@@ -38,11 +38,11 @@ def test_a_run_is_resumed_by_its_folder_and_a_job_by_its_sweep(start: RunStart, 
     spec = spec_of("agent=ppo", "env=cartpole")
     folder = RunFolder(tmp_path / "mine")
     assert resume_command(folder, spec).endswith(f" resume={folder.path}")
-    assert start.way_on(folder, spec) == resume_command(folder, spec)
+    assert start.resume_command(folder, spec) == resume_command(folder, spec)
     assert not start.place.should_stop()
     place = RunPlace(tmp_path, "0", "evorl train resume=sweep", lambda: True)
     job = RunStart(place, None, "", [], {}, tmp_path)
-    assert job.way_on(folder, spec) == "evorl train resume=sweep"
+    assert job.resume_command(folder, spec) == "evorl train resume=sweep"
 
 
 def test_code_of_the_user_is_repeated_when_a_run_is_resumed(tmp_path: Path) -> None:

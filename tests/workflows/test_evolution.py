@@ -1,4 +1,4 @@
-"""Generations: what is told, remembered and counted, and what does not show in them."""
+"""Generations: the optimizer's inputs, state and counters, and settings that must not change results."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dic
     assert_identical(state.key, generations[1].key)
 
 
-def test_individuals_play_with_normalised_layers() -> None:
-    """A generation on two devices, in parts, is that of a population normalised by hand and played at once."""
+def test_individuals_play_with_normalized_layers() -> None:
+    """A generation on two devices, in parts, is that of a population normalized by hand and played at once."""
     workflow = _evolution(**CONFIG, virtual_batch=16)
     before = workflow.init(0)
     assert before.reference_batch.shape == (16, 3)
@@ -147,12 +147,12 @@ def test_individuals_play_with_normalised_layers() -> None:
     metrics, state = _generations(shared, programs.place(shared, workflow.init(0)), 1)
     assert_identical(state.reference_batch, before.reference_batch)
 
-    def normalised(state: State, policy: Any) -> Any:
+    def normalized(state: State, policy: Any) -> Any:
         return workflow.agent.normalized_policy(state.agent_state, policy, before.reference_batch)
 
     @jax.jit
     def played(state: State) -> tuple[Any, jax.Array]:
-        policies = jax.vmap(lambda policy: normalised(state, policy))(workflow.optimizer.ask(state.ec_state))
+        policies = jax.vmap(lambda policy: normalized(state, policy))(workflow.optimizer.ask(state.ec_state))
         key = jax.random.split(state.key)[1]
         outcomes = workflow.evaluator().evaluate(workflow.agent, state.agent_state, lambda *_: policies, POP_SIZE, key)
         return policies, outcomes.returns.mean(axis=1)
@@ -161,9 +161,9 @@ def test_individuals_play_with_normalised_layers() -> None:
     np.testing.assert_allclose(metrics.fitness, fitness.mean(), rtol=1e-4)
     assert_close(state.best.fitness, fitness.max(), 1e-4)
     assert_close(state.best.policy, jax.tree.map(lambda x: x[fitness.argmax()], policies), 1e-4)
-    # The optimizer's own solution is not normalised; the agent is, by the statistics it now has.
+    # The optimizer's own solution is not normalized; the agent is, by the statistics it now has.
     solution = workflow.optimizer.solution(state.ec_state)
-    assert_close(state.agent_state.params.policy, normalised(state, solution), 1e-4)
+    assert_close(state.agent_state.params.policy, normalized(state, solution), 1e-4)
     kernels = [x["params"]["torso"]["Dense_0"]["kernel"] for x in (state.agent_state.params.policy, solution)]
     assert not np.allclose(*kernels, rtol=0.1)
 

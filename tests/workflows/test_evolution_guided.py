@@ -1,4 +1,4 @@
-"""Evolution-guided learning: what is stored, counted and learned from, on one device or several, for any seed."""
+"""Evolution-guided learning: storage, counters and updates, on one device or several, for any seed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ LEARNER = {
     "learning_starts": 43,  # more than one generation has
     "replay_capacity": 256,
 }
-NORMALISED = {**LEARNER, "agent": {"network": {"torso": [8]}, "normalize_obs": True}}
+NORMALIZED = {**LEARNER, "agent": {"network": {"torso": [8]}, "normalize_obs": True}}
 ALGORITHMS = ("erl", "cemrl")
 
 
 def guided(algorithm: str = "erl", **changes: Any) -> EvolutionGuidedWorkflow:
     explorers = {"exploration_episodes": 3} if algorithm == "erl" else {}  # three are no even share of two devices
-    workflow = small(algorithm, COUNTDOWN, **{"learner": NORMALISED, **explorers, **changes})
+    workflow = small(algorithm, COUNTDOWN, **{"learner": NORMALIZED, **explorers, **changes})
     assert isinstance(workflow, EvolutionGuidedWorkflow)
     return workflow
 

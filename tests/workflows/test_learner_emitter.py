@@ -1,4 +1,4 @@
-"""An emitter takes every learner whose agent says that it improves policies."""
+"""An emitter accepts every learner whose agent declares ``improves_policies``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identical, one_iteration, small
 
 KEY = jax.random.key(5)
-# Those for recorded steps collect; observations are not normalised, which would change what elites do.
+# Those for recorded steps collect; observations are not normalized, which would change what elites do.
 _AS_A_LEARNER = {"offline": False, "agent": {"network": {"torso": [8]}, "normalize_obs": False}}
 CHANGES: dict[str, dict[str, Any]] = {
     "crossq": {"agent": {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}},

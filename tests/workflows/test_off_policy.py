@@ -1,4 +1,4 @@
-"""The off-policy family: what is stored, when it is learned from."""
+"""The off-policy family: stored transitions and the schedule of updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The on-policy family: what a trajectory is learned from with, and what is counted."""
+"""The on-policy family: the data of an update, and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generations of offspring into an archive: what is bred, how it is described, and what does not show in the result."""
+"""Generations of offspring for an archive: breeding, descriptors, and settings that must not change results."""
 
 from __future__ import annotations
 

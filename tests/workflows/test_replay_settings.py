@@ -79,7 +79,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
     np.testing.assert_array_equal(batch.rewards, reached - 1.0)
     np.testing.assert_array_equal(batch.extras.discounts == 0.0, reached)
     np.testing.assert_array_equal(batch.obs.desired_goal, batch.next_obs.desired_goal)
-    assert 0.4 < np.asarray(batch.extras.is_relabelled).mean() < 0.6
+    assert 0.4 < np.asarray(batch.extras.is_relabeled).mean() < 0.6
 
 
 @pytest.mark.parametrize(

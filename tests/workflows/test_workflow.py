@@ -1,4 +1,4 @@
-"""The contract: set-up, steps and evaluations compose, and are made of the parts they say."""
+"""The contract: set-up, steps and evaluations compose, and consist of the declared parts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Base class of archives: each cell of descriptor space holds its elite, the best solution seen there.
 
-A descriptor is a vector of D numbers that describes a solution's behaviour, not its quality. An archive divides the box
+A descriptor is a vector of D numbers that describes a solution's behavior, not its quality. An archive divides the box
 from ``low`` to ``high`` of descriptor space into C cells. Kinds of archives differ only in these cells.
 """
 

@@ -1,4 +1,4 @@
-"""The bandit: its chances are those of its thresholds, and regret falls with a player that learns."""
+"""The bandit: win probabilities follow from the thresholds, and regret falls for a player that learns."""
 
 from __future__ import annotations
 

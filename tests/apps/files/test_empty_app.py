@@ -1,4 +1,4 @@
-"""The simulator to start from works as it is."""
+"""The template of a simulator works unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crossover: what is exchanged is kept, where it is exchanged, and the spread of what is mixed."""
+"""Crossover: exchanged values are preserved, positions of exchanges, and the spread of mixed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutation: what is not chosen is kept to the last bit, how much is chosen, and what becomes of it."""
+"""Mutation: unselected entries stay bit-identical; number of selected entries, and their distribution."""
 
 from __future__ import annotations
 

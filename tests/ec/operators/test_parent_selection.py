@@ -1,4 +1,4 @@
-"""Selection: exact orders, and the probabilities of those that draw."""
+"""Selection: exact orders, and probabilities of random selections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a config names an optimizer."""
+"""Names of optimizers in configs."""
 
 from __future__ import annotations
 

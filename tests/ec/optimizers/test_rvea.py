@@ -1,4 +1,4 @@
-"""RVEA: who survives, and how near it comes to fronts that are known, beside NSGA-II and random search."""
+"""RVEA: survivors, and convergence to known fronts, compared with NSGA-II and random search."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BREEDING: dict[str, Any] = {
 
 
 def zdt1(x: jax.Array) -> jax.Array:
-    """Two objectives (Zitzler et al. 2000), minimised by ``f2 = 1 - sqrt(f1)``; turned to be maximised."""
+    """Two objectives (Zitzler et al. 2000), minimized by ``f2 = 1 - sqrt(f1)``; turned to be maximized."""
     x = jnp.clip(x, 0.0, 1.0)
     g = 1.0 + 9.0 * x[:, 1:].mean(axis=1)
     return -jnp.stack([x[:, 0], g * (1.0 - jnp.sqrt(x[:, 0] / g))], axis=1)
 
 
 def dtlz2(x: jax.Array) -> jax.Array:
-    """Three objectives (Deb et al. 2005), minimised by the sphere of radius 1; turned to be maximised."""
+    """Three objectives (Deb et al. 2005), minimized by the sphere of radius 1; turned to be maximized."""
     x = jnp.clip(x, 0.0, 1.0)
     g = jnp.square(x[:, 2:] - 0.5).sum(axis=1)
     a, b = 0.5 * jnp.pi * x[:, 0], 0.5 * jnp.pi * x[:, 1]
@@ -46,7 +46,7 @@ PROBLEMS = {"zdt1": (zdt1, 2), "dtlz2": (dtlz2, 3)}
 
 
 def known_front(problem: str) -> np.ndarray:
-    """Points that are spread over the front, ``[K, M]``, minimised."""
+    """Points that are spread over the front, ``[K, M]``, minimized."""
     if problem == "zdt1":
         f1 = np.linspace(0.0, 1.0, 101)
         return np.stack([f1, 1.0 - np.sqrt(f1)], axis=1)

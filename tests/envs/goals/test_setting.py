@@ -1,4 +1,4 @@
-"""Setters in vector environments: whose goals, rewards and ends count, and what is remembered."""
+"""Goal setters in vector environments: goals, rewards and ends that count, and the setter's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it is worth to reach a goal."""
+"""Rewards of goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment answers is a number, a flag and an observation, or it is refused with its name and step."""
+"""Validation of values that environments return, with errors that name environment and step."""
 
 from __future__ import annotations
 

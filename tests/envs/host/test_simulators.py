@@ -1,4 +1,4 @@
-"""The host's side of the bridge: what simulators are told, what of their answers is believed."""
+"""The host's side of the bridge: calls of simulators, and validation of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goals for environments that have none."""
+"""Goals for environments without goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of the physics that are drawn at each start: where they lie, how long they stay, what cannot be drawn."""
+"""Physics parameters drawn per episode: ranges, durations, and parameters that cannot be randomized."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Falling(PhysicsEnv):
         return PyTreeDict(
             gravity=jnp.array([0.0, -0.1]),
             body={"mass": jnp.array([1.0, 2.0])},
-            colour=jnp.ones(3),
+            color=jnp.ones(3),
             count=jnp.arange(3),
         )
 
@@ -153,7 +153,7 @@ def test_simulators_step_in_what_is_drawn(make: Callable[..., PhysicsEnv], optio
 
 
 def test_fields_are_named_dotted_or_nested_and_equal_settings_are_equal() -> None:
-    assert [name for name, _ in model_fields(Falling().physics_model)] == ["body.mass", "colour", "gravity"]
+    assert [name for name, _ in model_fields(Falling().physics_model)] == ["body.mass", "color", "gravity"]
     nested = randomized(Falling(), {"body": {"mass": {"scale": [0.5, 2.0]}}})
     assert nested == randomized(Falling(), {"body.mass": {"scale": (0.5, 2)}})
     assert nested != randomized(Falling(), {"body.mass": {"scale": [0.5, 2.1]}})

@@ -1,10 +1,10 @@
-"""Sweeps: which jobs a command line has, and what is said of them."""
+"""Runs of a sweep's command line, and the hint about parallel runs."""
 
 from __future__ import annotations
 
 import pytest
 
-from evorl.cli.sweep_jobs import combinations, describe_parallel_runs, is_sweep, split_arguments
+from evorl.cli.combinations import combinations, describe_parallel_runs, is_sweep, split_arguments
 from tests.support.errors import raises_naming
 
 

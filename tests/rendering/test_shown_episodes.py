@@ -1,4 +1,4 @@
-"""Episodes that are looked at are those of an evaluation, whoever draws them."""
+"""Rendered episodes equal those of an evaluation, for every renderer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.envs.env import EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.episodes.replay import Player
 from evorl.evaluators.evaluator import Evaluator
-from evorl.rendering.watched import Album, drawn_by_simulator, shown_episodes
+from evorl.rendering.shown_episodes import Album, drawn_by_simulator, shown_episodes
 from evorl.types import PyTreeDict
 from tests.support import countdown
 from tests.support.errors import raises_naming
@@ -52,7 +52,7 @@ class Lamp(countdown.Countdown):
     """An environment of a user that draws itself: as bright as there are steps."""
 
     def render(self, state: EnvState) -> np.ndarray:
-        """A grey picture of one environment."""
+        """A gray picture of one environment."""
         assert state.reward.shape == ()
         return np.full((8, 8, 3), 10 * int(state.info.steps), np.uint8)
 

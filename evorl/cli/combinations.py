@@ -1,4 +1,4 @@
-"""Jobs of a sweep (``-m``): all combinations of the comma-separated values on a command line."""
+"""Combinations of the comma-separated values of a sweep (``-m``): the overrides of each run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Yield the overrides of each job, and the values that vary between jobs; the last setting varies fastest.
+    """Yield the overrides of each run, and the values that vary between runs; the last setting varies fastest.
 
     Raises:
         ValueError: an override is an interval, whose values cannot be enumerated.
@@ -59,15 +59,15 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
             choices[key] = [override.input_line or ""]
         elif not override.is_discrete_sweep():
             raise ValueError(
-                f"{override.input_line}: an interval has no list of values. Give values, {key}=1,2,3, or choose "
+                f"{override.input_line}: an interval cannot be enumerated. List its values, {key}=1,2,3, or choose "
                 "a Hydra sweeper that samples from intervals (hydra/sweeper=optuna, if it is installed)."
             )
         else:
             choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
             varied.append(key)
-    for job in itertools.product(*choices.values()):
-        given = dict(zip(choices, job, strict=True))
-        yield list(job), {key.lstrip("+"): _shown(given[key].partition("=")[2]) for key in varied}
+    for chosen in itertools.product(*choices.values()):
+        by_key = dict(zip(choices, chosen, strict=True))
+        yield list(chosen), {key.lstrip("+"): _shown(by_key[key].partition("=")[2]) for key in varied}
 
 
 def _shown(value: str) -> str:
@@ -75,13 +75,13 @@ def _shown(value: str) -> str:
     return value if value[:1] in ("'", '"') else re.sub(r"\\([\\()\[\]{}:=, \t])", r"\1", value)
 
 
-def describe_parallel_runs(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """Suggest the command line that trains the jobs in parallel, if they differ only in seeds and numbers."""
-    overrides, varied = jobs[0]
-    texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
+def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
+    """Suggest the command line that trains the runs in parallel, if they differ only in seeds and numbers."""
+    overrides, varied = runs[0]
+    texts = {name: list(dict.fromkeys(chosen[name] for _, chosen in runs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
     flat = [value for of_one in values.values() for value in of_one]
-    if len(jobs) == 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in flat):
+    if len(runs) == 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in flat):
         return None
     if _steps_outside_jax(overrides):
         return None
@@ -90,14 +90,14 @@ def describe_parallel_runs(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]
         return None
     if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
-    words = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
-    words += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
-    words += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
+    arguments = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
+    arguments += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
+    arguments += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
     settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
-    words += [f"sweep={{{', '.join(settings)}}}"] if settings else []
+    arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
     return (
         "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
-        f"a fraction of the time: {train_command()} {shlex.join(words)}"
+        f"a fraction of the time: {train_command()} {shlex.join(arguments)}"
     )
 
 
@@ -114,7 +114,7 @@ def _steps_outside_jax(overrides: Sequence[str]) -> bool:
 
 @contextmanager
 def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
-    """Prefix errors raised within the context with the setting of the job, if it has one."""
+    """Prefix errors raised within the context with the setting of the run, if there is one."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Plays episodes for rendering, the same as an evaluation of that state would play, and selects their renderer."""
+"""Plays episodes of an evaluation for rendering, and selects the renderer: the environment, MuJoCo or line drawings."""
 
 from __future__ import annotations
 

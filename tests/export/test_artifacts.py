@@ -1,4 +1,4 @@
-"""Every kind of policy in every format: read by processes that have neither evorl nor, but for StableHLO, JAX."""
+"""Every kind of policy in every format: read by processes without evorl and, except for StableHLO, without JAX."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.export import artefacts
-from evorl.export.artefacts import about, export_policy
+from evorl.export.artifacts import about, export_policy
 from evorl.export.parity import NotTheSame, Parity, recorded_steps
 from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
@@ -129,7 +128,7 @@ def test_a_file_says_what_it_is_and_how_far_it_is(
 
 
 def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artefacts, "_checked", lambda *args: Parity(1000, 1e-3, 1000))
+    monkeypatch.setattr(artifacts, "_checked", lambda *args: Parity(1000, 1e-3, 1000))
     with raises_naming(NotTheSame, "differs from JAX", "1.0e-03"):
         export_policy(stored("dqn", tmp_path), ["numpy"])
     assert (tmp_path / "export" / "policy.py").exists()
