@@ -13,10 +13,11 @@ SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hun
 class ActorWorker(Protocol):
     """Worker inside an actor, created from settings."""
 
-    def __init__(self, settings: Any) -> None: ...
+    def __init__(self, settings: Any, /) -> None: ...
 
-    def answer(self, *request: Any) -> Any:
-        """Process a request and return the result."""
+    @property
+    def answer(self) -> Callable[..., Any]:
+        """The function that processes a request and returns the result."""
 
     def close(self) -> None:
         """Release all resources."""

@@ -207,7 +207,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if value is None and len(kinds) < len(members):
         return None
     if CustomName in kinds and len(kinds) > 1:
-        if is_custom_name(value):
+        if isinstance(value, str) and is_custom_name(value):
             return CustomName(value, load_named(value, name))
         kinds.remove(CustomName)
     if annotation is Mapping:

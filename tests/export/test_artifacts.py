@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.export import artifacts
 from evorl.export.artifacts import about, export_policy
 from evorl.export.parity import NotTheSame, Parity, recorded_steps
 from tests.support.errors import raises_naming

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evorl.parameter_server.service import worker_config
-from evorl.parameter_server.worker_process import work_for
+from evorl.parameter_server.worker_process import check_worker_config, work_for
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.config_files import spec_of
 from tests.support.errors import raises_naming
