@@ -43,7 +43,7 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: str) ->
 @pytest.mark.parametrize(
     ("algorithm", "actors", "changes", "says"),
     [
-        ("ppo.PPOWorkflow", {"mode": "async"}, {}, "PPOWorkflow does not correct for that.*agent=impala"),
+        ("ppo.PPOWorkflow", {"mode": "async"}, {}, "PPOWorkflow does not correct for that.*IMPALA"),
         (
             "impala.IMPALAWorkflow",
             {"mode": "async"},

@@ -165,7 +165,7 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
     [
         (["policy=nowhere.onnx"], "nowhere.onnx does not exist"),
         (["policy=policy.py"], "a separate program, which is not run here"),
-        (["policy=policy.onnx", "run=latest", "follow=5"], "leave out run, follow"),
+        (["policy=policy.onnx", "run=latest", "follow=5"], "remove run, follow"),
     ],
 )
 def test_what_cannot_be_served_is_told(arguments: list[str], said: str) -> None:
