@@ -16,8 +16,10 @@ from tests.support.source_tree import (
     LOAD_TABLES,
     ClassInTree,
     SourceFile,
+    base_names,
     circles,
     classes_of,
+    depth,
     import_graph,
     overrides,
 )
@@ -123,7 +125,7 @@ def _sibling_bases(file: SourceFile) -> set[str]:
     """The modules whose classes a file's classes are changes of."""
     origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
     classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
-    return {origin[base] for node in classes for base in _base_names(node) if base in origin}
+    return {origin[base] for node in classes for base in base_names(node) if base in origin}
 
 
 def algorithms_stand_alone(files: Files) -> list[str]:
@@ -257,21 +259,10 @@ def plain_names(files: Files) -> list[str]:
     return breaches
 
 
-def _base_names(node: ast.ClassDef) -> list[str]:
-    """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
-    return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
-
-
-def _depth(name: str, classes: dict[str, ClassInTree]) -> int:
-    """Steps of inheritance from the class down to the package's own root."""
-    bases = [b for b in classes[name].bases if b in classes and b != name]
-    return 1 + max(_depth(b, classes) for b in bases) if bases else 0
-
-
 def class_depth(files: Files) -> list[str]:
     """At most four steps of inheritance inside the package."""
     classes = classes_of(_package(files))
-    depths = {name: _depth(name, classes) for name in classes}
+    depths = {name: depth(name, classes) for name in classes}
     return [f"class {name} stands {depth} steps deep, at most 4" for name, depth in depths.items() if depth > 4]
 
 

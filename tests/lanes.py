@@ -186,7 +186,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/algorithms/test_ppo\.py::test_(a_further_pass|the_two_networks|the_loss_has_the_value)",
         r"tests/algorithms/test_map_elites\.py::test_the_best_walk\w*\[(?!GridArchive)",
         r"tests/workflows/test_evolution_guided\.py::test_statistics_of_observations",
-        r"tests/workflows/test_evolution\.py::test_individuals_play_with_normalised",
+        r"tests/workflows/test_evolution\.py::test_individuals_play_with_normalized",
         r"tests/workflows/test_learner_emitter\.py::test_any_learner_lends_its_gradients",
         r"tests/workflows/test_nested_learner\.py::test_any_number_of_updates",
         r"tests/workflows/test_off_policy\.py::test_(learning_from_transitions_over|updates_may_be|the_oldest|priorities_follow)",

@@ -44,7 +44,7 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: tuple[s
 @pytest.mark.parametrize(
     ("algorithm", "actors", "changes", "says"),
     [
-        ("ppo.PPOWorkflow", {"mode": "async"}, {}, ("PPOWorkflow", "agent=impala")),
+        ("ppo.PPOWorkflow", {"mode": "async"}, {}, ("PPOWorkflow", "IMPALA")),
         (
             "impala.IMPALAWorkflow",
             {"mode": "async"},

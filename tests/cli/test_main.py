@@ -9,11 +9,11 @@ import jax
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli import preparation
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
+from evorl.training import preparation
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
 from tests.support.errors import assert_names
@@ -121,7 +121,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "said"),
     [
         (["rolout_length=3"], ("setting of the run", "'rolout_length'", "'rollout_length'")),
         (["agent=sac"], ("agent=...", "run folder")),
@@ -173,7 +173,7 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "said"),
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),

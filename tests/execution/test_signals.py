@@ -27,7 +27,7 @@ with handled_signals(), {training}:
 
 
 @pytest.mark.parametrize(
-    ("number", "training", "message"),
+    ("number", "training", "said"),
     [
         (signal.SIGINT, False, "SIGINT: ended.\n"),
         (signal.SIGTERM, False, "SIGTERM: ended.\n"),

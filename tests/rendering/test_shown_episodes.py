@@ -17,7 +17,7 @@ from evorl.episodes.replay import Player
 from evorl.evaluators.evaluator import Evaluator
 from evorl.rendering.shown_episodes import Album, drawn_by_simulator, shown_episodes
 from evorl.types import PyTreeDict
-from tests.support import countdown
+from tests.support import toy_envs
 from tests.support.errors import raises_naming
 
 KEY = jax.random.key(3)
@@ -48,7 +48,7 @@ def test_of_lines_the_episodes_are_those_of_an_evaluation() -> None:
         assert (shown[0].draw(0) != shown[0].draw(shown[0].length)).any()
 
 
-class Lamp(countdown.Countdown):
+class Lamp(toy_envs.Countdown):
     """An environment of a user that draws itself: as bright as there are steps."""
 
     def render(self, state: EnvState) -> np.ndarray:

@@ -109,7 +109,7 @@ def test_nothing_is_executed(path: Path) -> None:
 def test_an_old_file_stays_where_the_new_one_cannot_be_written(path: Path) -> None:
     before = path.read_bytes()
     columns = {**pendulum_columns(), "obs": np.array([{"a": 1}] * NUM_STEPS, object)}
-    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+    with pytest.raises(ValueError, match="Object arrays cannot"):
         write_replay_file(path.with_suffix(""), columns, TITLE)
     assert path.read_bytes() == before
     assert sorted(p.name for p in path.parent.iterdir()) == ["pendulum.json", "pendulum.npz"]

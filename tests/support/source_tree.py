@@ -224,3 +224,14 @@ def closure(graph: Graph, path: str) -> set[str]:
         folders = {"/".join(p.split("/")[:i]) + "/__init__.py" for p in waiting for i in range(1, p.count("/") + 1)}
         waiting = (folders & graph.keys() | {t for p in waiting for t in graph[p]}) - found
     return found
+
+
+def base_names(node: ast.ClassDef) -> list[str]:
+    """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
+    return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
+
+
+def depth(name: str, classes: dict[str, ClassInTree]) -> int:
+    """Steps of inheritance from the class down to the package's own root."""
+    bases = [b for b in classes[name].bases if b in classes and b != name]
+    return 1 + max(depth(b, classes) for b in bases) if bases else 0
