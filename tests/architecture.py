@@ -16,12 +16,12 @@ from tests.support.source_tree import (
     LOAD_TABLES,
     ClassInTree,
     SourceFile,
-    base_names,
     circles,
     classes_of,
     depth,
     import_graph,
     overrides,
+    sibling_bases,
 )
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
@@ -121,13 +121,6 @@ def layers(files: Files) -> list[str]:
     return breaches
 
 
-def _sibling_bases(file: SourceFile) -> set[str]:
-    """The modules whose classes a file's classes are changes of."""
-    origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
-    classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
-    return {origin[base] for node in classes for base in base_names(node) if base in origin}
-
-
 def algorithms_stand_alone(files: Files) -> list[str]:
     """No algorithm imports another, but for the founder of its family: the one whose classes its own change."""
     return [
@@ -135,7 +128,7 @@ def algorithms_stand_alone(files: Files) -> list[str]:
         for file in files
         if file.path.startswith("evorl/algorithms/") and not file.is_init
         for target, line in file.imports
-        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module, *_sibling_bases(file)])
+        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module, *sibling_bases(file)])
     ]
 
 

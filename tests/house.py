@@ -29,7 +29,7 @@ BARS: dict[str, float] = {
     "files of the functions that a PPO step enters": 23,
     "lines of the functions that a SAC step enters": 1318,
     "files of the functions that a SAC step enters": 28,
-    "lines of the functions that evorl train enters before a step": 5275,
+    "lines of the functions that evorl train enters before a step": 5285,
     "files of the functions that evorl train enters before a step": 103,
     "files that the import of algorithms/ppo.py reads": 123,
     "lines of configs/agent that stand in another of its files, %": 40.9,
@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66332,
+    "lines of the package": 66450,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.

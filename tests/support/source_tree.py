@@ -235,3 +235,10 @@ def depth(name: str, classes: dict[str, ClassInTree]) -> int:
     """Steps of inheritance from the class down to the package's own root."""
     bases = [b for b in classes[name].bases if b in classes and b != name]
     return 1 + max(depth(b, classes) for b in bases) if bases else 0
+
+
+def sibling_bases(file: SourceFile) -> set[str]:
+    """The modules whose classes a file's classes are changes of."""
+    origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
+    classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
+    return {origin[base] for node in classes for base in base_names(node) if base in origin}
