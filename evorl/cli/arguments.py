@@ -42,9 +42,6 @@ def overrides_first(arguments: list[str]) -> list[str]:
     ``experiment=null`` becomes ``~experiment``, since Hydra rejects null for an optional config group, and
     ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
     ``hydra.mode=MULTIRUN`` becomes ``-m``.
-
-    Raises:
-        ValueError: a sweep has several values for a folder that all its runs share.
     """
     overrides, flags = [], []
     arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
@@ -126,13 +123,7 @@ def _with_literal_text(argument: str, in_sweep: bool) -> str:
         is_mapping = key.lstrip("+") == "init_from" and value.startswith("{")
         if is_mapping or QUOTED.fullmatch(value) or "${" in value:
             return argument
-        name = key.lstrip("+")
-        if in_sweep and name in (*RUN_PATHS, *HYDRA_PATHS) and "," in value and not name.startswith("init_from"):
-            raise ValueError(
-                f"{name}={value}: the runs of a sweep share one {name}. If it is a single path with a comma, quote it: "
-                f"{name}='\"{value}\"'."
-            )
-        if in_sweep and name not in (*RUN_PATHS, *HYDRA_PATHS):
+        if in_sweep and key.lstrip("+") not in (*RUN_PATHS, *HYDRA_PATHS):
             return f"{key}={_quoted_values(value, in_sweep)}"
     escaped = value.replace("${", r"\${")
     return f"{key}={as_text(escaped)}"

@@ -34,7 +34,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
         metrics, state = iterate(workflow, state, 2, told.append)
         assert np.isfinite(metrics.policy_loss).all()
         assert told[-1].startswith(f"Actor {number} ")
-        assert_names(told[-1], "replaced", "running episodes")
+        assert_names(told[-1], "replaced", "unfinished episodes")
         assert pool._actors[number].process.pid != before
         assert time.monotonic() - start < 60
         assert not os.path.exists(f"/proc/{before}")
@@ -66,7 +66,7 @@ def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytes
 
 
 def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
-    env = {"factory": f"{SUPPORT}:faulty", "fault": "raise"}
+    env = {"factory": f"{SUPPORT}:Faulty", "fault": "raise"}
     workflow = build("ppo", {"kind": "process", "count": 1}, env)
     with raises_naming(HostEnvError, "actor 0: environment 0", "RuntimeError: the motor is burnt"):
         workflow.learn(key=0)
@@ -74,7 +74,7 @@ def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
 
 
 def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
-    env = {"factory": f"{SUPPORT}:faulty", "seconds": 0.05}
+    env = {"factory": f"{SUPPORT}:Faulty", "seconds": 0.05}
     workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
     told: list[str] = []
     _, state = iterate(workflow, workflow.init(0), 1, told.append)

@@ -31,7 +31,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
     iterate(workflow, state, 2, told.append)
     (text,) = told
-    assert_names(text, "actor 1", "replaced", "running episodes")
+    assert_names(text, "actor 1", "replaced", "unfinished episodes")
     workflow.close()
     assert not ray.is_initialized()
 

@@ -73,7 +73,7 @@ def test_every_episode_draws_its_final_epsilon() -> None:
 def test_final_epsilons_that_cannot_be_are_refused() -> None:
     with raises_naming(ValueError, "agent.max_final_epsilon=0.1", "0.2", "agent.epsilon.end"):
         _agent(epsilon={"start": 1.0, "end": 0.2}, max_final_epsilon=0.1)
-    with raises_naming(ValueError, "agent.max_final_epsilon=0.5", "R2D2Agent", "agent=dqn"):
+    with raises_naming(ValueError, "agent.max_final_epsilon=0.5", "R2D2Agent", "remove"):
         small("r2d2", agent={"max_final_epsilon": 0.5})
 
 

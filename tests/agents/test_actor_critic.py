@@ -57,7 +57,7 @@ def test_every_algorithm_learns_with_a_shared_network(algorithm: str) -> None:
 def test_a_shared_network_reads_one_observation() -> None:
     env = create_env("CartPole-v1", parallel=2)
     config = {"network": {"shared": True}, "policy_obs_key": "a", "value_obs_key": "a"}
-    with raises_naming(ValueError, "one array", "entry 'a'"):
+    with raises_naming(ValueError, "one array", "observation key 'a'"):
         PPOAgent.from_config(config, env)
     with raises_naming(ValueError, "network.shared", "true or false, got 1"):
         PPOAgent.from_config({"network": {"shared": 1}}, env)

@@ -58,5 +58,5 @@ def test_an_entry_is_chosen_by_its_key() -> None:
     assert select_observation(obs, None) is obs
     with raises_naming(ValueError, "entry 'stat'", "'state'", "Available: privileged, state"):
         select_observation(obs, "stat")
-    with raises_naming(ValueError, "one array", "entry 'state'"):
+    with raises_naming(ValueError, "one array", "observation key 'state'"):
         select_observation(jnp.ones(3), "state")

@@ -67,5 +67,5 @@ def test_one_entry_of_an_observation() -> None:
 
 
 def test_other_action_spaces_are_refused() -> None:
-    with raises_naming(ValueError, "choices", "Boxes", "TupleSpace"):
+    with raises_naming(ValueError, "Discrete, MultiDiscrete, MultiBinary", "Boxes", "TupleSpace"):
         _agent(ToyEnv(TupleSpace([Discrete(2), Box(-1.0, 1.0, (2,))]), FEATURES))

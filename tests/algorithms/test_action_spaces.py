@@ -204,5 +204,5 @@ def test_a_deterministic_agent_refuses_open_ends_and_says_who_does_not(kind: str
 def test_what_no_agent_can_do_is_refused_alike() -> None:
     env = wrap_env(ActionEnv(TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))])), parallel=2)
     for name in ("ppo", "sac", "td3", "dqn"):
-        with raises_naming(ValueError, "choices", "Boxes", "TupleSpace"):
+        with raises_naming(ValueError, "Discrete, MultiDiscrete, MultiBinary", "Boxes", "TupleSpace"):
             WORKFLOWS[name].make_agent({}, env)

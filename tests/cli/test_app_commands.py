@@ -60,7 +60,7 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
         (["app", "-a", "pppo"], ("algorithm 'pppo'", "'ppo'")),
         (
             ["app", "-a", "ddpg", "env=gymnasium/CartPole-v1"],
-            ("ddpg", "boxes", "environment.action_space"),
+            ("ddpg", "Box actions", "environment.action_space"),
         ),
         (["app", "color=red"], ("option of evorl new", "'color'")),
     ],
@@ -140,7 +140,7 @@ def test_config_of_an_algorithm_alone_suits_the_simulator_there_is(app: Path) ->
     config_from_arguments(["-a", "dqn"])
     assert read_app("app.yaml").training["learning_starts"] == 256
     before = Path("app.yaml").read_text()
-    with raises_naming(ValueError, "ddpg", "boxes", "environment.action_space"):
+    with raises_naming(ValueError, "ddpg", "Box actions", "environment.action_space"):
         config_from_arguments(["-a", "ddpg"])
     assert Path("app.yaml").read_text() == before
 

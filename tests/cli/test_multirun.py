@@ -120,7 +120,7 @@ def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Pa
 def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
     own = tmp_path / "own sweep, josé"
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
-    assert [job.overrides for job in SweepFolder.open(own).jobs] == [["seed=0"], ["seed=1"]]
+    assert [run.overrides for run in SweepFolder.open(own).runs] == [["seed=0"], ["seed=1"]]
     with raises_naming(OSError, own, "already contains"):
         start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], lambda _: False, Trainer({}).train, "")

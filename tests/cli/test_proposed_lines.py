@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli import commands, training
+from evorl.cli import commands
 from evorl.config.command_lines import as_arguments, shell_word
 from evorl.runs.folder import RunFolder
 from tests.cli.test_arguments import NASTY
@@ -58,7 +58,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         yield lambda: True
 
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(training, "stop_on_signals", stop_at_once)
+        context.setattr("evorl.training.run.stop_on_signals", stop_at_once)
         context.setattr(sys, "argv", ["evorl", "train", *SMALL, f"runs_folder={root}"])
         commands.main()
     return RunFolder.latest(root)

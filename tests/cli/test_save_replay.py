@@ -71,7 +71,7 @@ def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytes
 def test_what_cannot_be_saved_is_refused_in_words(tmp_path: Path) -> None:
     config = {**RUN, "workflow": "evorl.algorithms.random_agent.RandomAgentWorkflow", "env": PENDULUM}
     folder = RunFolder.create(tmp_path, OmegaConf.create(config), name="random")
-    with raises_naming(ValueError, "RandomAgentWorkflow", "replay buffer", "off-policy"):
+    with raises_naming(ValueError, "RandomAgentWorkflow", "replay buffer", "dqn", "sac"):
         _save(tmp_path, str(folder.path))
     with raises_naming(ValueError, "evorl save-replay run=<folder>"):
         _save(tmp_path, "")

@@ -243,13 +243,16 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
 @pytest.mark.parametrize(
     ("space", "says"),
     [
-        (TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]), ("choices", "Boxes", "TupleSpace")),
+        (
+            TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]),
+            ("Discrete, MultiDiscrete, MultiBinary", "Boxes", "TupleSpace"),
+        ),
         (MultiDiscrete([200, 200]), ("40,000 combinations", "16,384")),
         (Box(-np.inf, np.inf, (1,), np.int32), ("16,777,216", "4,294,967,296", "Box(0, 100")),
         (Box(2**40, 2**40 + 5, (1,), np.int64), ("32 bits", "int32")),
         (Box(0.0, 1.0, (0,)), ("at least one number",)),
         (MultiDiscrete(np.zeros(0, int)), ("at least one choice",)),
-        (DictSpace({}), ("choices", "Boxes", "DictSpace")),
+        (DictSpace({}), ("Discrete, MultiDiscrete, MultiBinary", "Boxes", "DictSpace")),
     ],
     ids=repr,
 )

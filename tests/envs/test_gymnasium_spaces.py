@@ -78,5 +78,5 @@ def _arrays(space: Any) -> list[Any]:
 
 
 def test_other_kinds_of_actions_are_refused() -> None:
-    with raises_naming(ValueError, "Discrete, MultiDiscrete, MultiBinary and Box", "Text"):
+    with raises_naming(ValueError, "Discrete, MultiDiscrete, MultiBinary, Box", "Text"):
         action_space_of(spaces.Text(4))
