@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import io
 import itertools
 import os
 import sys
@@ -144,7 +146,8 @@ def train_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     @functools.cache
     def train(*arguments: str) -> RunFolder:
         root = tmp_path_factory.mktemp("runs")
-        with pytest.MonkeyPatch.context() as context:
+        # What it prints is not the output of the test that happens to be the first.
+        with pytest.MonkeyPatch.context() as context, contextlib.redirect_stdout(io.StringIO()):
             context.setattr(sys, "argv", ["evorl", *arguments, f"runs_folder={root}"])
             cli.train()
         return RunFolder.latest(root)

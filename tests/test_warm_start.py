@@ -114,7 +114,7 @@ def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], p
     assert equal(state.agent_state.params.critic, agent.params.critic)
     assert equal(state.agent_state.params.target_critic, agent.params.target_critic)
     assert not equal(state.agent_state.params.policy, agent.params.policy)
-    with raises_naming(ValueError, "normalised observations", "agent.normalize_obs=true"):
+    with raises_naming(ValueError, "normalized observations", "agent.normalize_obs=true"):
         warm_start(sac, ppo_run[0], ["policy"])
     normalizing = small("sac", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
     assert "normalise observations" in warm_start(normalizing, folder).messages[-1]

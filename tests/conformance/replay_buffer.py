@@ -146,7 +146,7 @@ class ReplayBufferContract:
             ("13 rows", "12 rows"): history(ROWS + 1),
             ("dones", "float32[2, 4]", "bool[T, 4]"): batch.replace(dones=batch.obs),
             ("obs", "float32[2, 4, 1]"): batch.replace(obs=batch.obs[..., None]),
-            ("other fields",): batch.replace(actions=batch.obs),
+            ("the fields", "PyTreeDef"): batch.replace(actions=batch.obs),
         }
         for parts, wrong_batch in wrong.items():
             with raises_naming(ValueError, *parts):

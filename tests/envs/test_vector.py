@@ -226,5 +226,5 @@ class TestAgentsOfCopies(VectorEnvContract):
             self.make(3, AutoresetMode.NORMAL)
         with raises_naming(ValueError, "3 rows", "2 agents"):
             env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
-        with raises_naming(ValueError, "one of 2 agents", "vectorised environment"):
+        with raises_naming(ValueError, "one of 2 agents", "vectorized environment"):
             env.env.reset(jax.random.key(0))

@@ -109,7 +109,7 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         Evaluator(env=env)
     with raises_naming(ValueError, "agent_fn", "action_fn"):
         Evaluator(env=env, agent_fn=_act, action_fn=_act)
-    with raises_naming(ValueError, "vectorised environment", "VmapWrapper"):
+    with raises_naming(ValueError, "vectorized environment", "VmapWrapper"):
         Evaluator(env=Countdown(), agent_fn=_act)
     with raises_naming(ValueError, "num_episodes", "got 0"):
         Evaluator(env=env, agent_fn=_act).evaluate(AGENT_STATE, KEY, 0)

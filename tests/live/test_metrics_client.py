@@ -76,7 +76,7 @@ def test_who_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def simulate(address: str) -> None:
         metrics = MetricsClient(address, "wrong")
         metrics.scalar("a", 1.0)
-        with raises_naming(ConnectionError, "refused", "token"):
+        with raises_naming(ConnectionError, "rejected", "token"):
             metrics.flush()
         metrics.flush()  # nothing waits any more
 

@@ -83,7 +83,7 @@ def test_masked_rows_leave_no_gap() -> None:
         (_rows(0, 2).replace(obs=np.zeros((2, ENVS, 5), np.uint8)), ("obs", "uint8[2, 4, 5]")),
         (
             _rows(0, 2).replace(actions=_zeros(2)),
-            ("other fields",),
+            ("the fields", "PyTreeDef"),
         ),
         (_rows(0, 2).replace(rewards=_zeros(3)), ("rows", "[2, 3]")),
     ],

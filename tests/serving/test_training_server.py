@@ -311,7 +311,7 @@ class TestRefusals:
     def test_who_acts_at_random_learns_nothing(self) -> None:
         spaces = ["env.obs_space={shape: [4]}", "env.action_space={n: 2}"]
         workflow = workflow_from_config(composed("agent=random", "env=remote", *spaces))
-        with raises_naming(ValueError, "simulators", "agent such as"):
+        with raises_naming(ValueError, "RandomAgentWorkflow", "ppo", "sac"):
             TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
 
     def test_evolution_is_no_learner_from_rollouts(self) -> None:

@@ -163,7 +163,7 @@ def test_two_jobs_have_two_folders(tmp_path: Path) -> None:
     path = SweepFolder.create(tmp_path, [], [(JOB, {}), (JOB, {})]).path
     file = path / "sweep.json"
     file.write_text(file.read_text().replace('"folder": "1"', '"folder": "0"'))
-    with raises_naming(RunFolderError, "2 jobs", "'0'"):
+    with raises_naming(RunFolderError, "2 runs", "'0'"):
         SweepFolder.open(path)
 
 

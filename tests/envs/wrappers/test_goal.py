@@ -106,9 +106,7 @@ def test_another_goal_can_be_asked_of_a_running_episode() -> None:
 class Finding(Echo):
     """Observes goals by itself: to get near its action of the last step."""
 
-    @property
-    def obs_space(self) -> Any:
-        return make_point_maze("open").obs_space
+    obs_space = make_point_maze("open").obs_space
 
     def _state(self, t: jax.Array, obs: jax.Array, reward: float) -> EnvState:
         state = super()._state(t, obs, reward)

@@ -177,7 +177,7 @@ def test_fields_are_named_dotted_or_nested_and_equal_settings_are_equal() -> Non
         ({"gravity": {"shift": [0, 1], "each": 2}}, ("gravity.each", "true or false", "got 2")),
         ({"body.mass": {"scale": [-1, 1]}}, ("body.mass", "-2", "model has 2", "positive")),
         ({"body.mass": {"shift": [-1.5, 0]}}, ("body.mass", "-0.5", "model has 1")),
-        ({"colour": {"scale": [0, 1]}}, ("env.randomization.colour", "physics")),
+        ({"colour": {"scale": [0, 1]}}, ("env.randomization", "'colour'", "'color'", "physics")),
         ({"gravity": {"shift": [0, 1]}, "in_evaluation": 3}, ("in_evaluation", "true or false", "got 3")),
         ([], ("env.randomization", "mapping")),
     ],
