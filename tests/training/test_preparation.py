@@ -142,7 +142,7 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert second.path != first.path
     log = second.log.read_text()
     assert f"Starts from {first.path}, checkpoint of 128 steps: policy (" in log
-    assert "Newly initialised: value, optimizers" in log
+    assert "Newly initialized: value, optimizers" in log
     stored = second.load_config()
     assert stored.init_from == {"run": str(first.path), "parts": ["policy"], "which": "latest"}
     assert RunCheckpointer(second.checkpoints).steps[-1] == 2
