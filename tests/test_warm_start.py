@@ -117,7 +117,7 @@ def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], p
     with raises_naming(ValueError, "normalized observations", "agent.normalize_obs=true"):
         warm_start(sac, ppo_run[0], ["policy"])
     normalizing = small("sac", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
-    assert "normalise observations" in warm_start(normalizing, folder).messages[-1]
+    assert "normalize observations" in warm_start(normalizing, folder).messages[-1]
 
 
 def test_of_one_network(tmp_path: Path) -> None:
