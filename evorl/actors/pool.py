@@ -18,6 +18,7 @@ class ActorWorker(Protocol):
     @property
     def answer(self) -> Callable[..., Any]:
         """The function that processes a request and returns the result."""
+        ...
 
     def close(self) -> None:
         """Release all resources."""

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -31,8 +31,6 @@ from evorl.runs.replay_file import (
 )
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
-
-S = TypeVar("S", bound=State)
 
 OffPolicyWorkflow: TypeAlias = Any  # its module loads this one
 MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
@@ -71,7 +69,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         _check_columns(_stored_spec(workflow), columns, named)
 
 
-def with_recorded_steps(workflow: OffPolicyWorkflow, state: S) -> S:
+def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     """Add the transitions that ``replay.load`` names to the replay buffer and observation statistics of a first state.
 
     Each environment gets one contiguous piece of the transitions, so that only episodes at the boundaries are cut. If
@@ -99,14 +97,14 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: S) -> S:
 
 
 @functools.partial(jax.jit, donate_argnames="state")
-def _store(workflow: OffPolicyWorkflow, state: S, rows: SampleBatch) -> S:
+def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> State:
     """Add ``rows`` ``[T, B, ...]`` to the state of every seed; each device stores the part of its environments."""
 
-    def store(workflow: OffPolicyWorkflow, state: S, rows: SampleBatch) -> tuple[PyTreeDict, S]:
+    def store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
         num_envs = workflow.num_stored_envs
         shard = rows if num_envs == 1 else jax.tree.map(lambda x: x[:, local_indices(num_envs)], rows)
 
-        def one_seed(state: S) -> tuple[PyTreeDict, S]:
+        def one_seed(state: State) -> tuple[PyTreeDict, State]:
             return PyTreeDict(), workflow.take_in(state, shard)
 
         return over_seeds(workflow.execution, one_seed, state, returns_state=True)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -126,7 +126,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def init(self, key: Key | int = 0) -> OffPolicyState:
         """Initialize the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
         state = super().init(key)
-        return state if self.replay.load is None else with_recorded_steps(self, state)
+        return state if self.replay.load is None else cast("OffPolicyState", with_recorded_steps(self, state))
 
     @abstractmethod
     def init_optimizers(self, agent_state: AgentState) -> Any:
