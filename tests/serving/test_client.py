@@ -172,7 +172,7 @@ def test_one_send_for_a_frame_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_answers_at_a_free_port() -> None:
     pauses: list[float] = []
     proxy = AgentProxy(("127.0.0.1", free_port()), sleep=pauses.append, seed=0)
-    assert told(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 tries at 127.0.0.1:")
+    assert told(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 attempts at 127.0.0.1:")
     assert len(pauses) == 1, "two tries have one pause between them"
     told(proxy.connect)
     assert len(pauses) == 1 + 5

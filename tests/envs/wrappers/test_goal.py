@@ -106,11 +106,20 @@ def test_another_goal_can_be_asked_of_a_running_episode() -> None:
 class Finding(Echo):
     """Observes goals by itself: to get near its action of the last step."""
 
-    obs_space = make_point_maze("open").obs_space
+    def __init__(self) -> None:
+        super().__init__()
+        self.obs_space = make_point_maze("open").obs_space
 
-    def _state(self, t: jax.Array, obs: jax.Array, reward: float) -> EnvState:
-        state = super()._state(t, obs, reward)
-        return state.replace(obs=jax.tree.map(lambda x: x + 0.5, self.obs_space.zeros()).replace(achieved_goal=obs))
+    def reset(self, key: jax.Array) -> EnvState:
+        return self._with_goals(super().reset(key))
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        return self._with_goals(super().step(env_state, action))
+
+    def _with_goals(self, state: EnvState) -> EnvState:
+        return state.replace(
+            obs=jax.tree.map(lambda x: x + 0.5, self.obs_space.zeros()).replace(achieved_goal=state.obs)
+        )
 
 
 def test_goals_that_an_environment_has_are_taken_as_they_are() -> None:
