@@ -22,8 +22,8 @@ from evorl.runs.spec import RunSpec
 
 RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
 OUTPUT = "hydra.output_subdir"
-# Hydra settings that users mistake for the name of a run, with the options to use instead.
 _OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launcher")
+# Hydra settings that users mistake for the name of a run, with the options to use instead.
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
 _NAMED = {"title": "title", RUN: "folder"}
 
@@ -86,7 +86,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
         if not equals or not key.startswith("hydra"):
             continue
         if not in_sweep and key.startswith(_OF_A_SWEEP):
-            raise ValueError(f"{key}={value} is of a sweep: add -m, or remove it.")
+            raise ValueError(f"{key}={value} is for a sweep: add -m, or remove it.")
         if key == OUTPUT and value.lower() != "null":
             raise ValueError(f"{key}={value} has no effect here: a run's files are in its folder. Remove it.")
         if key == SUBDIR and in_sweep and "${" not in value:

@@ -46,6 +46,7 @@ def recorded_steps(gymnasium_id: str, derived: tuple[str, ...]) -> dict[str, Any
         derived: fields of ``MjData`` that are recorded of the state before each step.
     """
     env = gymnasium.make(gymnasium_id)
+    # Gymnasium's type of an environment does not know MuJoCo's data.
     data: Any = env.unwrapped.data  # pyright: ignore[reportAttributeAccessIssue]
     rng, steps, space = np.random.default_rng(5), [], env.action_space
     env.reset(seed=0)
