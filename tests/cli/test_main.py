@@ -204,21 +204,30 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
             ["run=latest"],
             ("evorl train", "run=latest", "evorl train resume=latest", "evorl evaluate"),
         ),
-        (["run=x"], ("no run is given",)),
-        (["run=3"], ("no folder 3.",)),
     ],
 )
 def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: tuple[str, ...]) -> None:
-    if arguments[0].startswith("run=") and "evorl train" not in said:
-        _, err = run(cli.evaluate, *(arguments if said != ("no run is given",) else []))
-    else:
-        folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
-        _, err = run(cli.train, *SMALL, *folder, *arguments)
+    folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
+    _, err = run(cli.train, *SMALL, *folder, *arguments)
     assert err.startswith("Error: ")
     assert_names(err, *said)
     assert err.count("\n") == 1
     if not arguments[0].startswith("num_seeds=1e9"):  # that is known once the state's shapes are
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], ("no run was given", "evorl evaluate run=<folder>")),
+        (["run=3"], ("no folder 3.",)),
+    ],
+)
+def test_a_run_that_cannot_be_evaluated_is_one_sentence(run, arguments: list[str], said: tuple[str, ...]) -> None:
+    _, err = run(cli.evaluate, *arguments)
+    assert err.startswith("Error: ")
+    assert_names(err, *said)
+    assert err.count("\n") == 1
 
 
 def test_overrides_stand_on_both_sides_of_a_flag(run, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from evorl.agent import Agent, AgentState
+from evorl.agents.actor_critic import ActorCriticBatch
 from evorl.envs import Box, Env, EnvState, Space
 from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
 from evorl.ops.optimization import Optimizer
@@ -261,7 +262,14 @@ class RecurrentActorCriticProbes(ActorCriticProbes):
         def play(key: jax.Array) -> tuple[SampleBatch, jax.Array]:
             start = env.reset(key)
             trajectory, _ = rollout(env.step, agent.evaluate_actions, start, agent_state, key, 3 * TIME_LIMIT)
-            return trajectory, agent.estimates_of_trajectory(agent_state, agent_state.params, trajectory)[0].values
+            batch = ActorCriticBatch(
+                obs=trajectory.obs,
+                raw_actions=None,
+                log_probs=jnp.zeros(()),
+                dones=trajectory.dones,
+                recurrent_state=trajectory.extras.recurrent_state,
+            )
+            return trajectory, agent.estimates_of_batch(agent_state, agent_state.params, batch).values
 
         return continuous, *jax.jit(play)(jax.random.key(1))
 

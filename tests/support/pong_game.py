@@ -16,7 +16,7 @@ import numpy as np
 from evorl.apps.files.gymnasium_app import GymnasiumTraining
 from evorl.serving.client import Image
 from tests.support.apps import options_for
-from tests.support.rlx_server import BanditServer
+from tests.support.rlx_server import RlxServer, agent_answers
 
 FILE = Path(__file__).with_suffix(".npz")
 SIZE, NUM_ACTIONS, MOST_BYTES = 42, 6, 200_000
@@ -41,18 +41,6 @@ class PongGame(NamedTuple):
         return Image("L", SIZE, SIZE, self.frames[number].tobytes())
 
 
-class ActingServer(BanditServer):
-    """Answers with given actions, one after another; then with the last one."""
-
-    def __init__(self, actions: np.ndarray) -> None:
-        self.left = list(actions[::-1])
-        super().__init__()
-
-    def choose(self) -> int:
-        """Return the next action."""
-        return int(self.left.pop() if len(self.left) > 1 else self.left[0])
-
-
 @functools.cache
 def pong_game() -> PongGame:
     """The recorded game."""
@@ -62,7 +50,8 @@ def pong_game() -> PongGame:
 
 def played_by_app(actions: np.ndarray, **changes: Any) -> PongGame:
     """A game by the app of Gymnasium with the emulator, asked over the wire, in which an agent takes these actions."""
-    with ActingServer(actions) as server:
+    left = list(actions[::-1])
+    with RlxServer(agent_answers(lambda _: int(left.pop() if len(left) > 1 else left[0]))) as server:
         training = GymnasiumTraining(options_for(server.port, **{**PONG, **changes}))
         training.run()
         training.env.close()
