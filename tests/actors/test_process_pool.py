@@ -1,4 +1,6 @@
-"""Actors that are processes: the same numbers, faults that cost running episodes only, and no process left behind."""
+"""Actor processes produce the numbers of a single process, a fault costs only running episodes, and no
+process is left.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.support.small_workflows import assert_close
 
 
 def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
-    """Signals end two of them in turn; before that and after, what they collect is as that of one process."""
+    """Two processes are killed and stopped by signals; before and after, the results equal those of a
+    single process.
+    """
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
     told: list[str] = []
@@ -46,8 +50,10 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
 
 
 def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Python is there to give signs of life, and after, while the environments are made."""
-    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # nobody here is silent but who was stopped
+    """A process that is stopped during its start is detected, before Python runs and while the environments
+    are built.
+    """
+    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # only the stopped process is silent
     starting_for_long: Any = time.sleep
     pool = ProcessPool(starting_for_long, lambda number: 60.0)
     for number in range(2):
@@ -78,7 +84,7 @@ def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
     told: list[str] = []
     _, state = iterate(workflow, workflow.init(0), 1, told.append)
-    assert told == []  # the first one compiles, and is waited for
+    assert told == []  # the first actor compiles, so the pool waits for it
     iterate(workflow, state, 1, told.append)
     assert len(told) == 1
     assert_names(told[0], "actors.timeout", "replaced")

@@ -1,4 +1,4 @@
-"""Actors of Ray: the same numbers, also after one was killed."""
+"""Ray actors produce the numbers of a single process, also after one of them was killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.errors import assert_names
 from tests.support.small_workflows import assert_close
 
 
-# Ray's own: it forks beside JAX's threads, leaves sockets and files to the garbage collector, and announces changes.
+# Ray forks next to JAX's threads, leaves sockets and files to the garbage collector, and announces changes.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
@@ -40,7 +40,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
 def test_ray_is_not_started_in_the_folder_of_a_stranger(
     is_restricted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its processes import modules from the folder in which it was started, before all others."""
+    """Ray's worker processes import modules from the folder in which Ray was started before all others."""
     ray = pytest.importorskip("ray", reason="install the extra ray")
     from evorl.actors.ray_pool import RayPool
 

@@ -1,4 +1,4 @@
-"""The notice about flattened images appears exactly when images are flattened."""
+"""A notice about flattened images appears exactly when images are flattened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A2C learns what can be known in closed form."""
+"""A2C solves problems with closed-form solutions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def test_its_loss_is_the_papers() -> None:
-    """With one transition by hand: ``-log pi A + c_v (V - G)^2 - c_e H``, and the gradient of the surrogate."""
+    """The loss of one transition equals ``-log pi A + c_v (V - G)^2 - c_e H``, and its gradient that of the
+    surrogate.
+    """
     agent_config = {"network": {"torso": [4]}, "value_coefficient": 0.25, "entropy_coefficient": 0.1}
     workflow = small("a2c", agent=agent_config)
     state = workflow.init(0)
@@ -85,7 +87,7 @@ def test_the_entropy_bonus_follows_its_schedule() -> None:
 
 @pytest.mark.parametrize("bound", [5.0, 0.01])
 def test_losses_may_be_kept_within_bounds(bound: float) -> None:
-    """Beyond them they teach nothing, as the clipped scalars of DA3C's continuous agents."""
+    """Losses outside of the bounds have no gradient, as in DA3C's clipped scalar losses of continuous agents."""
     clips = {"policy_loss_clip": bound, "value_loss_clip": bound}
     workflow, free = (small("a2c", agent={"network": {"torso": [4]}, **options}) for options in (clips, {}))
     state = workflow.init(0)

@@ -1,4 +1,4 @@
-"""Policies for several objectives: the fitness that the optimizer receives, and the front of the parents."""
+"""Multi-objective optimization: the fitness that the optimizer receives, and the Pareto front of the parents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trained(name: str) -> tuple[MultiObjectiveWorkflow, dict[str, np.ndarray], S
 
 
 def dominated(points: np.ndarray) -> np.ndarray:
-    """By hand: who has somebody that is nowhere worse and somewhere better."""
+    """Return which points are dominated: another point is nowhere worse and somewhere better."""
     return np.array([any((q >= p).all() and (q > p).any() for q in points) for p in points])
 
 
@@ -68,7 +68,7 @@ def test_objectives_are_sums_over_the_episode() -> None:
 
 
 def test_the_front_of_the_parents_grows() -> None:
-    """Episodes differ from generation to generation; those of a parent count as they were."""
+    """Episodes differ between generations; parents keep their recorded objectives."""
     _, metrics, state = trained("nsga2")
     assert (np.diff(metrics["hypervolume"]) >= -1e-3 * metrics["hypervolume"][-1]).all()
     assert metrics["hypervolume"][-1] > metrics["hypervolume"][0] > 0
@@ -86,7 +86,7 @@ def test_reference_vectors_go_by_the_share_of_the_training() -> None:
     assert ec_state.num_adaptations == 1 + np.floor(before_last / 0.1 + 1e-4)
     assert ec_state.objectives.shape == (POP_SIZE, 2)
     assert metrics["hypervolume"][-1] > 0
-    assert 1 <= np.isfinite(ec_state.objectives).all(axis=1).sum() < POP_SIZE  # a vector may have nobody
+    assert 1 <= np.isfinite(ec_state.objectives).all(axis=1).sum() < POP_SIZE  # a subproblem may have no individual
 
 
 @pytest.mark.parametrize("name", ["nsga2", "rvea"])

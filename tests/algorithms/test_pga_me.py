@@ -1,4 +1,4 @@
-"""PGA-ME: composition of the offspring, data of the learner, and results with a known optimum."""
+"""PGA-ME: composition of the offspring, data of the learner, and problems with a known optimum."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_transition_of_a_generation_is_stored() -> None:
 
 
 def test_offspring_are_of_three_kinds() -> None:
-    """By variation those of MAP-Elites; of gradients those whose steps count; the learner's own policy is the last."""
+    """Offspring are variations as in MAP-Elites, gradient steps, and last the learner's greedy policy."""
     workflow = pga_me(variation={"iso_sigma": 0.0, "line_sigma": 0.0})
     _, state = workflow.step(workflow.init(SEED))
     still = workflow.replace(policy_optimizer=Optimizer(learning_rate=0.0))
@@ -95,7 +95,7 @@ def test_the_learner_learns_as_told() -> None:
 
 
 def test_a_learner_of_other_settings() -> None:
-    """Prioritized draws over several steps; another learner with a policy of its own."""
+    """Prioritized sampling with n-step returns works, and so does a learner with a stochastic policy."""
     workflow = pga_me(**_with_learner(prioritized=True, n_step=3))
     metrics, state = workflow.step(workflow.init(SEED))
     assert np.isfinite(metrics.critic_loss)
@@ -106,7 +106,7 @@ def test_a_learner_of_other_settings() -> None:
 
 
 def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
-    """The learner has no part in it."""
+    """The learner does not contribute to the first generation."""
     workflow = pga_me()
     _, state = workflow.step(workflow.init(SEED))
     first = workflow.init(SEED)
@@ -119,7 +119,7 @@ def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
 
 @compiled_to_run_long()
 def test_walks_are_found_by_gradients_too() -> None:
-    """The archive is filled with walks whose return is near the best for their place."""
+    """The archive fills with walks whose return is near the best of their cell."""
     env = VmapWrapper(LineWalk(), 32)
     learner = TD3Workflow(
         env=VmapWrapper(LineWalk(), 1),
@@ -151,7 +151,7 @@ def test_walks_are_found_by_gradients_too() -> None:
     best = -np.square(place) / NUM_STEPS
     assert (fitness <= best + 1e-5).all()
     assert (best - fitness).mean() < 0.15
-    # Standing still costs nothing: what the learner's own policy knows.
+    # Standing still costs nothing, which the learner's greedy policy has learned.
     outcomes, _ = workflow.collect(state)
     assert float(outcomes.returns[-1, 0]) > -0.1
 

@@ -1,4 +1,4 @@
-"""PQN learns what can be known in closed form; its targets are Q(lambda) returns."""
+"""PQN solves problems with closed-form solutions; its targets are Q(lambda) returns."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _agent(**settings: Any) -> tuple[PQNAgent, Any]:
 
 
 def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:
-    """One environment, ``[T, 1]``."""
+    """Return a trajectory ``[T, 1]`` of one environment."""
     keys = jax.random.split(jax.random.key(1), 3)
     num_steps = len(terminations)
     dones = jnp.maximum(jnp.array(terminations), jnp.array(truncations))
@@ -89,7 +89,7 @@ def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:
 
 @pytest.mark.parametrize("q_lambda", [0.0, 0.6, 1.0])
 def test_targets_are_those_of_a_loop(q_lambda: float) -> None:
-    """A termination, a time limit, an open end: the recursion of the paper, with the true successor's values."""
+    """Targets equal the paper's recursion through a termination, a time limit and an open end, with true successors."""
     agent, state = _agent()
     trajectory = _trajectory([0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0])
     targets = agent.batch_with_targets(state, trajectory, DISCOUNT, q_lambda).extras.targets

@@ -24,7 +24,7 @@ KEYS = jax.random.split(jax.random.key(5), 6)
 
 
 def _agent(env: str, **settings: Any) -> tuple[Any, AgentState, SampleBatch]:
-    """An agent whose slow critics are not the present ones, and six transitions."""
+    """Return an agent whose target critics differ from the online ones, and six transitions."""
     vector_env = create_env(env, parallel=2)
     agent = SACAgent.from_config({"network": {"torso": [8]}, **settings}, vector_env)
     state = moved_apart(fresh_state(agent, vector_env), "target_critic")

@@ -16,7 +16,7 @@ from tests.support.errors import assert_names, raises_naming
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a bandit's app, into which a user went and wrote comments."""
+    """Create a bandit app whose file has user comments, and return its folder."""
     monkeypatch.chdir(tmp_path)
     folder = new_from_arguments(["bandit-test"])
     monkeypatch.chdir(folder)

@@ -127,7 +127,7 @@ def test_a_path_is_composed_as_it_was_typed(name: str, tmp_path: Path) -> None:
         (["init_from=null,josé", "-m"], ["init_from=null,'josé'", "-m"]),
         (["title=Größe", "title=plain text", "title=a,b"], ["title='Größe'", "title=plain text", "title=a,b"]),
         (["title=é,b", "-m"], ["title='é',b", "-m"]),
-        (["sweep={a: [1,2}", "seed=range(3)"], ["sweep={a: [1,2}", "seed=range(3)"]),  # Hydra's own answer
+        (["sweep={a: [1,2}", "seed=range(3)"], ["sweep={a: [1,2}", "seed=range(3)"]),  # rejected by Hydra itself
         (["seed=0,1", "discount=0.9", "agent=ppo"], ["seed=0,1", "discount=0.9", "agent=ppo"]),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_folder_of_configs_may_have_an_equals_sign() -> None:
     assert overrides_first(arguments) == ["seed=1", "--config-dir", "folder/a=b", "-m"]
 
 
-# Settings whose explanation speaks of a file or folder, and whose values are none.
+# Settings whose description mentions a file or folder, but whose values are not paths.
 NO_PATHS = re.compile(
     r"trust|evaluation(\..*)?|recorders(\..*)?|render_interval|env\.name|resume|run|init_from(\.which|\.parts)?|replay"
     r"|defaults|inner|learner|evolution"

@@ -20,7 +20,7 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         "  observations  Box(low=-1.0, high=1.0, shape=(1,), dtype=float32)",
         "  actions       Discrete(2)",
     ]
-    assert "  played        12 random steps, 4 episodes ended" in message  # half of the steps is the time limit
+    assert "  played        12 random steps, 4 episodes ended" in message  # the time limit is half of the steps
     assert message[-1] == "These steps found no errors."
 
 

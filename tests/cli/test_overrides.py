@@ -1,4 +1,4 @@
-"""Settings on the command line: which run they name, and how they change a stored run."""
+"""Settings on the command line: the run that they select, and their effect on a stored run."""
 
 from __future__ import annotations
 

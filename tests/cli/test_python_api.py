@@ -33,7 +33,7 @@ def test_a_training_is_that_of_the_command_line() -> None:
     assert (folder / "metrics.csv").read_bytes() == other.read_bytes()
     assert "Tuned settings: ppo/cartpole" in (folder / "run.log").read_text()
     assert "total_timesteps=512" in (folder / "about.json").read_text()
-    assert not HydraConfig.initialized()  # what others compose later is theirs
+    assert not HydraConfig.initialized()  # later compositions are independent
 
 
 def test_a_run_goes_on_and_is_watched_compared_and_taken_away() -> None:

@@ -1,4 +1,4 @@
-"""What a run is called, and where its settings are from."""
+"""Names of runs, and the origin of their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection of the replayed episode, and errors without one."""
+"""Selection of the replayed episode, and errors if there is none."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_tuned_settings_are_told_by_either_name_of_the_environment(run, tmp_path
 
 
 def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two jobs the second is stopped; a resume leaves the first alone and ends the second as if nothing had been."""
+    """The second of two jobs is stopped; a resume skips the first and finishes the second like an uninterrupted run."""
     seen = []
 
     @contextmanager

@@ -53,13 +53,13 @@ def test_each_key_is_answered(
         compose_config(arguments)
     told = capsys.readouterr().err
     assert_names(told, *said)
-    assert "env.name" not in told  # of a wrong key at the top only keys at the top are told
+    assert "env.name" not in told  # for a wrong top-level key, only top-level keys are suggested
 
 
 def test_files_of_ones_own_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error of a choice that is not among the defaults has no config with it: it is composed again."""
+    """The error of a choice outside of the defaults carries no config, so the config is composed again."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/mine.yaml").write_text("# @package _global_\nworkflow: evorl.algorithms.sac.SACWorkflow\n")
     arguments = ["agent=mine", "env=pendulum", "optimizer=sgd"]

@@ -1,4 +1,4 @@
-"""DeepMind Lab, by a stand-in for its class ``Lab``."""
+"""DeepMind Lab, with a stand-in for its class ``Lab``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.rlx_server import BanditServer
 
 
 class Lab:
-    """Ends after three actions."""
+    """Stand-in that ends after three actions."""
 
     def __init__(self, level: str, observations: list[str], config: dict[str, str]) -> None:
         self.level, self.asked, self.config = level, observations, config

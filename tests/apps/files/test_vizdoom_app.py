@@ -1,4 +1,4 @@
-"""A scenario of ViZDoom, played by a stand-in for its environment; the real one where it is installed."""
+"""A ViZDoom scenario with a stand-in environment; the real one where it is installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Actions:
 
 
 class Scenario:
-    """Three steps, and what it was told."""
+    """Stand-in with three steps that records the calls it receives."""
 
     action_space = Actions()
 

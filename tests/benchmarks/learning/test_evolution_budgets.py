@@ -32,7 +32,7 @@ BUDGETS = {
     "SepCEM": {"sphere": 32_000},
 }
 TOLERATED = 1.2
-# Without a covariance, or without adaptation, a bent valley and slanted axes are too much in so few generations.
+# Without covariance, or without adaptation, so few generations do not solve a bent valley or rotated axes.
 BOUNDS = {
     "SepCMAES": {"Rosenbrock": 12.0, "rotated ellipsoid": 4e3},
     "OpenES": {"Rosenbrock": 12.0, "rotated ellipsoid": 2e3},
@@ -46,7 +46,7 @@ KEYS = jax.random.split(jax.random.key(1), 9)
 
 @functools.cache
 def _outcome(name: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """By problem: the evaluations that each seed needed, and the cost at which it is left."""
+    """Return per problem the evaluations that each seed needed and its final cost."""
     case = cases()[name]
     problems = tuple(PROBLEMS) if "ellipsoid" in BUDGETS[name] else PROBLEMS_OF_ALL
     best = best_so_far(case.optimizer, problems, KEYS, case.generations)
@@ -69,7 +69,7 @@ def test_cma_es_does_not_know_directions() -> None:
     along, across = needed["ellipsoid"], needed["rotated ellipsoid"]
     spread = np.sqrt(np.var(along) / len(along) + np.var(across) / len(across))
     assert abs(across.mean() - along.mean()) < max(3 * spread, 0.03 * along.mean())
-    # One with variances alone does: it learns fast along the axes, and across them it does not get there.
+    # Adapting only variances is faster along the axes, but does not solve the rotated problem.
     needed, _ = _outcome("SepCMAES")
     assert np.isfinite(needed["ellipsoid"]).all()
     assert np.isinf(needed["rotated ellipsoid"]).all()

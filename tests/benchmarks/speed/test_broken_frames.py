@@ -1,4 +1,4 @@
-"""Invalid frames have the faults of their kind, and are the same for the same seed."""
+"""Invalid frames have the faults of their kind, and are equal for equal seeds."""
 
 import json
 
@@ -14,7 +14,7 @@ STATE = np.linspace(0.0, 1.0, 17, dtype=np.float32)
 
 
 def is_read(carrier: str, payload: bytes) -> bool:
-    """Whether a payload means anything to a server, by its codec alone."""
+    """Return True if the codec can decode the payload."""
     try:
         (decode if carrier == "rlx" else unpack_message if carrier == "binary" else json.loads)(payload)
     except (ProtocolError, ValueError, RecursionError):
@@ -48,7 +48,7 @@ def test_they_are_drawn_by_their_seed(carrier: str) -> None:
 
 @pytest.mark.parametrize("kind", BrokenFrames(STATE, 0).kinds)
 def test_most_are_no_frame_with_a_message(kind: str) -> None:
-    """Over RLX, where a frame is known by itself; those of wrong types and out of turn are messages, but senseless."""
+    """Over RLX most frames contain no message; frames of wrong types and out of order are valid but meaningless."""
     frames, broken = BrokenFrames(STATE, 3), 0
     for _ in range(300):
         try:
