@@ -15,14 +15,14 @@ WITH_TIES = jnp.array([3.0, jnp.nan, 1.0, 3.0, 1.0])
 
 def test_ranks() -> None:
     np.testing.assert_array_equal(shaping.compute_ranks(jnp.array([0.3, -2.0, 5.0, 1.5])), [1, 0, 3, 2])
-    # Failures rank below the worst, and of equals the earlier one has the lower rank.
+    # Failures rank below the worst; of equal values the earlier has the lower rank.
     np.testing.assert_array_equal(shaping.compute_ranks(WITH_TIES), [3, 0, 1, 4, 2])
 
 
 def test_centered_ranks() -> None:
     centered = shaping.compute_centered_ranks(jnp.array([0.3, -2.0, 5.0, 1.5, 1.0]))
     np.testing.assert_allclose(centered, [-0.25, -0.5, 0.5, 0.25, 0.0], atol=1e-7)
-    # Equals share the mean of their ranks; failures rank below the worst.
+    # Equal values share the mean of their ranks; failures rank below the worst.
     centered = shaping.compute_centered_ranks(WITH_TIES)
     np.testing.assert_allclose(centered, [0.375, -0.5, -0.125, 0.375, -0.125], atol=1e-7)
     np.testing.assert_array_equal(shaping.compute_centered_ranks(jnp.full(7, 500.0)), 0.0)
@@ -55,7 +55,7 @@ def test_weights_of_the_best() -> None:
 
 @pytest.mark.parametrize("failure", [jnp.nan, jnp.inf, -jnp.inf])
 def test_a_failure_of_any_kind_ranks_last_and_has_no_share(failure: float) -> None:
-    fitness = jnp.array([1.0, 2.0, failure, 1.0, failure])  # failures after the worst, so that a tie would show
+    fitness = jnp.array([1.0, 2.0, failure, 1.0, failure])  # failures after the worst, so that a tie would be noticed
     assert set(np.asarray(shaping.compute_ranks(fitness))[[2, 4]]) == {0, 1}
     assert (np.asarray(shaping.compute_centered_ranks(fitness))[[2, 4]] == -0.375).all()
     best = shaping.log_rank_weights(4)
@@ -77,7 +77,7 @@ def test_negative_weights_of_failures_stay() -> None:
         ([2.0] * 4, True),
         ([2.0, 2.0, 2.0, jnp.nan], True),
         ([jnp.nan, jnp.inf, -jnp.inf, jnp.nan], True),
-        ([jnp.nan, jnp.inf, 2.0, 2.0], False),  # equal survivors among as many failures say where to go
+        ([jnp.nan, jnp.inf, 2.0, 2.0], False),  # as many equal survivors as failures determine a direction
         ([2.0, 2.0, 2.0, 2.0000002], False),
     ],
 )

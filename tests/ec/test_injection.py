@@ -47,7 +47,7 @@ def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> N
     state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
     population = optimizer.ask(state)
     weights = weights_by_rank(FITNESS, log_rank_weights(P // 2))
-    assert weights[2] > weights[5] > 0.0  # those from outside are the best
+    assert weights[2] > weights[5] > 0.0  # external solutions are the best
     told = optimizer.tell(state, FITNESS)
     mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, axes=1), population)
     assert_close(optimizer.solution(told), mean, 1e-5)

@@ -1,4 +1,4 @@
-"""Long runs of every optimizer: numbers stay finite, and the best solution is preserved."""
+"""Long runs of every optimizer: numbers stay finite, and the best solution is kept."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ PROBLEMS: dict[str, Callable[[jax.Array], jax.Array]] = {
 FAILURES = jnp.array([jnp.nan, jnp.inf, -jnp.inf])
 LANES = [(problem, rate) for problem in range(len(PROBLEMS)) for rate in (0.0, 0.25)]
 EARLY = 100
-# Around an optimum, strategies whose spread or steps have a lower bound keep moving by it. They may lose twice the
-# greatest loss that was measured with both population sizes: 767 (ars) and 721 (vanilla_es) on the ellipsoid, which is
-# -160,000 at the start, and 14.7 (sepcem). The other optimizers lost nothing, and may not.
+# Around an optimum, strategies with a lower bound of spread or step size keep moving. They may lose twice the largest
+# loss that was measured with both population sizes: 767 (ars) and 721 (vanilla_es) on the ellipsoid, which is -160,000
+# at the start, and 14.7 (sepcem). The other optimizers lost nothing, and must not.
 FIXED_STEPS = {"sphere": 5e-3, "ellipsoid": 1.6e3, "great": 1.5e36}
 FIXED_SPREAD = {"sphere": 1e-4, "ellipsoid": 30.0, "great": 2e34}
 NOISE = {"ars": FIXED_STEPS, "vanilla_es": FIXED_STEPS, "sepcem": FIXED_SPREAD}
-# Strategies of evosax, and two dimensions with a thousand individuals, were not measured one by one.
+# Bounds for strategies of evosax, and for two dimensions with a thousand individuals, which were not measured
+# separately.
 WIDE = {"sphere": 0.02, "ellipsoid": 2e3, "great": 3e36}
 
 
 def _with_failures(key: jax.Array, fitness: jax.Array, rate: jax.Array, generation: jax.Array) -> jax.Array:
-    """Fitness with some failures; every 50th generation fails as a whole where any do."""
+    """Replace some fitness values by failures; every 50th generation fails completely if ``rate`` is positive."""
     chance_key, kind_key = jax.random.split(key)
     rate = jnp.where((rate > 0) & (generation % 50 == 49), 1.0, rate)
     kinds = FAILURES[jax.random.randint(kind_key, fitness.shape, 0, 3)]
@@ -51,7 +52,7 @@ def _all_finite(tree: Any) -> jax.Array:
 
 
 def _run(optimizer: EvoOptimizer, num_generations: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Whether state and individuals were always finite, early and last fitness of the solution; by lane."""
+    """Return per lane if state and individuals stayed finite, and the early and last fitness of the solution."""
 
     def lane(problem: jax.Array, rate: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         def fitness_of(x: jax.Array) -> jax.Array:
@@ -71,7 +72,7 @@ def _run(optimizer: EvoOptimizer, num_generations: int) -> tuple[np.ndarray, np.
             ), None
 
         def checked(state: PyTreeDict) -> Any:
-            return () if isinstance(optimizer, EvosaxStrategy) else state  # evosax begins with a cost of infinity
+            return () if isinstance(optimizer, EvosaxStrategy) else state  # evosax starts with an infinite cost
 
         start = optimizer.init(START, jax.random.key(0))
         end, _ = jax.lax.scan(generation, (start, jnp.bool_(True), jnp.zeros(())), jnp.arange(num_generations))
@@ -107,7 +108,7 @@ def test_strategies_of_evosax(strategy: str) -> None:
 
 @pytest.mark.parametrize("name", ["cmaes", "sep_cmaes"])
 def test_a_solved_problem_stays_solved(name: str) -> None:
-    """Eight dimensions and 64 individuals: the optimum is found exactly, and every later generation is flat."""
+    """With eight dimensions and 64 individuals the optimum is found exactly, and every later generation is flat."""
     optimizer = OPTIMIZERS[name](pop_size=64)
 
     @jax.jit
@@ -137,7 +138,7 @@ def test_flat_fitness_holds_the_distribution_and_draws_again(name: str) -> None:
 
 
 def test_the_scale_of_the_covariance_moves_into_sigma_without_rounding() -> None:
-    """The same distribution, written with another sigma, has the same samples and successors to the last bit."""
+    """The same distribution with another sigma has bit-identical samples and successors."""
     for name in ("cmaes", "sep_cmaes"):
         optimizer = OPTIMIZERS[name](pop_size=8)
         state = optimizer.init(START, jax.random.key(0))
@@ -150,7 +151,7 @@ def test_the_scale_of_the_covariance_moves_into_sigma_without_rounding() -> None
         fitness = -jnp.square(optimizer.ask(state)["x"]).sum(axis=1)
         one, same = optimizer.tell(state, fitness), optimizer.tell(other, fitness)
         np.testing.assert_array_equal(optimizer.ask(same)["x"], optimizer.ask(one)["x"])
-        assert 2.0**-9 < float(optimizer.spread(same)) < 2.0**9  # and it was brought back
+        assert 2.0**-9 < float(optimizer.spread(same)) < 2.0**9  # rescaled again
 
 
 @pytest.mark.parametrize("name", MULTI_OBJECTIVE_OPTIMIZERS)
@@ -176,9 +177,9 @@ def test_several_objectives_with_failures(name: str, pop_size: int) -> None:
     assert is_finite
     known = np.asarray(state.objectives)[np.isfinite(state.objectives).all(axis=1)]
     assert len(known)
-    # Halfway between both tops, at a distance of 1 / sqrt(2), both objectives are -0.5. Of four individuals two are at
-    # the tops, and selection does not decide where the others are between them: spread evenly, the better has -8 / 9.
-    # NSGA-II with four had -0.60 to -1.14 over eight runs, with 64 -0.50 to -0.52.
+    # Halfway between both optima, at a distance of 1 / sqrt(2), both objectives are -0.5. Of four individuals two are
+    # at the optima, and selection does not determine where the others are in between: spread evenly, the better has -8
+    # / 9. NSGA-II with four had -0.60 to -1.14 over eight runs, with 64 -0.50 to -0.52.
     assert known.min(axis=1).max() > -1.0
     assert not (np.asarray(state.objectives) == np.inf).any()
 
@@ -191,14 +192,14 @@ def test_elites_whose_evaluation_fails_are_kept() -> None:
     for failure in FAILURES:
         after = optimizer.tell(state, jnp.array([failure, 4.0, 2.0, 3.0]))
         np.testing.assert_array_equal(optimizer.solution(after)["x"], best)
-    after = optimizer.tell(state, jnp.array([1.0, 4.0, 2.0, 3.0]))  # evaluated again, it is worse
+    after = optimizer.tell(state, jnp.array([1.0, 4.0, 2.0, 3.0]))  # worse in the second evaluation
     assert (optimizer.solution(after)["x"] != best).any()
 
 
 def test_advance_and_finite_or() -> None:
     old = PyTreeDict(x=jnp.array([1.0, jnp.inf]), count=jnp.int32(0))
     new = PyTreeDict(x=jnp.array([2.0, jnp.inf]), count=jnp.int32(1))
-    np.testing.assert_array_equal(advance(old, new).x, new.x)  # what was infinite before may be so
+    np.testing.assert_array_equal(advance(old, new).x, new.x)  # infinite values may stay infinite
     held = advance(old, new, holds=True)
     assert (float(held.x[0]), int(held.count)) == (1.0, 1)
     assert float(advance(old, new.replace(x=jnp.array([jnp.nan, 0.0]))).x[0]) == 1.0

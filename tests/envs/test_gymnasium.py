@@ -55,7 +55,7 @@ def test_a_worker_that_fails_is_told_in_a_sentence() -> None:
 
 
 class Camera(gymnasium.Env):
-    """Observations of several kinds."""
+    """Environment with observations of several kinds."""
 
     observation_space = spaces.Dict(
         {"image": spaces.Box(0, 255, (2, 2), np.uint8), "place": spaces.Tuple([spaces.Box(-1.0, 1.0, (2,))])}

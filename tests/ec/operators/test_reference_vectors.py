@@ -1,4 +1,4 @@
-"""Reference vectors and the selection along them, against a slow reference in NumPy."""
+"""Reference vectors and their selection equal a slow reference in NumPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ select = jax.jit(best_by_vector)
 
 
 def slow_best(objectives: np.ndarray, vectors: np.ndarray, penalty: float) -> list[int]:
-    """Algorithm 2 of the paper, individual by individual; P for nobody."""
+    """Compute Algorithm 2 of the paper, individual by individual; P for an empty niche."""
     costs, vectors = -objectives.astype(np.float64), vectors.astype(np.float64)
     finite = [i for i in range(len(costs)) if np.isfinite(costs[i]).all()]
     costs = costs - costs[finite].min(axis=0)
@@ -79,7 +79,7 @@ def test_the_order_of_individuals_does_not_matter() -> None:
 
 
 def test_the_penalty_by_hand() -> None:
-    """On the way of (1, 1) one individual is near, and one far off the way but shorter."""
+    """In direction (1, 1), one individual is aligned, and a shorter one deviates."""
     vectors = unit_vectors(jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
     objectives = -jnp.array([[0.0, 9.0], [9.0, 0.0], [2.0, 2.0], [1.2, 2.4]])
     for penalty, expected in ((0.0, 3), (1.0, 2)):  # lengths 2.83 and 2.68; the angle of the second is 18 degrees

@@ -1,4 +1,4 @@
-"""The constants of covariance matrix adaptation."""
+"""Constants of covariance matrix adaptation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_defaults_are_those_of_the_tutorial() -> None:
     assert c.c_sigma == pytest.approx((c.mu_eff + 2) / (c.mu_eff + 25))
     assert c.damping == pytest.approx(1 + c.c_sigma)
     assert c.c_1 == pytest.approx(2 / (21.3**2 + c.mu_eff))
-    # Eq. 53: the negative weights take away at most what the matrix has.
+    # Eq. 53: negative weights keep the covariance matrix positive definite.
     assert (c.weights[6:] < 0).all()
     assert (1 - c.c_1 - c.c_mu) / 20 + 1e-6 >= c.c_mu * -c.weights[6:].sum()
 

@@ -1,4 +1,4 @@
-"""OpenES against its formula, on populations that are asked for."""
+"""OpenES equals its formula on requested populations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_adam_follows_the_same_gradient_and_weights_decay() -> None:
     mean, std, noise = parts_of(plain, state)
     gradient = compute_centered_ranks(jnp.asarray(FITNESS)) @ noise / (POP_SIZE * std)
     after = flat(plain.tell(state, jnp.asarray(FITNESS)).mean)
-    # Adam's first step has the size of its learning rate in each number.
+    # Adam's first step equals its learning rate in each coordinate.
     np.testing.assert_allclose(after, mean + 0.4 * np.sign(gradient), rtol=1e-3, atol=1e-3)
     decayed = flat(decaying.tell(later(decaying, 0), jnp.asarray(FITNESS)).mean)
     np.testing.assert_allclose(decayed, after - 0.4 * 0.5 * mean, rtol=1e-4, atol=1e-4)

@@ -20,7 +20,7 @@ from tests.support.errors import raises_naming
 
 
 class Answering(gymnasium.Env):
-    """Answers what it is told at its second step, or at its reset."""
+    """Stand-in that returns a configured value at its second step or its reset."""
 
     observation_space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)})
     action_space = spaces.Discrete(2)
@@ -102,7 +102,7 @@ def test_numbers_and_flags_of_any_library_are_taken(flag: Any, reward: Any) -> N
 
 
 def leaving() -> Any:
-    """Raises ``SystemExit`` in the place of an environment."""
+    """Raise ``SystemExit`` instead of creating an environment."""
     raise SystemExit(3)
 
 

@@ -1,4 +1,4 @@
-"""The host's side of the bridge: calls of simulators, and validation of their results."""
+"""Host side of the bridge: calls of simulators, and validation of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = np.array([[1, 2], [0, 7]], np.uint32)
 
 
 class Counter(HostVectorEnv):
-    """Observes how many steps there were since the reset, and the seed; ends at three. Remembers what it was asked."""
+    """Observes the number of steps since the reset and the seed; ends at three. Records its calls."""
 
     obs_space = Box(-np.inf, np.inf, (2,))
     action_space = Discrete(2)
