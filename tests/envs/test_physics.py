@@ -18,7 +18,7 @@ NUM_STEPS = 3
 
 
 def walked(env: VectorEnv) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-    """What is told at the start and after every step of an episode of each environment; the seeds they started by."""
+    """Step one episode of each environment; return the physical states, and the seeds of their resets."""
     state = env.reset(jax.random.key(0))
     keys = jax.vmap(jax.random.fold_in)(state._internal.key, state._internal.episode)
     words = np.asarray(jax.random.key_data(keys)).astype(np.uint64)
@@ -33,9 +33,9 @@ def walked(env: VectorEnv) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
 
 @pytest.mark.parametrize("name", ["host/inverted_pendulum", "gymnasium/InvertedPendulum-v5"])
 def test_simulators_tell_positions_exactly_also_of_the_last_step(name: str) -> None:
-    """Also where they have started anew since."""
+    """Positions are exact also for the last step before an autoreset."""
     env = create_env(name, parallel=2, autoreset_mode="disabled", max_episode_steps=NUM_STEPS)
-    assert not env.physics(env.reset(jax.random.key(0)))  # as nobody has asked for it
+    assert not env.physics(env.reset(jax.random.key(0)))  # not requested
     env.close()
     env = create_env(name, parallel=2, autoreset_mode="disabled", max_episode_steps=NUM_STEPS)
     env.show_physics()

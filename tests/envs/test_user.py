@@ -1,4 +1,4 @@
-"""Environments of the user, by the name of the function that makes them."""
+"""User environments, by the name of their factory function."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_errors_in_words(config: dict[str, Any], said: tuple[str, ...]) -> None:
 
 
 def limited() -> gymnasium.Env:
-    """An environment whose only time limits are wrappers around it."""
+    """Create an environment whose only time limits are wrappers."""
     limit = gymnasium.wrappers.TimeLimit
     return limit(gymnasium.wrappers.ClipReward(limit(Answering({}), 9), 0.0, 1.0), 12)
 

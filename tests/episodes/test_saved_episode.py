@@ -60,7 +60,7 @@ def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
 
 
 def test_objects_are_not_read(path: Path) -> None:
-    """They would run code."""
+    """Loading objects would run code."""
     np.savez(path.with_suffix(".npz"), qpos=np.array([print], dtype=object))
     with raises_naming(RunFolderError, path, "corrupted"):
         SavedEpisode.load(path)

@@ -32,7 +32,7 @@ def server() -> TrainingServer:
 
 
 def collectors() -> list[Collector]:
-    """One of each."""
+    """Return one collector of each kind."""
     actors = [Actors(ActorSettings(count=1, kind=kind), {}) for kind in ("process", "ray")]
     return [PROGRAM, HOST_LOOP, *actors, server()]
 
@@ -76,7 +76,7 @@ def test_a_training_server_polls_the_last_function_it_was_given() -> None:
         assert workflow.collector is serving
         workflow.collector.stop_when(lambda: asked.append(1) or True)
         metrics, _ = iterate(workflow, workflow.init(0), 3)
-        assert metrics is None  # no client came
+        assert metrics is None  # no client connected
         assert asked
     finally:
         workflow.close()

@@ -1,4 +1,4 @@
-"""Runs that exceed the memory are rejected from shapes alone, with settings that fit."""
+"""Runs that exceed the memory are rejected based on shapes, with settings that fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL_SAC = {"env": "Pendulum-v1", "num_envs": 2, "agent": {"network": {"torso":
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of 16 GB."""
+    """Simulate a machine with 16 GB."""
     monkeypatch.setattr(memory, "available_bytes", lambda: 16 * GB)
 
 
@@ -113,7 +113,7 @@ def test_the_agent_of_a_part_is_named_there(machine: None) -> None:
 
 
 class _Sizes(PyTreeNode):
-    """Settings of a run without one."""
+    """Settings without a run."""
 
     pop_size: int = 100
     flag: bool = True

@@ -1,4 +1,4 @@
-"""Position of a process among several, and its error when it loses another. ``tests/test_launch.py`` runs several."""
+"""Rank of a process among several, and the error when it loses another. ``tests/test_launch.py`` runs several."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ with multiprocess.leaving_together():
 )
 def test_one_of_several_leaves_with_a_status(ending: str, status: int, error: str) -> None:
     info = ProcessInfo(0, 1, f"127.0.0.1:{_free_port()}", 0, 1, 3, "")
-    reading, writing = os.pipe()  # the end of standard input would stop it
+    reading, writing = os.pipe()  # the end of standard input would stop the process
     process = subprocess.run(
         [sys.executable, "-c", ENDING.format(ending=ending)],
         env={**os.environ, **info.as_variable()},

@@ -37,10 +37,10 @@ def test_several_processes_have_as_many_devices_each(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda process_index: devices[2 * process_index :][:2])
     assert plan_execution(_env(4096))[0] == Execution(num_devices=4, axis=DATA_AXIS)
-    assert plan_execution(_env(4))[0] == Execution(num_devices=2, axis=DATA_AXIS)  # small, and yet each has a part
+    assert plan_execution(_env(4))[0] == Execution(num_devices=2, axis=DATA_AXIS)  # small, but each device has a part
     assert plan_execution(_env(4098))[0] == Execution(num_devices=2, axis=DATA_AXIS)
     assert plan_execution(_env(3), num_seeds=2)[0] == Execution(num_seeds=2, num_devices=2, axis=SEED_AXIS)
-    assert plan_execution(_env(4), devices=1)[0] == Execution()  # a part of a workflow
+    assert plan_execution(_env(4), devices=1)[0] == Execution()  # part of a workflow
     mesh = Execution(num_devices=2, axis=DATA_AXIS)
     _mesh.cache_clear()
     assert list(mesh.mesh.devices.flat) == [devices[0], devices[2]]

@@ -1,4 +1,4 @@
-"""A signal stops a training in order or ends the process, without a traceback, whatever the main thread is doing."""
+"""A signal stops a training run in order or ends the process without traceback, in every state of the main thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.execution import signals
 from evorl.execution.signals import handled_signals, stop_on_signals
 from tests.support.waiting import wait_until
 
-# The main thread is kept from running Python's handlers, as it is while XLA compiles.
+# The main thread cannot run Python's handlers, as during compilation.
 CHILD = """
 import contextlib, ctypes
 from evorl.execution.signals import handled_signals, stop_on_signals
@@ -57,7 +57,7 @@ def test_the_process_says_what_a_signal_does(number: int, training: bool, said: 
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The signals by which the process would have been ended."""
+    """Record the signals that would have ended the process."""
     numbers: list[int] = []
     monkeypatch.setattr(signals, "_end_process", numbers.append)
     return numbers

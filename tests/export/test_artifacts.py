@@ -19,7 +19,7 @@ from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.portable import POLICIES, stored
 
-# Episodes of a few rows, the memory going on, by what a stranger has: the files, NumPy, and for one of them JAX.
+# Episodes of a few steps with memory, using only the exported files, NumPy, and for one format JAX.
 WITHOUT_EVORL = """
 import json, pathlib, sys
 for absent in {absent}:
@@ -68,7 +68,7 @@ BY_JAX = """
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each policy, with its files and what it does in JAX."""
+    """Export each policy to a folder with its files and the expected outputs of JAX."""
     root = tmp_path_factory.mktemp("policies")
     for name in POLICIES:
         policy = stored(name, root / name)

@@ -52,7 +52,7 @@ def test_observations_are_of_their_spaces(tmp_path: Path) -> None:
     pixels = drawn_observations(stored("dqn_convolutional", tmp_path).policy, rng, 50)["obs"]
     assert pixels.shape == (50, 10, 10, 4)
     cartpole = drawn_observations(stored("dqn", tmp_path).policy, rng, 500)["obs"]
-    assert np.abs(cartpole[:, 1]).max() < 10.0  # of a bound of 1e38
+    assert np.abs(cartpole[:, 1]).max() < 10.0  # bound of 1e38
     assert np.abs(cartpole[:, 2]).max() <= 0.42
     like_seen = drawn_observations(stored("ppo_normalized", tmp_path).policy, rng, 500)["obs"]
     np.testing.assert_array_equal(like_seen <= np.array([1.0, 1.0, 8.0]), True)

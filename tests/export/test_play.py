@@ -1,4 +1,4 @@
-"""``evorl play``: a policy trained in JAX in Gymnasium's environment, as an animation."""
+"""``evorl play``: a policy trained in JAX acts in Gymnasium's environment, recorded as an animation."""
 
 from __future__ import annotations
 

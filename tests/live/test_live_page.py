@@ -32,7 +32,7 @@ def runs(tmp_path: Path) -> list[str]:
 
 
 def ask(asked: Ask, *places: str, **options: Any) -> None:
-    """Ask a page on these places."""
+    """Call a function with a client of a page on these folders."""
 
     async def run() -> None:
         async with served(list(places), **options) as client:
@@ -188,7 +188,7 @@ def test_with_a_token_everybody_is_asked_for_it(runs: list[str]) -> None:
         headers = {"Cookie": cookie.split(";")[0]}
         async with client.get("/api/runs", headers=headers) as answer:
             assert answer.status == 200
-        # A cookie goes along by itself, so it sends nothing.
+        # Browsers attach cookies automatically, so a cookie does not authorize sending.
         answer = await client.post("/api/scalars", json={"name": "a", "y": 1}, headers=headers)
         await refused(answer, 401)
 
@@ -214,7 +214,7 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         head = (
             b"POST /api/scalars HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
         )
-        writer.write(head + b"\r\n{")  # and no more
+        writer.write(head + b"\r\n{")  # incomplete
         assert b"408" in await asyncio.wait_for(reader.readline(), 5)
         writer.close()
 
@@ -232,7 +232,7 @@ def test_pages_are_told_of_a_new_row(tmp_path: Path) -> None:
             first = await next_event(stream)
             assert [run["timesteps"] for run in first["runs"]] == [1000, 1000]
             with folder.metrics_csv.open("a") as file:
-                file.write("2,2000,0.1,0.5,9")  # half of a row, and the rest of it later
+                file.write("2,2000,0.1,0.5,9")  # half of a row; the rest follows
                 file.flush()
                 await asyncio.sleep(0.3)
                 file.write(".5\n")

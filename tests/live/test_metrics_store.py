@@ -1,4 +1,4 @@
-"""Storage of numbers that clients send."""
+"""Storage of metrics sent by clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_point_without_a_step_has_the_last_known_one() -> None:
     store = MetricsStore()
     assert store.scalar("episode_reward", 1.0)
     store.scalar("episode_reward", 2.0)
-    assert store.points("episode_reward") == [(0.0, 1.0), (1.0, 2.0)]  # nobody has told a step yet: they are counted
+    assert store.points("episode_reward") == [(0.0, 1.0), (1.0, 2.0)]  # no client sent a step, so they are counted
     store.scalar("loss", 0.5, x=100)
     store.scalar("loss", 0.4, x=90)
     store.scalar("episode_reward", 3.0)

@@ -1,4 +1,4 @@
-"""Streams of events: many pages, slow ones, and the end."""
+"""Event streams: many pages, slow ones, and the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_so_many_pages_and_no_more_and_the_end_comes_at_once(tmp_path: Path) -> 
             assert page.events.listeners == 2
             streams.pop().close()
             for _ in range(100):
-                page.store.scalar("a", 1.0)  # a page that is gone is noticed when it is written to
+                page.store.scalar("a", 1.0)  # a closed page is detected at the next write
                 await asyncio.sleep(0.05)
                 if page.events.listeners == 1:
                     break

@@ -1,4 +1,4 @@
-"""The page at an address: ports, TLS, connections that never ask."""
+"""Page service: ports, TLS, connections that send no request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_the_address_of_version_6(tmp_path: Path) -> None:
     async def asked() -> None:
-        with contextlib.suppress(ValueError):  # a machine may have none
+        with contextlib.suppress(ValueError):  # some machines have none
             async with serving(page(tmp_path, guard=PageGuard("::1"))) as address:
                 assert address.startswith("http://[::1]:")
                 assert await status(address) == 200
@@ -101,7 +101,7 @@ def test_500_idle_connections_leave_the_page_to_others(tmp_path: Path) -> None:
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(500)]
             crowd = [reader for reader, _ in idle[60:]]
             ended = await asyncio.wait_for(asyncio.gather(*(_end(reader) for reader in crowd)), 10)
-            assert len(ended) == 440  # those are sent away at once, the others when their time is over
+            assert len(ended) == 440  # these are rejected at once, the others after the timeout
             await asyncio.wait_for(asyncio.gather(*(_end(reader) for reader, _ in idle)), 10)
             assert await status(address) == 200
             for _, writer in idle:

@@ -1,4 +1,4 @@
-"""Runs as they grow, read from their folders."""
+"""Growing runs, read from their folders."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_what_is_told_of_a_run(tmp_path: Path) -> None:
     run = told(runs)["a/1"]
     assert (run["index"], run["algorithm"], run["env"], run["seeds"]) == (0, "ppo", "gymnax/CartPole-v1", 2)
     assert (run["state"], run["timesteps"], run["total"], run["return"]) == ("running", 2000, 10_000, 3.0)
-    assert (run["steps_per_second"], run["seconds_left"]) == (200.0, 80.0)  # steps are told for each of two seeds
+    assert (run["steps_per_second"], run["seconds_left"]) == (200.0, 80.0)  # steps are counted per seed, of two
     assert run["metrics"] == ["eval/episode_return", "time/steps_per_second", "train/entropy", "train/value_loss"]
     assert json.loads(json.dumps(run)) == run
     assert not runs.refresh()
-    held.release()  # as the system does when it is killed: no file changes
+    held.release()  # as the system does for a killed process: no file changes
     assert runs.refresh()
     assert told(runs)["a/1"]["state"] == "stopped"
     assert told(runs)["a/1"]["seconds_left"] is None
@@ -54,7 +54,7 @@ def test_a_half_written_line_is_never_shown(tmp_path: Path) -> None:
     runs = WatchedRuns([str(folder.path)])
     runs.refresh()
     version = runs.version
-    append(folder, "3,3000,3.3,0.5,1")  # what is to become 12.5
+    append(folder, "3,3000,3.3,0.5,1")  # completed to 12.5 below
     runs.refresh()
     curve = runs.curve(0, "eval/episode_return")
     assert curve is not None
@@ -97,7 +97,7 @@ def test_runs_appear_when_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make_run(tmp_path / "runs", "a", [[1.0]])
     monkeypatch.setattr(runs, "_look_again", 0.0)
     assert runs.refresh()
-    assert {name: run["index"] for name, run in told(runs).items()} == {"b": 0, "a": 1}  # a number stays
+    assert {name: run["index"] for name, run in told(runs).items()} == {"b": 0, "a": 1}  # indices are stable
 
 
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_the_newest_picture(tmp_path: Path) -> None:
     (tmp_path / "secret.png").write_bytes(b"secret")
     (folder.videos / "1.webp").unlink()
     (folder.videos / "1.webp").symlink_to(tmp_path / "secret.png")
-    assert runs.picture(0) is None  # it was no link when it was found
+    assert runs.picture(0) is None  # it was not a link when it was found
     runs.refresh()
     assert runs.picture(0) == (PNG, "image/png")
 
