@@ -37,7 +37,7 @@ def test_it_pulls_and_pushes() -> None:
 
 
 def test_it_repeats_what_was_not_answered() -> None:
-    """The connection ends behind every second push, before its answer has come."""
+    """The connection ends after every second push, before its response arrives."""
     commands = counting_commands(3)
     with served(commands.table()) as address, ParameterClient(address, "a") as client:
         exchange: Callable = client._exchange
@@ -72,7 +72,7 @@ def test_two_clients_of_one_name_are_two_workers() -> None:
 def test_nobody_at_home() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"  # bound, and nobody listens
+        address = f"127.0.0.1:{probe.getsockname()[1]}"  # bound, but not listening
         with ParameterClient(address, attempts=3) as client, raises_naming(ServerLost, "3 attempts"):
             client.n_step()
 

@@ -1,4 +1,4 @@
-"""The four commands, without a wire."""
+"""The four commands of a parameter server, without a network."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ numbers = st.one_of(st.sampled_from(ODD), st.integers(), st.floats(), st.boolean
 
 
 def refused_or_taken(commands: ParameterCommands, header: dict[str, Any], body: bytes = BODY) -> bool:
-    """Push; whether it was taken. Otherwise nothing has changed. In both cases the next push is a push as usual."""
+    """Push, and return True if it was accepted; otherwise assert that nothing changed. Then the next push is normal."""
     before = (commands.pull({}, b""), commands.pushes, commands.step)
     try:
         answer, _ = commands.push(header, body)
@@ -124,7 +124,7 @@ def test_numbers_whose_squares_are_not_finite_are_not_applied(value: float) -> N
 
 
 def test_a_push_with_a_wrong_number_behind_the_applied_ones_is_not_applied() -> None:
-    """All is checked before anything takes effect: a worker that repeats the push is not counted twice."""
+    """All numbers are checked before anything changes, so that a repeated push is not counted twice."""
     assert not refused_or_taken(counting_commands(3), {**GOOD, "updates": -1})
 
 

@@ -1,4 +1,4 @@
-"""A training by a parameter server keeps books like every other run."""
+"""Training with a parameter server writes the same files as other runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_rows_evaluations_and_checkpoints_come_at_their_steps(tmp_path: Path) ->
 
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Stopped after some pushes and started again: the steps, the parameters, the optimizer, who pushed what."""
+    """After some pushes and a restart, the steps, parameters, optimizer state and push records continue."""
     output = _Told()
     run = _run(tmp_path, output, "delay_compensation")
     _push(run, range(1, 6))
@@ -89,7 +89,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_its_checkpoints_are_those_of_a_run(tmp_path: Path) -> None:
-    """What evaluates and exports a run reads them."""
+    """Commands that evaluate and export runs can read them."""
     run = _run(tmp_path)
     _push(run, range(1, 4))
     agent_state = run.end()

@@ -41,7 +41,7 @@ SERVER = [
 
 @contextlib.contextmanager
 def _serving(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process, and its address."""
+    """Start a server process and yield it with its address."""
     command = [*EVORL, "serve-parameters", *words]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -79,7 +79,7 @@ def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
     assert int(rows[-1]["timesteps"]) >= 640
     assert float(rows[-1]["eval/episode_return"]) > 0
     spans = [event for event in json.loads((profile / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
-    assert len({span["pid"] for span in spans if span["name"] == "push"}) == 3  # the server's, and of each worker
+    assert len({span["pid"] for span in spans if span["name"] == "push"}) == 3  # the server and each worker
     assert len({span["pid"] for span in spans if span["name"] == "update"}) == 2
     assert all(span["dur"] > 0 for span in spans)
 

@@ -16,7 +16,7 @@ from tests.support.recorded_runs import make_plan, make_row, record
 
 
 def read_events(folder: Path) -> list:
-    """The events of a folder in TensorBoard's order: records of length, checksum, data, checksum."""
+    """Return the events of a folder; records consist of length, checksum, data, checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
     events = []
@@ -51,7 +51,7 @@ def test_a_resume_purges_later_events_and_keeps_the_earlier_file(tmp_path: Path)
 
 def test_a_folder_that_is_opened_again_keeps_what_it_has(tmp_path: Path) -> None:
     recorder = TensorBoardRecorder(tmp_path)
-    for iteration in (1, 2):  # within a second, by one process
+    for iteration in (1, 2):  # within one second, in one process
         recorder.write(make_row(iteration))
         recorder.close()
     assert [event.step for event in read_events(tmp_path) if event.HasField("summary")] == [100, 200]

@@ -1,4 +1,4 @@
-"""The replay page: it is self-contained, has the positions of bodies, and a browser draws it."""
+"""The replay page is self-contained, contains the positions of bodies, and is drawn by a browser."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def words(chart: Element) -> list[str]:
 
 
 def lines(chart: Element, color: str, **style: str) -> int:
-    """How many paths are drawn in a color."""
+    """Return the number of paths drawn in a color."""
     asked = [f"stroke: {variable(color)}", *(f"{name.replace('_', '-')}: {value}" for name, value in style.items())]
     return sum(all(part in node.get("style", "") for part in asked) for node in chart.iter("path"))
 

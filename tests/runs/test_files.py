@@ -1,4 +1,4 @@
-"""Safe writing: never through a link, private where programs are stored, and error messages."""
+"""Safe writing: never through a link, private for compiled programs, with error messages."""
 
 from __future__ import annotations
 

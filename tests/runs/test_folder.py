@@ -1,4 +1,4 @@
-"""Run folders: creation, lookup, names, and errors of writing."""
+"""Run folders: creation, lookup, names, and write errors."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_config_is_not_written_through_a_link(tmp_path: Path, name: str) -> No
     folder = RunFolder.create(tmp_path / "runs", {"a": 1})
     target = tmp_path / "target"
     (folder.path / name).symlink_to(target)
-    if name == "config.1.yaml":  # its number is taken, so the next one is written
+    if name == "config.1.yaml":  # its number is used, so the next one is written
         folder.update_config({"a": 2})
         assert (folder.path / "config.2.yaml").read_text() == "a: 1\n"
     else:

@@ -1,4 +1,4 @@
-"""A stored run on the command line: a stranger's folder has nothing executed, looked up or overwritten."""
+"""Commands on an untrusted run folder execute, load and overwrite nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make(**options):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """Runs a command in ``tmp_path``, where a module ``helper`` lies; what it said on stderr."""
+    """Return a function that runs a command in ``tmp_path``, next to a module ``helper``, and returns its stderr."""
     (tmp_path / "helper.py").write_text(HELPER)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -53,7 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def store(tmp_path: Path, **changes) -> Path:
-    """The folder of a run of PPO on CartPole, but for ``changes`` that a stranger made to its config."""
+    """Create a run folder of PPO on CartPole with ``changes`` that an attacker made to its config."""
     config = {key: value for key, value in CONFIG.items() if key not in ("defaults", "hydra")}
     config |= {"compilation_cache": False, "workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": "CartPole-v1"}
     return RunFolder.create(tmp_path, {**config, **changes}, name="theirs").path

@@ -1,4 +1,4 @@
-"""Spaces that a client declares with init: they match the server's or are rejected, at no cost of memory."""
+"""Spaces that a client declares with init must match the server's, and are rejected without memory cost."""
 
 from __future__ import annotations
 

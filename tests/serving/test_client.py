@@ -19,7 +19,7 @@ from tests.support.rlx_server import RlxServer, agent_answers
 
 
 def told(call: Callable[[], Any]) -> str:
-    """The words of the AgentProxyException that the call raises."""
+    """Return the message of the AgentProxyException that the call raises."""
     with pytest.raises(AgentProxyException) as error:
         call()
     return str(error.value)
@@ -207,7 +207,7 @@ def test_tls(tmp_path: Path) -> None:
 
 
 class Walk(TrainingBase):
-    """Two steps an episode; the reward is the episode's number."""
+    """Environment with two steps per episode; the reward is the episode's number."""
 
     def __init__(self, agent: AgentProxy | str, **options: Any) -> None:
         super().__init__(agent, {"environment": options, "exploit": True}, name="walk")

@@ -21,11 +21,11 @@ from tests.support.node import run_node
 web = pytest.importorskip("aiohttp.web", reason="needs the extra serve: the server of these tests is one of aiohttp")
 
 SCRIPT = Path(str(resources.files("evorl.serving").joinpath("client.js")))
-Answer = dict[str, Any] | str | None  # a message, a text to send as it is, or None to hang up
+Answer = dict[str, Any] | str | None  # a message, a text to send unchanged, or None to disconnect
 
 
 class JsonServer:
-    """Answers messages over WebSocket by ``answer(message)``, in a thread; serves the script and the page too."""
+    """Server thread that answers WebSocket messages by ``answer(message)``, and serves the script and the page."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Answer], page: str = "") -> None:
         self.messages: list[dict[str, Any]] = []
@@ -91,7 +91,7 @@ class JsonServer:
 
 
 def agents(message: dict[str, Any]) -> Answer:
-    """What a server of agents says whose actions are the sums of the states."""
+    """Return responses of an agent server whose actions are the sums of the states."""
     sid, command = message["sid"], message["command"]
     if command == "init":
         return {"sid": sid, "response": "ready"}
@@ -104,7 +104,9 @@ def agents(message: dict[str, Any]) -> Answer:
 
 
 def in_node(server: JsonServer, body: str, folder: Path) -> Any:
-    """What the program tells by ``tell(...)``, which has ``client`` and ``said``, the words of an error to come."""
+    """Return the values that a program passes to ``tell(...)``; ``client`` and ``said``, which returns an error, are
+    defined.
+    """
     program = f"""
     const {{EvorlClient, AgentError}} = require({json.dumps(str(SCRIPT))});
     const pauses = [], told = [], tell = (...values) => told.push(...values);
@@ -159,7 +161,7 @@ def test_several_agents_over_one_socket_and_questions_in_turn(tmp_path: Path) ->
     held: list[dict[str, Any]] = []
 
     def crossed(message: dict[str, Any]) -> Answer:
-        """The updates of the first agent are answered after those of the second."""
+        """Answer the updates of the first agent after those of the second."""
         if message["command"] == "update" and message["sid"] == "agent-0" and not held:
             held.append(message)
             return json.dumps({"sid": "somebody else", "response": "action", "data": -1})
