@@ -61,7 +61,7 @@ def test_episodes_become_transitions(dataset: Any) -> None:
     np.testing.assert_array_equal(columns["next_obs"][12:24], episodes[1].observations[1:])
     np.testing.assert_allclose(
         columns["actions"][12:24], episodes[1].actions / 2.0, rtol=1e-5, atol=1e-6
-    )  # as returned by agents
+    )  # agents use [-1, 1]
     assert np.flatnonzero(columns["truncation"]).tolist() == [11, 23, 35]
     assert not columns["termination"].any()
 

@@ -67,7 +67,7 @@ def test_malformed_requests(
     async def run() -> None:
         async with running(server, request_seconds=0.3) as port:
             message = await all_it_says(port, MALFORMED[name])
-            is_right = name == "odd cookie"  # of others, for a server that looks at none
+            is_right = name == "odd cookie"  # other cookies, for a server that ignores cookies
             assert not message or message.split(b" ", 2)[1][:1] == b"4" or is_right, message[:200]
             assert b" 500 " not in message
             assert b"Traceback" not in message

@@ -1,4 +1,4 @@
-"""The base of all servers: slow and silent clients are ended by each; a failing protocol ends one client."""
+"""Every server disconnects slow and silent clients; a failing protocol ends one client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST = {
 @pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.95])
 def test_a_first_request_that_is_not_completed_ends_the_connection(name: str, share: float) -> None:
-    """200 of them at once, of each server after the same time."""
+    """200 of them at once; every server uses the same timeout."""
 
     async def run() -> None:
         async with running(name, request_seconds=0.3) as port:
@@ -105,7 +105,7 @@ def test_half_a_frame_after_init_ends_the_connection() -> None:
 
 
 class Halves(asyncio.Protocol):
-    """Requests that end with a bar; they are sent back."""
+    """Protocol that echoes requests, which end with a bar."""
 
     def __init__(self) -> None:
         self.has_begun, self.num_requests, self._left = False, 0, b""

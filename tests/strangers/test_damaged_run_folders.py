@@ -1,4 +1,4 @@
-"""Run folders that are damaged or full of links: one sentence, and nothing is written elsewhere."""
+"""Damaged run folders, and those full of links, cause one error message; nothing is written elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Servers, episodes, exported policies and apps of a stranger: nothing of theirs is executed or written elsewhere."""
+"""Untrusted servers, episodes, exported policies and apps: none of their code is executed, and nothing written
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ DEEP = "[" * 100_000
 
 
 class HostileServer:
-    """A parameter server whose config is the stranger's, in place of the client that would fetch it."""
+    """Parameter server with an untrusted config, in place of the client that would fetch it."""
 
     worker_config: Mapping[str, Any]
 
@@ -132,7 +134,7 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
     ],
 )
 def test_a_title_stays_in_the_docstring_of_an_exported_policy(title: str, stranger: StrangerCode) -> None:
-    """It has the name of the run's folder in it, which a stranger chose."""
+    """The title contains the name of the run folder, which may be untrusted."""
     from evorl.export import numpy_file
 
     said = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))

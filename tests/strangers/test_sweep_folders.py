@@ -1,4 +1,4 @@
-"""Sweeps and searches of a stranger: command lines are settings only, and trials are trusted as the search is."""
+"""Untrusted sweeps and searches: command lines contain only settings, and trials get the search's trust."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_links_lead_nowhere(name: str, tmp_path: Path, stranger: StrangerCode, r
 
 
 def search_of(root: Path, **changes: Any) -> Path:
-    """A search with a trial that was not ended, whose run has a checkpoint and a config of the stranger's."""
+    """Create a search with an unfinished trial, whose run has a checkpoint and an untrusted config."""
     from evorl.sweeps.optuna_study import OptunaStudy
 
     folder = store(root, {"search": {"over": {"discount": [0.9, 0.99]}, "trials": 2}, **SETTINGS, **changes}, "search")
@@ -205,7 +205,7 @@ def test_a_trial_is_trusted_as_its_search_is(
 def test_a_search_resumes_no_other_run_and_trusts_none(
     tmp_path: Path, stranger: StrangerCode, refused: Refused
 ) -> None:
-    """What a stored config says of ``resume`` and ``trust`` is not the user's word."""
+    """``resume`` and ``trust`` in a stored config are ignored, since the user did not set them."""
     pytest.importorskip("optuna")
     other = store(tmp_path, {"env": {"factory": "os:system", "command": stranger.command}}, "another")
     folder = search_of(tmp_path, resume=str(other), trust=True, run=str(other))
@@ -216,7 +216,7 @@ def test_a_search_resumes_no_other_run_and_trusts_none(
 
 
 def test_what_a_study_proposes_passes_the_gate(tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
-    """The settings of a trial come from Optuna's journal, which the config's reader has not seen."""
+    """The settings of a trial come from Optuna's journal, which the config reader does not see."""
     pytest.importorskip("optuna")
     from evorl.sweeps.optuna_study import OptunaStudy
 
