@@ -21,7 +21,7 @@ MODES = ("sync", "async")
 
 
 def actor_processes(kind: str, with_stopped: bool = True) -> list[int]:
-    """The processes of actors of this run, which are its descendants."""
+    """Return the actor processes of this run, which are its descendants."""
     marks = {"process": "spawn_main", "ray": "ray::_RayWorker"}
     found = []
     for pid in _descendants(os.getpid()):
@@ -30,7 +30,7 @@ def actor_processes(kind: str, with_stopped: bool = True) -> list[int]:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        # One that a signal stopped has been replaced; Ray's own end takes a moment.
+        # A stopped actor has been replaced; Ray's own end takes a moment.
         if marks[kind] in line and (with_stopped or state not in "TZ"):
             found.append(pid)
     return found
@@ -83,7 +83,7 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
         time.sleep(float(rng.uniform(0.0, 0.02)))
         os.kill(victim, what)
         start, replaced = time.monotonic(), len(told)
-        by_ray = False  # it starts by itself another actor for one that dies while it is made
+        by_ray = False  # Ray itself replaces an actor that dies during its creation
         while len(told) == replaced and not by_ray and time.monotonic() - start < 60:
             _, state = iterate(workflow, state, 1, note)
             alive = actor_processes(kind, with_stopped=False)
@@ -98,7 +98,7 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
         stored = now
         print(f"{kind} {mode} {what.name}: found after {seconds[-1]:.1f} s", flush=True)
     workflow.close()
-    time.sleep(1.0)  # Ray ends its processes after it has answered
+    time.sleep(1.0)  # Ray ends its processes after its response
     left = [pid for pid in (before | set(_descendants(os.getpid()))) if pid in actor_processes(kind)]
     return {"replaced": len(told), "longest_seconds_to_find": max(seconds), "left": left}
 

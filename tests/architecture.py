@@ -24,7 +24,7 @@ from tests.support.source_tree import (
     sibling_bases,
 )
 
-# Bottom to top. A room imports from lower layers, from earlier rooms of its own layer, and from itself.
+# Bottom to top. A room imports from lower layers, from earlier rooms of its layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fields", "types", "ops", "distributions", "config", "distribution"),
     ("sample_batch", "padded_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),

@@ -41,7 +41,7 @@ from tests.lanes import reason_for_long, unused_patterns
 
 NUM_DEVICES = 4
 
-# Rewrite the asserts of contracts like those of test files, for detailed failures.
+# Rewrite the asserts of contracts as in test files, for detailed failures.
 pytest.register_assert_rewrite("tests.conformance", "tests.support")
 
 # Hypothesis tries few examples, the same in every run, without a deadline because of compilation.

@@ -116,7 +116,7 @@ def repeated_share(folder: Path) -> float:
 
 
 def defaults_said_twice() -> tuple[int, int]:
-    """Return the number of settings in agent YAML files that repeat the class default, and of those that change it."""
+    """Return the numbers of settings in agent YAML files that repeat and that change the class default."""
     from omegaconf import OmegaConf
 
     same = other = 0

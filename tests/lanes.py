@@ -2,7 +2,7 @@
 
 ``make test`` runs the short lane: at least one test of every essential feature of each part. ``make test-long`` runs
 the rest. A pattern is a regular expression that matches the beginning of a test's id. The comment above a group lists
-what the short lane covers of it.
+its tests in the short lane.
 """
 
 from __future__ import annotations

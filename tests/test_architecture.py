@@ -1,4 +1,4 @@
-"""The repository keeps the rules of the house, and each rule is shown to bite on a small broken tree."""
+"""The repository keeps the architecture rules, and each rule fails on a small broken tree."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _function(num_lines: int) -> str:
 
 
 def _tree(**files: str) -> dict[str, str]:
-    """Paths are written with two underscores for the slash."""
+    """Return files by path, with two underscores as slash."""
     plain = {name: name.replace("__init__", "INIT").replace("__", "/").replace("INIT", "__init__") for name in files}
     return {f"{plain[name]}.py": text for name, text in files.items()}
 
 
-# rule, broken tree, what the rule says of it, and a tree that differs only in being right
+# rule, broken tree, expected message, and a tree that is correct but otherwise equal
 CASES = [
     ("layers", _tree(evorl__rollout="import evorl.workflows"), "above", _tree(evorl__rollout="import evorl.agent")),
     (

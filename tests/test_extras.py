@@ -1,4 +1,4 @@
-"""Every command works with the packages that it declares, and without others."""
+"""Every command works with only the packages that it declares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEARCH = "search={over: {discount: {low: 0.9,high: 0.99}},trials: 1}"
 
 
 def run(folder: Path, extras: str, *commands: list[str]) -> subprocess.CompletedProcess[str]:
-    """The commands in one process, which sees the packages of the core and of these extras."""
+    """Run commands in one process with only the packages of the core and of these extras."""
     words = [word for command in commands for word in ("--", *command)]
     return subprocess.run(
         [sys.executable, "-m", "tests.support.only_extras", extras, *words],
@@ -36,7 +36,7 @@ def run(folder: Path, extras: str, *commands: list[str]) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run, and of a sweep, that the core trained and watched by itself."""
+    """Train a run and a sweep with the core only; return their folder."""
     folder = tmp_path_factory.mktemp("core")
     done = run(
         folder,

@@ -1,4 +1,4 @@
-"""The notebooks of the documentation follow from their pages, which ``test_docs.py`` runs, and run in a real kernel."""
+"""The notebooks of the documentation match their pages, which ``test_docs.py`` runs, and run in a real kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padded batches, by numbers that can be counted by hand; NumPy stays NumPy."""
+"""Padded batches equal manual results; NumPy stays NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = [6, 10, 3]
 
 
 def _batch(lengths: list[int], num_steps: int = 10) -> PaddedBatch:
-    """Step t of row b has the number ``100 b + t``, also beyond its length."""
+    """Return steps with number ``100 b + t`` for step t of row b, also beyond its length."""
     number = 100 * np.arange(len(lengths))[:, None] + np.arange(num_steps)
     data = PyTreeDict(obs=number[..., None].astype(np.float32), actions=number.astype(np.int32))
     return padded_batch(data, np.array(lengths), info=PyTreeDict(agent_id=np.arange(len(lengths))))

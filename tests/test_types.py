@@ -1,4 +1,4 @@
-"""The containers keep their promises: access, tree structure, immutability, static against data."""
+"""Containers: access, tree structure, immutability, static fields and data fields."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_state_declares_its_entries() -> None:
 
 
 def test_a_state_of_a_class_stays_one() -> None:
-    """Also through JAX, whose leaves have the names of a plain state."""
+    """The class also survives JAX transformations, and leaves have the paths of a plain state."""
     state = Declared(rows=jnp.ones((2, 3)), count=jnp.zeros(()))
     others = [state.replace(count=jnp.ones(())), state | {"extra": jnp.ones(())}, copy.deepcopy(state)]
     others.append(jax.jit(lambda state: state)(state))

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recorded = {**result, **about()}
             recorded["command"] = f"python -m benchmarks.learning {name} --seeds {len(result['seeds'])}"
             print(show(task, recorded), flush=True)
-            if options.total_timesteps is None:  # after each seed: a training that is stopped loses none
+            if options.total_timesteps is None:  # after each seed, so that a stopped training loses none
                 record("learning", name, recorded)
                 write_pages()
         failed |= recorded is None or not task.judge(recorded["curve"]).met

@@ -1,4 +1,4 @@
-"""Training iterations with actors equal those of one process, or use policies within the permitted age."""
+"""Training iterations with actors equal a single process, or use policies within the permitted age."""
 
 from __future__ import annotations
 

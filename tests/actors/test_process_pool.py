@@ -22,9 +22,7 @@ from tests.support.small_workflows import assert_close
 
 
 def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
-    """Two processes are killed and stopped by signals; before and after, the results equal those of a
-    single process.
-    """
+    """Two processes are killed and stopped by signals; before and after, the results equal one process."""
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
     told: list[str] = []

@@ -1,4 +1,6 @@
-"""CEM-RL: part of each generation follows the critics before its evaluation, and all of it updates the optimizer."""
+"""CEM-RL: part of each generation follows the critics before its evaluation, and the optimizer learns
+from all individuals.
+"""
 
 from __future__ import annotations
 

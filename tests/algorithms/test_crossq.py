@@ -97,7 +97,7 @@ def test_statistics_stand_apart_from_parameters() -> None:
 
 
 def test_the_critics_see_both_ends_together() -> None:
-    """Critic losses equal those of one pass over all twelve rows: shared statistics, and no gradient
+    """Critic losses equal one pass over all twelve rows: shared statistics, and no gradient
     through targets.
     """
     agent, state, batch = _agent(num_critics=3)

@@ -101,7 +101,7 @@ def _moved(before: Any, after: Any) -> bool:
 
 @pytest.mark.parametrize(("num_epochs", "num_value_epochs"), [(1, 3), (3, 1), (2, 2)])
 def test_the_two_networks_may_have_passes_of_their_own(num_epochs: int, num_value_epochs: int) -> None:
-    """Each network takes ``passes x minibatches`` steps of its own optimizer, and both change."""
+    """Each network takes ``passes x minibatches`` steps of its optimizer, and both change."""
     workflow = small("ppo", num_epochs=num_epochs, num_value_epochs=num_value_epochs, num_minibatches=2)
     state = workflow.init(0)
     metrics, after = workflow.step(state)

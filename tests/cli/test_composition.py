@@ -96,7 +96,7 @@ def own_gradient_optimizer(learning_rate):
 @pytest.mark.parametrize("agent", ["ec/openes", "ec/cmaes", "ec/ga", "ec/vanilla_es"])
 @pytest.mark.parametrize("name", [f"{__name__}:OwnSearch", "cmaes", "evosax/SNES"])
 def test_a_search_brings_its_own_settings_and_none_of_another(agent: str, name: str) -> None:
-    """Neither the defaults of the agent's optimizer nor those of the agent's file remain."""
+    """Defaults of the agent's optimizer, and settings of the agent's file, are dropped."""
     config = compose_config([f"agent={agent}", f"optimizer={name}", "optimizer.initial_std=0.7", "env=acrobot"])
     optimizer = dict(config.optimizer)
     assert (optimizer.pop("name"), optimizer["initial_std"]) == (name, 0.7)

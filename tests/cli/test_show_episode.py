@@ -1,4 +1,4 @@
-"""Selection of the replayed episode, and errors if there is none."""
+"""Selection of the replayed episode, and errors without episodes."""
 
 from __future__ import annotations
 

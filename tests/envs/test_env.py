@@ -63,7 +63,7 @@ class BoundsByJax(ProbeEnv):
 
     @property
     def obs_space(self) -> Box:
-        """Return a box of two numbers."""
+        """Two numbers."""
         return Box(-jnp.ones(1), 2 * jnp.ones(1))
 
     def reset(self, key: jax.Array) -> EnvState:

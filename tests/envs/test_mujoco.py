@@ -142,7 +142,7 @@ def test_unstable_simulation_is_an_error_with_its_row() -> None:
 
 
 @pytest.mark.usefixtures("few_objects")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo's own, of what it did not make
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo, after a failed creation
 def test_picture_or_the_reason_for_none() -> None:
     env = make_mujoco_simulators("halfcheetah", 1)
     env.reset(SEEDS[:1])

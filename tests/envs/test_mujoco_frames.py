@@ -1,4 +1,4 @@
-"""Rendered images of bodies, or the reason why there are none."""
+"""Rendered images of bodies, or the reason for their absence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evorl.envs.mujoco_frames import BodyRenderer, draw_without_screen
 
 
 @pytest.mark.usefixtures("few_objects")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo's own, of what it did not make
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo, after a failed creation
 def test_a_picture_shows_where_bodies_are_or_the_reason_names_packages() -> None:
     model = make_mujoco_simulators("inverted_pendulum", 1).mujoco_model
     upright, tilted = np.zeros(model.nq), np.array([0.0, 0.8])

@@ -74,7 +74,7 @@ class WalkGame(pettingzoo.ParallelEnv):
 
 
 def make_no_game() -> object:
-    """Return an object that is no environment."""
+    """Return an object instead of an environment."""
     return object()
 
 
@@ -227,7 +227,7 @@ def test_failure_of_a_copy_names_its_rows() -> None:
 
 
 class Forgetful(WalkGame):
-    """Changes one part of its results: observations of a reset (5), or one part of those of steps."""
+    """Changes one part of its results: observations of a reset (5), or one part of step results."""
 
     def __init__(self, part: int, change: Callable[[dict], Any]) -> None:
         super().__init__()

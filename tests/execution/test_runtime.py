@@ -27,7 +27,7 @@ def _settings() -> tuple[str | None, float]:
 
 @pytest.fixture(autouse=True)
 def fresh_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Simulate a user without settings, and restore those of the tests afterwards."""
+    """Simulate a user without settings, and restore the tests' settings afterwards."""
     before = _settings()
     for name in (FOLDER, SECONDS):
         monkeypatch.delenv(name.upper(), raising=False)

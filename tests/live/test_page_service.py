@@ -63,7 +63,7 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_the_address_of_version_6(tmp_path: Path) -> None:
     async def asked() -> None:
-        with contextlib.suppress(ValueError):  # some machines have none
+        with contextlib.suppress(ValueError):  # unavailable on some machines
             async with serving(page(tmp_path, guard=PageGuard("::1"))) as address:
                 assert address.startswith("http://[::1]:")
                 assert await status(address) == 200

@@ -31,7 +31,7 @@ def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> d
 
 
 def test_it_begins_as_plain_batch_normalization() -> None:
-    """Outputs, gradients and running statistics equal those of flax's layer."""
+    """Outputs, gradients and running statistics equal flax's layer."""
     module, plain = BatchRenorm(warmup=2), nn.BatchNorm(use_running_average=False, momentum=0.99, epsilon=1e-3)
 
     def expected(x: jax.Array) -> tuple[jax.Array, Any]:
@@ -123,7 +123,7 @@ def test_members_of_an_ensemble_have_statistics_of_their_own() -> None:
 
 
 def test_devices_share_the_statistics_of_a_minibatch() -> None:
-    """Outputs, running statistics and the averaged gradient of a nonlinear loss equal those of one device."""
+    """Outputs, running statistics and the averaged gradient of a nonlinear loss equal one device."""
     module = BatchRenorm(warmup=1)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
 

@@ -301,7 +301,7 @@ def test_an_adaptive_search_begins_where_the_last_one_ended() -> None:
         begun.append(float(first))
         step = Step(jnp.float32(length), jnp.float32(length))
         first = after(region, step, first)
-    # 0.8: a quarter is accepted; then a quarter at once; 0.375 of it is too far, half of that is accepted; of 80 none.
+    # 0.8: a quarter is accepted; then a quarter at once; then 0.375 is too far and its half accepted; 80 fails.
     np.testing.assert_allclose(begun, [1.0, 0.25, 0.375, 0.1875, 1.0])
     np.testing.assert_allclose(first, 1.5)
 

@@ -84,7 +84,7 @@ def test_what_is_not_registered_cannot_be_called() -> None:
 
 
 def test_eight_pushers_are_a_sequence() -> None:
-    """With Adam the order matters: the parameters equal those of the pushes in their order of acceptance."""
+    """With Adam the order matters: the parameters equal the accepted pushes in sequence."""
     settings = ParameterServerSettings(optimizer=Optimizer("adam", 0.1))
     start = PyTreeDict(w=np.ones(50, np.float32))
     taken: list[np.ndarray] = []

@@ -77,7 +77,7 @@ def test_the_spread_over_seeds_fits_beside_the_history() -> None:
     panel.close()
     last = stream.getvalue()[stream.getvalue().rindex("PPOWorkflow") :]
     assert "-1,273.5 ± 1,234.5 over 10 seeds" in last
-    assert "best -1,235.5" in last  # the first evaluation is of the untrained policy
+    assert "best -1,235.5" in last  # the first evaluation uses the untrained policy
 
 
 def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:

@@ -1,4 +1,4 @@
-"""Rendered episodes equal those of an evaluation, for every renderer."""
+"""Rendered episodes equal the episodes of an evaluation, for every renderer."""
 
 from __future__ import annotations
 

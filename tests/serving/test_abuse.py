@@ -85,7 +85,7 @@ def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> 
         wait_until(lambda: not server.switchboard.num_clients, 10.0)
         assert server.switchboard.failure is None
         # The earliest clients have the first numbers; two of the four are used for learning. A step is identified by
-        # the request with its outcome; the first request of an episode has none.
+        # the request with its outcome; the first request of an episode contains no outcome.
         kept = recorded_steps(server)
         learners = [session for session in range(CLIENTS) if session in kept]
         assert len(learners) == CLIENTS / 2

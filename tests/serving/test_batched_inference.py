@@ -104,7 +104,7 @@ def test_rows_of_others_are_left_alone(workflow: Workflow) -> None:
 )
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dict[str, Any]) -> None:
-    """Recorded steps equal those of the bridge, with equal episodes and actions."""
+    """Recorded steps equal the bridge, with equal episodes and actions."""
     plain = made("dqn") if algorithm == "dqn" else made("ppo on a bounded Box")
     spaces = CONTINUOUS if algorithm == "ppo" else DISCRETE
     workflow = remote(algorithm, spaces, **options) if options else plain

@@ -161,7 +161,7 @@ def test_several_agents_over_one_socket_and_questions_in_turn(tmp_path: Path) ->
     held: list[dict[str, Any]] = []
 
     def crossed(message: dict[str, Any]) -> Answer:
-        """Answer the updates of the first agent after those of the second."""
+        """Answer the second agent before the first."""
         if message["command"] == "update" and message["sid"] == "agent-0" and not held:
             held.append(message)
             return json.dumps({"sid": "somebody else", "response": "action", "data": -1})

@@ -62,7 +62,7 @@ class Talk:
             assert self.say("init") == {"response": "ready"}
 
     def say(self, command: Any, **more: Any) -> dict[str, Any] | None:
-        """Send a message; return the reply, or ``None`` if there is none yet."""
+        """Send a message; return the reply, or ``None`` without a reply so far."""
         before = len(self.replies)
         self.session.receive({"command": command, **more})
         assert len(self.replies) <= before + 1

@@ -259,7 +259,7 @@ class TestToken:
 
 
 class TestPagesOfOthers:
-    """Without a token only this machine is allowed: no page of another site, whatever its name."""
+    """Without a token only this machine is allowed: pages of other sites are rejected for any host name."""
 
     @pytest.mark.parametrize(
         "headers",

@@ -35,7 +35,7 @@ def compiled_to_run_long() -> Iterator[None]:
 
 
 def keep_programs() -> None:
-    """Cache compiled programs in the user's cache folder, next to those of training runs, which stay unchanged.
+    """Cache compiled programs in the user's cache folder, separate from the programs of training runs.
 
     All checkouts and processes share the cache: its key consists of the program, the compiler's flags and its version.
     Reading a small program costs a third of its compilation. ``JAX_COMPILATION_CACHE_DIR`` selects another folder; if

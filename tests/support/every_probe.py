@@ -120,8 +120,8 @@ class Answers:
         continuous: use continuous actions.
         agent: the agent.
         agent_state: its state.
-        values: (state, observations ``[N, ...]``) -> values ``[..., N]`` of the best actions; ``None``: those of an
-            actor-critic, of each critic if there are several.
+        values: (state, observations ``[N, ...]``) -> values ``[..., N]`` of the best actions; ``None``: values of
+            each critic of an actor-critic.
     """
 
     def __init__(

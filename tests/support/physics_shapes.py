@@ -30,7 +30,7 @@ class StillBodies:
         assert jax.tree.structure(stepped) == jax.tree.structure(self._start)
 
     def reset(self, rng: Key) -> Any:
-        """Return a state like those of brax and Playground."""
+        """Return a state in the format of brax and Playground."""
         del rng
         return jax.tree.map(_zeros, self._start.env_state)
 

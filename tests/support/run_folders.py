@@ -1,4 +1,4 @@
-"""Manually written run folders like those of training, for tests of their readers."""
+"""Manually written run folders, for tests of their readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search remembers its trials, and proposes the same ones with and without interruption."""
+"""A search stores its trials, and proposes the same ones with and without interruption."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def search(path: Path, num_trials: int, reopen: bool) -> list:
         trial = study.next_trial()
         if reopen:
             study = OptunaStudy(path, OVER, 3)
-            assert study.next_trial() == trial  # the one that was not ended
+            assert study.next_trial() == trial  # the unfinished trial
         study.end(trial, -((trial.setting["b"] - 0.5) ** 2) - 0.1 * trial.setting["c"])
     return [(trial.setting, trial.value, trial.state) for trial in study.trials]
 
@@ -46,7 +46,9 @@ def test_a_failure_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> None:
-    """A journal cut anywhere is that of a killed search: it goes on to the trials of an undisturbed one."""
+    """A journal truncated at any byte belongs to a killed search, which resumes to the trials of an
+    uninterrupted one.
+    """
     expected = search(tmp_path / "whole.log", 4, reopen=False)
     whole = (tmp_path / "whole.log").read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
@@ -54,7 +56,7 @@ def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> No
     for cut in sorted(cuts):
         path = tmp_path / f"{cut}.log"
         path.write_bytes(whole[:cut])
-        (tmp_path / f"{cut}.log.lock").symlink_to(path)  # of a writer that was killed
+        (tmp_path / f"{cut}.log.lock").symlink_to(path)  # left by a killed writer
         study = OptunaStudy(path, OVER, 3)
         while len([trial for trial in study.trials if trial.state != "running"]) < 4:
             trial = study.next_trial()

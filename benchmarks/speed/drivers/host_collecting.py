@@ -1,6 +1,6 @@
-"""Steps of Gymnasium's CartPole by an agent that does nothing: alone, collected, and stored with batches drawn.
+"""Steps of Gymnasium's CartPole with an idle agent: alone, collected, and stored with sampled batches.
 
-Settings: ``what``, one of ``bare``, ``collected`` and ``replayed``; ``rollout_length``; ``batch_size`` of each draw;
+Settings: ``what``, one of ``bare``, ``collected`` and ``replayed``; ``rollout_length``; ``batch_size`` of each sample;
 ``capacity`` of the replay memory; ``num_rollouts`` of one measurement.
 """
 
@@ -17,7 +17,7 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 
 
 class Alternating(HostAgent):
-    """Its actions are 1, 0, 1, 0 and so on."""
+    """Agent with the actions 1, 0, 1, 0 and so on."""
 
     def __init__(self) -> None:
         self.calls = 0

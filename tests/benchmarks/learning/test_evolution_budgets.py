@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.learning.evolution_budgets import PROBLEMS, best_so_far, cases, evaluations_needed
 
-# Evaluations that evosax 0.3.2 needs, or the cost at which it is left: what the command prints, medians of 11 seeds.
+# Evaluations until the target, or the final cost, as printed by the command: medians of 11 seeds, evosax 0.3.2.
 # optimizer  of        sphere   Rosenbrock   rotated ellipsoid   ellipsoid
 # CMAES      evorl      4,288       22,752              13,920      14,240
 #            evosax     4,224       22,880              14,144      14,048
@@ -22,7 +22,7 @@ from benchmarks.learning.evolution_budgets import PROBLEMS, best_so_far, cases, 
 #            evosax    20,160    (cost 16)        (cost 8,200)  (cost 8e-5), its SimpleES, which adapts deviations
 # ARS        evorl  (cost 0.008) (cost 16)        (cost 9,300)  (cost 7,800)
 #            evosax (cost 0.009) (cost 16)        (cost 8,300)  (cost 8,100)
-# SepCEM     evorl     32,000    (cost 16)        (cost 2,800)  (cost 5e-4); evosax has none
+# SepCEM     evorl     32,000    (cost 16)        (cost 2,800)  (cost 5e-4); not in evosax
 BUDGETS = {
     "CMAES": {"sphere": 4_224, "Rosenbrock": 22_880, "rotated ellipsoid": 14_144, "ellipsoid": 14_048},
     "SepCMAES": {"sphere": 4_160, "ellipsoid": 17_984},

@@ -37,7 +37,7 @@ def test_both_sides_have_the_same_settings():
     for config in (theirs, AS_SHIPPED):
         assert config["num_envs"] == ours["num_envs"]
         assert config["unroll_length"] == ours["rollout_length"]
-        # brax counts in unrolls: as many as there are environments are used, each once per pass.
+        # brax counts in unrolls: one per environment, each used once per pass.
         assert config["batch_size"] * config["num_minibatches"] == ours["num_envs"]
         assert config["num_minibatches"] == ours["num_minibatches"]
         assert config["num_updates_per_batch"] == ours["num_epochs"]
