@@ -160,8 +160,7 @@ def same_settings(flags: str) -> Iterator[None]:
     """Assert that no test changes JAX's settings for later tests, such as the compilation cache.
 
     Flags that commands add are reset. Otherwise child processes would compile differently after such a test, and the
-    cache
-    would store programs twice.
+    cache would store programs twice.
     """
     before = dict(jax.config.values)
     yield

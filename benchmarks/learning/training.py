@@ -44,8 +44,7 @@ class ScoreCurve(Recorder):
 
     def write(self, row: Row) -> None:
         """Keep a row's score: the mean of an evaluation over seeds and episodes, with the spread over seeds, or over
-        the
-        episodes of a single seed.
+        the episodes of a single seed.
         """
         if self.score not in row:
             return

@@ -50,9 +50,7 @@ class TestProbes(ActorCriticProbes):
     @pytest.fixture(scope="class")
     @classmethod
     def trained(cls) -> tuple:
-        """After warm-up, critics use the same statistics in training and evaluation, up to noise in the running
-        averages.
-        """
+        """Train with batch renormalization, which after warm-up equals evaluation up to noise in the statistics."""
         optimizer = Optimizer(learning_rate=Schedule(1e-2, 0.0), beta1=0.5)
         renorm = {"batch_renorm": {"warmup": 500, "momentum": 0.999}}
         return train_soft_actor_critic(

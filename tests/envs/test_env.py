@@ -102,7 +102,7 @@ def test_strongly_typed() -> None:
 
 
 class Weight(PhysicsEnv):
-    """Wrapper with the weight of its model."""
+    """Environment that observes the mass of its model plus the action."""
 
     obs_space = Box(-jnp.inf, jnp.inf, (1,))
     action_space = Box(-1.0, 1.0, (1,))

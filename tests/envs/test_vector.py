@@ -108,7 +108,7 @@ def test_starts_are_renewed_for_all_when_one_needs_it() -> None:
     env = make_probe("value_is_observation", 4)
     state = env.reset(jax.random.key(0))
     assert not state._internal.next_is_fresh.any()
-    # Environments 1 to 3 have not ended: only environment 0 gets its start, and all starts are renewed.
+    # Only environment 0 has ended: it uses its prepared start, which is then no longer fresh.
     stepped = jax.vmap(env.env.step)(state.replace(_internal=state._internal.inner), jnp.zeros(4, jnp.int32))
     stepped = stepped.replace(done=jnp.array([True, False, False, False]))
     state = env._continue(state, stepped)

@@ -125,7 +125,7 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
     assert set(rest) == {"loss"}
     without_env_faults(workflow, metrics, state, 3, message)
     (text,) = recorder.texts  # once per member
-    steps = workflow.iterations_per_generation * 8  # steps per environment and generation: rollouts of 8
+    steps = workflow.iterations_per_generation * 8  # of one environment per generation
     assert_names(text, "environment 3 of member 2 of ", f"step {6 * steps + 6:,} of it, in iteration 7")
     faults[2] = (5, 3, 0)
     with raises_naming(TrainingDiverged, "environment 3 of member 2"):

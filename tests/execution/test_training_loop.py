@@ -37,7 +37,7 @@ class Notes:
 
 
 class Shelf:
-    """Checkpointer that stores the iterations of saved states and of the last checkpoint it is given."""
+    """Checkpointer that stores the iterations of saved states and of their progress."""
 
     def __init__(self) -> None:
         self.saved = []

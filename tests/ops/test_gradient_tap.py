@@ -55,7 +55,7 @@ def test_a_state_begins_anew() -> None:
 
 
 def test_an_update_becomes_the_gradient_of_its_batch() -> None:
-    """Its state equals the parameter change of plain SGD with rate 1, for an algorithm without tap support."""
+    """Its state equals the step of plain SGD with rate 1; the algorithm needs no support for taps."""
     workflow = small("a2c", optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None})
     state = workflow.init(0)
     batch, state = jax.jit(lambda w, s: w.collect(s))(workflow, state)

@@ -65,7 +65,7 @@ def test_pairs_are_random_and_their_losers_go_on_from_the_winners(num_members: i
         assert len(set(row[of_row])) == num_members // 2  # every winner has one loser
         assert not of_row[row[of_row]].any()
     assert not replaced[:, -1].any()
-    met = set(np.unique(parents[:, 0]))  # all others, and with an odd number also no opponent
+    met = set(np.unique(parents[:, 0]))  # all others; itself if unpaired
     assert met == set(range(num_members)) - (set() if num_members % 2 else {0})
 
 

@@ -24,8 +24,7 @@ def compiled_to_run_long() -> Iterator[None]:
     """Compile programs within the context, or the decorated function, as fast as for a user (level 2, see conftest).
 
     Elsewhere tests skip optimizations, because most programs run for moments. Training for thousands of steps would
-    take
-    three times as long.
+    take three times as long.
     """
     jax.config.update("jax_disable_most_optimizations", False)
     try:
@@ -39,8 +38,7 @@ def keep_programs() -> None:
 
     All checkouts and processes share the cache: its key consists of the program, the compiler's flags and its version.
     Reading a small program costs a third of its compilation. ``JAX_COMPILATION_CACHE_DIR`` selects another folder; if
-    no
-    folder is writable, programs are not cached.
+    no folder is writable, programs are not cached.
     """
     folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder().with_name("tests"))
     try:

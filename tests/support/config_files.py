@@ -36,7 +36,7 @@ def _composed(*overrides: str) -> DictConfig:
 
 
 def said_by(file: str, part: str = "") -> dict[str, Any]:
-    """Return the settings of a config file merged into its defaults list, without class defaults.
+    """Return the settings of a config file merged with its defaults list, without class defaults.
 
     The settings of a part, such as ``inner``, are below its key.
     """

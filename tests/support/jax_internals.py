@@ -15,8 +15,7 @@ def lower_in_one_context() -> None:
     """Let consecutively lowered programs share one MLIR context.
 
     JAX creates one for each, a quarter of the cost of a small program (4 of 17 ms); tests have 25,000. Programs that
-    are
-    lowered during the lowering of another one, for a constant, get a separate context.
+    are lowered during the lowering of another one, for a constant, get a separate context.
     """
     make, made, count = mlir.make_ir_context, [], itertools.count()
 
@@ -39,8 +38,7 @@ def _is_lowering() -> bool:
 
 def every_process_keeps_programs() -> None:
     """Let every process write to the compilation cache. JAX lets only the first write because of shared file systems,
-    but
-    on CPUs each process has programs for its own device.
+    but on CPUs each process has programs for its own device.
     """
     write, state = compiler._cache_write, distributed.global_state
 

@@ -39,8 +39,7 @@ class NeededEquations:
 
     def of(self, program: Any, wanted: Sequence[bool]) -> tuple[list[tuple[core.JaxprEqn, list[bool]]], list[bool]]:
         """Return the equations that use keys or contribute to ``wanted`` results, with the needed results of each, and
-        the
-        needed inputs.
+        the needed inputs.
         """
         jaxpr = getattr(program, "jaxpr", program)
         place = (jaxpr, tuple(wanted))
@@ -210,8 +209,7 @@ class KeyRecord:
 
     def _evaluate(self, program: Any, args: Sequence[Any], wanted: Sequence[bool]) -> tuple[list[Any], list[KeyUse]]:
         """Evaluate the equations needed for the ``wanted`` results and for keys; return the results and the key uses.
-        Other
-        results are ``None``, as unneeded arguments may be.
+        Other results are ``None``, as unneeded arguments may be.
         """
         jaxpr, consts = (program.jaxpr, program.consts) if hasattr(program, "jaxpr") else (program, [])
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))

@@ -117,7 +117,7 @@ def test_a_return_that_is_no_number_is_as_bad_as_the_worst(workflow: Workflow, c
     assert all(np.isfinite(leaf).all() for leaf in arrays(state.agent_state).values())
 
 
-# Six individuals cannot be sharded evenly over four devices, and two devices cannot hold pairs.
+# Six individuals are not divisible by four devices, nor their three pairs by two devices.
 def test_a_population_need_not_be_divisible() -> None:
     assert _evolution(devices=4).execution == Execution(axis=DATA_AXIS, num_devices=4)
 
