@@ -116,7 +116,7 @@ def breaches(
     reviewed: Mapping[Place, str],
 ) -> list[str]:
     """Return places that are not reviewed, and reviewed places that no longer exist."""
-    found = {(file.path, function): f"{line}: {what}" for file in files for function, line, what in find(file)}
+    found = {(file.path, function): f"{line}: {sink}" for file in files for function, line, sink in find(file)}
     unknown = [f"{path}:{found[path, name]} in {name}()" for path, name in found if (path, name) not in reviewed]
     return unknown + [f"{path}: nothing is left in {name}(): drop it" for path, name in set(reviewed) - set(found)]
 

@@ -292,9 +292,9 @@ def test_links_lead_somewhere(page):
 
 def test_every_setting_is_told():
     """Each key of the run's and the algorithms' configs is in a settings table, with a comment."""
-    told = "".join(page.read_text(encoding="utf-8") for page in pages())
+    text = "".join(page.read_text(encoding="utf-8") for page in pages())
     for file in [ROOT / "configs/config.yaml", *sorted((ROOT / "configs/agent").glob("*.yaml"))]:
-        assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in told, f"no page tells of {file.name}"
+        assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in text, f"no page tells of {file.name}"
         for name, value, comment in settings(file):
             assert comment or not value, f"{file.name}: {name} has no comment"
 
@@ -304,8 +304,8 @@ def test_every_command_is_told():
 
 
 def test_reference_has_every_module():
-    told = "\n".join(page.read_text(encoding="utf-8") for page in pages())
-    named = re.findall(r"^::: (\S+)$", told, re.MULTILINE)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    named = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     for path in sorted((ROOT / "evorl").rglob("[!_]*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         assert named.count(module) == 1, f"add a line '::: {module}' to the page of its room in docs/reference"

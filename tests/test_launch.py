@@ -119,11 +119,11 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
     status, printed, errors = _finish(launcher, timeout=30)
     assert status == 128 + signal.SIGKILL, printed + errors
     folder = RunFolder.latest(tmp_path / "runs")
-    first_said, launcher_said = errors.splitlines()
+    first_message, launcher_message = errors.splitlines()
     # It detects the loss itself during training, and is ended by a signal while it waits for the other to save.
-    assert first_said.startswith(("Error: Another process of this run has ended", "SIGTERM: ended."))
-    assert f"To resume: python -m evorl.launch -n 2 resume={folder.path}" in first_said
-    assert not missing_parts(launcher_said, "Process 1 of 2", "SIGKILL", "stopped")
+    assert first_message.startswith(("Error: Another process of this run has ended", "SIGTERM: ended."))
+    assert f"To resume: python -m evorl.launch -n 2 resume={folder.path}" in first_message
+    assert not missing_parts(launcher_message, "Process 1 of 2", "SIGKILL", "stopped")
     saved = RunCheckpointer(folder.checkpoints).steps[-1]
     assert 0 < saved < 200
     shutil.copytree(tmp_path / "runs", tmp_path / "again" / "runs")

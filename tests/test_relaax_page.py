@@ -88,11 +88,11 @@ def test_layers_can_be_built(layer: str) -> None:
 
 
 def test_every_capability_is_answered() -> None:
-    told: set[int] = set()
+    rows: set[int] = set()
     for row in ROWS:
         for first, last in re.findall(r"L(\d+)[a-d]?(?:-L(\d+))?", row[0]) if len(row) == 3 else ():
-            told |= set(range(int(first), int(last or first) + 1))
-    assert told == set(range(1, 49)) - NO_SUCH_ROWS
+            rows |= set(range(int(first), int(last or first) + 1))
+    assert rows == set(range(1, 49)) - NO_SUCH_ROWS
 
 
 def test_it_bites() -> None:

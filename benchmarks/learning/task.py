@@ -119,8 +119,8 @@ class LearningTask:
         """Description of the requirement."""
         if self.published:
             return f">= {self.bound:,.1f} at {self.published.timesteps:,} steps"
-        what = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
-        bound = f"{what}{'>=' if self.solvable else '<'} {self.bound:g} within"
+        quantity = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
+        bound = f"{quantity}{'>=' if self.solvable else '<'} {self.bound:g} within"
         if self.within_minutes is not None:
             return f"{bound} {self.within_minutes:g} minutes"
         return f"{bound} {self.within_timesteps:,} steps"

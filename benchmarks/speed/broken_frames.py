@@ -56,9 +56,9 @@ def framed(carrier: str, payload: bytes) -> bytes:
     return as_netstring(payload) if carrier == "rlx" else websocket_frame(payload, OPCODES[carrier])
 
 
-def websocket_frame(payload: bytes, opcode: int, told_size: int | None = None, is_last: bool = True) -> bytes:
-    """Return a WebSocket frame of a client, masked with zeros; ``told_size`` is the size in its header."""
-    size = len(payload) if told_size is None else told_size
+def websocket_frame(payload: bytes, opcode: int, declared_size: int | None = None, is_last: bool = True) -> bytes:
+    """Return a WebSocket frame of a client, masked with zeros; ``declared_size`` is the size in its header."""
+    size = len(payload) if declared_size is None else declared_size
     first = opcode | (0x80 if is_last else 0)
     if size < 126:
         header = struct.pack("!BB", first, 0x80 | size)

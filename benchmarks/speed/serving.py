@@ -90,8 +90,8 @@ class Policy:
 
         inference = self.inference
         question = ActionRequest(0, 0, 0, STATE, 0.5, False, False, False, False, None)
-        told = inference.inputs([question._replace(session=i, slot=i) for i in range(size)])
-        return lambda: inference.run(told, exploit=False)
+        inputs = inference.inputs([question._replace(session=i, slot=i) for i in range(size)])
+        return lambda: inference.run(inputs, exploit=False)
 
 
 def cpu_seconds_of(call: Callable[[], object], seconds: float = 0.3) -> float:
@@ -134,8 +134,8 @@ class Clients:
 
     def close(self) -> dict[str, Any]:
         """Return the results of the clients."""
-        told, _ = self._process.communicate(timeout=STARTING_SECONDS)
-        return json.loads(told or "{}")
+        output, _ = self._process.communicate(timeout=STARTING_SECONDS)
+        return json.loads(output or "{}")
 
 
 class Load(Clients):

@@ -86,16 +86,16 @@ class Tally:
 
     def __init__(self, clients: int) -> None:
         self.clients, self.begun = clients, 0
-        self.asked = self.answered = 0
+        self.requests = self.answered = 0
         self.seconds: list[float] = []
         self.failures: list[str] = []
 
-    def told(self) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Return the number of lost or wrong responses, the median latency and the 99th percentile, in seconds."""
         middle, slow = np.quantile(self.seconds or [np.nan], (0.5, 0.99))
         return {
-            "asked": self.asked,
-            "lost": self.asked - self.answered,
+            "asked": self.requests,
+            "lost": self.requests - self.answered,
             "failures": self.failures[:10],
             "answer_seconds": float(middle),
             "slow_answer_seconds": float(slow),
@@ -157,7 +157,7 @@ class Honest:
 
     async def _ask(self, connection: OverTcp | OverWebSocket, message: Mapping[str, Any], expected: Any) -> Any:
         """Return the response, and count it if it equals ``expected``; without ``expected`` the caller counts it."""
-        self._tally.asked += 1
+        self._tally.requests += 1
         start = time.perf_counter()
         answer = await asyncio.wait_for(connection.ask(message), MOST_SECONDS)
         self._tally.seconds.append(time.perf_counter() - start)
@@ -176,7 +176,7 @@ async def play_together(
     state: np.ndarray = STATE,
     all_began: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Run all clients in one event loop until the end; return ``Tally.told``."""
+    """Run all clients in one event loop until the end; return ``Tally.results``."""
     tally = Tally(clients)
 
     def began() -> None:
@@ -189,15 +189,15 @@ async def play_together(
         carrier = ("rlx", "websocket")[number % 2]
         players.append(Honest(number, state, tally).play(carrier, addresses[carrier], pause, is_over, began))
     await asyncio.gather(*players)
-    return tally.told()
+    return tally.results()
 
 
 def main() -> None:
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     settings = json.loads(sys.argv[1])
-    told = asyncio.run(play_together(is_over=over.is_set, all_began=lambda: print("ready", flush=True), **settings))
-    print(json.dumps(told), flush=True)
+    results = asyncio.run(play_together(is_over=over.is_set, all_began=lambda: print("ready", flush=True), **settings))
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

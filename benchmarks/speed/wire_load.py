@@ -95,7 +95,7 @@ class Client(asyncio.Protocol):
         self.hello, self.question = frame(asking.hello), frame(asking.question)
         self.buffer = b""
         self.upgrades = asking.carrier == "websocket"
-        self.asked = -1.0
+        self.sent_at = -1.0
         self.has_begun = False
         self.transport: Any = None
 
@@ -113,8 +113,8 @@ class Client(asyncio.Protocol):
         if len(data) < self.ends(data):
             return
         self.buffer = b""
-        if self.asked > 0.0:
-            self.asking.seconds.append(time.perf_counter() - self.asked)
+        if self.sent_at > 0.0:
+            self.asking.seconds.append(time.perf_counter() - self.sent_at)
             if not self.has_begun:
                 self.has_begun = True
                 self.asking.begins()
@@ -125,7 +125,7 @@ class Client(asyncio.Protocol):
 
     def ask(self) -> None:
         """Send the request."""
-        self.asked = time.perf_counter()
+        self.sent_at = time.perf_counter()
         self.transport.write(self.question)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -153,10 +153,10 @@ async def ask_by_grpc(asking: Asking, over: asyncio.Event) -> None:
         async with grpc.aio.insecure_channel("{}:{}".format(*asking.address)) as channel:
             stream = channel.stream_stream(METHOD)()
             while not over.is_set():
-                asked = time.perf_counter()
+                sent_at = time.perf_counter()
                 await stream.write(asking.question)
                 await stream.read()
-                asking.seconds.append(time.perf_counter() - asked)
+                asking.seconds.append(time.perf_counter() - sent_at)
                 if not begun.get(asyncio.current_task()):
                     begun[asyncio.current_task()] = True
                     asking.begins()
@@ -183,9 +183,9 @@ def ask_alone(asking: Asking) -> None:
     answer(frame(asking.hello))
     question = frame(asking.question)
     while not over.is_set():
-        asked = time.perf_counter()
+        sent_at = time.perf_counter()
         answer(question)
-        asking.seconds.append(time.perf_counter() - asked)
+        asking.seconds.append(time.perf_counter() - sent_at)
         if not asking.begun:
             asking.begins()
         time.sleep(asking.draw_pause())
@@ -197,8 +197,8 @@ def main() -> None:
         ask_alone(asking)
     else:
         asyncio.run(ask_together(asking))
-    told = {"answers": len(asking.seconds), "answer_seconds": statistics.median(asking.seconds)}
-    print(json.dumps(told), flush=True)
+    results = {"answers": len(asking.seconds), "answer_seconds": statistics.median(asking.seconds)}
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,23 +25,23 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     """Two processes are killed and stopped by signals; before and after, the results equal one process."""
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
-    told: list[str] = []
-    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
+    messages: list[str] = []
+    state = iterate(workflow, workflow.init(7), 2, messages.append)[1]
     assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool
-    for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
+    for number, signal_number in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         before = pool._actors[number].process.pid
-        os.kill(before, what)
+        os.kill(before, signal_number)
         start = time.monotonic()
-        metrics, state = iterate(workflow, state, 2, told.append)
+        metrics, state = iterate(workflow, state, 2, messages.append)
         assert np.isfinite(metrics.policy_loss).all()
-        assert told[-1].startswith(f"Actor {number} ")
-        assert_names(told[-1], "replaced", "unfinished episodes")
+        assert messages[-1].startswith(f"Actor {number} ")
+        assert_names(messages[-1], "replaced", "unfinished episodes")
         assert pool._actors[number].process.pid != before
         assert time.monotonic() - start < 60
         assert not os.path.exists(f"/proc/{before}")
-    assert "SIGKILL" in told[0]
-    assert "no heartbeat" in told[1]
+    assert "SIGKILL" in messages[0]
+    assert "no heartbeat" in messages[1]
     pids = [actor.process.pid for actor in pool._actors.values()]
     workflow.close()
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
@@ -80,10 +80,10 @@ def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
 def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     env = {"factory": f"{SUPPORT}:Faulty", "seconds": 0.05}
     workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
-    told: list[str] = []
-    _, state = iterate(workflow, workflow.init(0), 1, told.append)
-    assert told == []  # the first actor compiles, so the pool waits for it
-    iterate(workflow, state, 1, told.append)
-    assert len(told) == 1
-    assert_names(told[0], "actors.timeout", "replaced")
+    messages: list[str] = []
+    _, state = iterate(workflow, workflow.init(0), 1, messages.append)
+    assert messages == []  # the first actor compiles, so the pool waits for it
+    iterate(workflow, state, 1, messages.append)
+    assert len(messages) == 1
+    assert_names(messages[0], "actors.timeout", "replaced")
     workflow.close()

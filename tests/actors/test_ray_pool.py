@@ -24,13 +24,13 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     ray = pytest.importorskip("ray", reason="install the extra ray")
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "ray", "count": 2})
-    told: list[str] = []
-    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
+    messages: list[str] = []
+    state = iterate(workflow, workflow.init(7), 2, messages.append)[1]
     assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]  # of Ray
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
-    iterate(workflow, state, 2, told.append)
-    (text,) = told
+    iterate(workflow, state, 2, messages.append)
+    (text,) = messages
     assert_names(text, "actor 1", "replaced", "unfinished episodes")
     workflow.close()
     assert not ray.is_initialized()

@@ -96,8 +96,8 @@ def test_losses_may_be_kept_within_bounds(bound: float) -> None:
     batch = batch.replace(targets=batch.values + 7.0**0.5)  # a value loss of 7
 
     def losses(agent: A2CAgent, params: Any) -> tuple[jax.Array, jax.Array]:
-        told = agent.loss(params, state.agent_state, batch, 0.0)[1]
-        return told.policy_loss, told.value_loss
+        terms = agent.loss(params, state.agent_state, batch, 0.0)[1]
+        return terms.policy_loss, terms.value_loss
 
     (policy_loss, value_loss), unbound = (losses(w.agent, state.agent_state.params) for w in (workflow, free))
     np.testing.assert_allclose(unbound[1], 7.0, rtol=1e-5)

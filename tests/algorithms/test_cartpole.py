@@ -24,14 +24,14 @@ CHANGES = {"dqn": ["~experiment", "n_step=3", "total_timesteps=150000"]}
 class Watch(Recorder):
     """Recorder that notices when an evaluation reaches the required return."""
 
-    def __init__(self, asked: float) -> None:
-        self.asked, self.is_reached = asked, False
+    def __init__(self, required: float) -> None:
+        self.required, self.is_reached = required, False
 
     def write(self, row: Any) -> None:
         """Check a row of metrics that contains an evaluation."""
         if "eval/episode_return" in row:
             returns = [row[f"eval/episode_return_seed_{i}"] for i in range(NUM_SEEDS)]
-            self.is_reached = float(np.median(returns)) >= self.asked
+            self.is_reached = float(np.median(returns)) >= self.required
 
 
 @pytest.mark.parametrize("agent", ASKED)

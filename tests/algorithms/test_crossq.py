@@ -172,7 +172,7 @@ def test_it_also_learns_without_batch_renormalization() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "changes", "said"),
+    ("env", "changes", "parts"),
     [
         ("CartPole-v1", {}, ("CrossQ acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
         ("Pendulum-v1", {"policy_delay": 0}, ("policy_delay", "got 0")),
@@ -180,6 +180,6 @@ def test_it_also_learns_without_batch_renormalization() -> None:
         ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, ("batch_norm", "batch_renorm")),
     ],
 )
-def test_impossible_options_are_refused(env: str, changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("crossq", env, **changes)

@@ -198,7 +198,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "said"),
+    ("env", "settings", "parts"),
     [
         ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, CrossQ")),
         ("CartPole-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
@@ -209,6 +209,6 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
         ("CartPole-v1", {"values": "categoric"}, ("'categoric'", "'categorical'")),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         DQNAgent.from_config(settings, create_env(env, parallel=2))

@@ -182,7 +182,7 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         (
             {"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}},
@@ -192,6 +192,6 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
         ({"num_rl_agents": 0}, ("num_rl_agents", "got 0")),
     ],
 )
-def test_nonsense_is_refused_in_words(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_nonsense_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         erl(**changes)

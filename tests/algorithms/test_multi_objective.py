@@ -109,7 +109,7 @@ def test_it_acts_by_an_end_of_the_front() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"objectives": ["return"]}, ("objectives", "at least 2")),
         ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, ("optimizer.num_objectives=2",)),
@@ -125,18 +125,18 @@ def test_it_acts_by_an_end_of_the_front() -> None:
         ({"optimizer": {"name": "rvea", "pop_size": 8, "num_objectives": 3}}, ("optimizer.num_objectives=3",)),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_work_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         workflow_of(**changes)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "parts"),
     [("metrics.speed", ("entry 'metrics.speed'",)), ("next_obs", ("next_obs", "several components", "next_obs.0"))],
 )
-def test_an_objective_that_is_not_there_is_told(name: str, said: tuple[str, ...]) -> None:
+def test_an_objective_that_is_not_there_is_told(name: str, parts: tuple[str, ...]) -> None:
     workflow = workflow_of(objectives=["return", name])
-    with raises_naming(ValueError, *said):
+    with raises_naming(ValueError, *parts):
         jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
 
 

@@ -282,7 +282,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"pop_size": 1}, ("pop_size=1", "small")),
         ({"truncation": 0.6}, ("truncation", "(0, 0.5], got 0.6")),
@@ -299,6 +299,6 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"devices": 3}, ("4 members", "3 devices", "pop_size")),
     ],
 )
-def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         pbt(**changes)

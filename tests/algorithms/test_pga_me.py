@@ -157,7 +157,7 @@ def test_walks_are_found_by_gradients_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"gradient_share": 0.1}, ("gradient_share", "2 offspring")),
         ({"gradient_share": 1.5}, ("gradient_share", "(0, 1]", "got 1.5")),
@@ -174,8 +174,8 @@ def test_walks_are_found_by_gradients_too() -> None:
         ({"agent": {"network": {}}}, ("learner.agent",)),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_work_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         pga_me(**changes)
 
 

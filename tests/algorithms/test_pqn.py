@@ -125,13 +125,13 @@ def test_an_update_is_the_given_number_of_gradient_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
         ({"q_lambda": 1.5}, ("q_lambda", "[0, 1], got 1.5")),
         ({"env": "Pendulum-v1"}, ("PQN acts in Discrete", "A2C, CrossQ")),
     ],
 )
-def test_impossible_options_are_refused(changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("pqn", **changes)

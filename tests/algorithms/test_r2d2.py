@@ -254,7 +254,7 @@ def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "changes", "said"),
+    ("env", "changes", "parts"),
     [
         ("Pendulum-v1", {}, ("R2D2 acts in Discrete",)),
         (
@@ -269,6 +269,6 @@ def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
         ("CartPole-v1", {"agent": {"priority_mix": 1.5}}, ("priority_mix", "[0, 1], got 1.5")),
     ],
 )
-def test_impossible_options_are_refused(env: str, changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("r2d2", env, **changes)

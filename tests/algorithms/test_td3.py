@@ -245,7 +245,7 @@ def test_the_slow_networks_follow_by_tau() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "said"),
+    ("env", "settings", "parts"),
     [
         ("CartPole-v1", {}, ("TD3 acts in flat, bounded Boxes", "Discrete(2)", "A2C, DQN")),
         ("Pendulum-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
@@ -269,8 +269,8 @@ def test_the_slow_networks_follow_by_tau() -> None:
         ),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         TD3Agent.from_config(settings, create_env(env, parallel=2))
 
 

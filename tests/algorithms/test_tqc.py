@@ -98,7 +98,7 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "said"),
+    ("env", "settings", "parts"),
     [
         ("CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
         ("Pendulum-v1", {"num_atoms": 0}, ("agent.num_atoms", "got 0")),
@@ -106,6 +106,6 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
         ("Pendulum-v1", {"dropped_atoms": -1}, ("agent.dropped_atoms", "got -1")),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         TQCAgent.from_config(settings, create_env(env, parallel=2))

@@ -186,7 +186,7 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"agent": {"network": {"torso": [8], "shared": True}}}, ("shared=true", "TRPO")),
         ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
@@ -199,6 +199,6 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
         ),
     ],
 )
-def test_impossible_options_are_refused(changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         _small(**changes)

@@ -115,11 +115,11 @@ def test_generate_is_told_what_to_write(app: Path) -> None:
 @pytest.mark.parametrize("arguments", [[], ["-l"]])
 def test_config_tells_what_there_is(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     names = config_from_arguments(arguments)
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert {"ppo", "dqn", "ddpg", "a2c", "trpo", "reinforce", "ppo/cartpole", "dqn/cartpole"} <= set(names)
-    assert "  ppo " in told
-    assert "Proximal policy optimization" in told
-    assert "  deepmind-lab " in told
+    assert "  ppo " in output
+    assert "Proximal policy optimization" in output
+    assert "  deepmind-lab " in output
 
 
 def test_config_fills_sections_in_and_other_comments_stay(app: Path) -> None:

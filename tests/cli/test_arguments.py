@@ -43,7 +43,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "parts"),
     [
         (
             "~total_timesteps",
@@ -54,8 +54,8 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
         ("+experiment=zzz", ("experiment 'zzz'", "Available")),
     ],
 )
-def test_what_would_have_no_effect_is_refused(override: str, said: tuple[str, ...], folder: Path) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_would_have_no_effect_is_refused(override: str, parts: tuple[str, ...], folder: Path) -> None:
+    with raises_naming(ValueError, *parts):
         check_overrides([override], [folder])
 
 
@@ -158,14 +158,14 @@ NO_PATHS = re.compile(
 
 
 def test_every_setting_that_is_said_to_be_a_file_or_folder_is_a_path() -> None:
-    said = run_comments()
+    comments = run_comments()
     for file in CONFIGS.rglob("*.yaml"):
-        said |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
+        comments |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
     for agent in ("ppo", "sac", "r2d2", "meta/pbt", "erl/erl"):
         config = OmegaConf.to_container(composed(f"agent={agent}", "env=pendulum"), resolve=True)
-        said |= {name: text for name, _, text in workflow_settings(config)}
-    spoken = {name for name, text in said.items() if re.search(r"\b(file|folder)\b", text)}
+        comments |= {name: text for name, _, text in workflow_settings(config)}
+    spoken = {name for name, text in comments.items() if re.search(r"\b(file|folder)\b", text)}
     assert {name for name in spoken if not is_path(name) and not NO_PATHS.fullmatch(name)} == set()
-    assert {path for path in PATHS if "hydra" not in path} <= said.keys()
+    assert {path for path in PATHS if "hydra" not in path} <= comments.keys()
     assert is_path("+learner.replay.load")
     assert not is_path("replay.ratio")

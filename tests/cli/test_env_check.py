@@ -25,7 +25,7 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("environment", "function or class")),
         (["a:b", "c:d"], ("environment", "function or class")),
@@ -41,6 +41,6 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         ([f"{MODULE}:Outside", *FEW], (f"{MODULE}:Outside", "observation", "outside of its space")),
     ],
 )
-def test_faults_are_told(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_faults_are_told(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         check_env_from_arguments(arguments)

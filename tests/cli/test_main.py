@@ -123,7 +123,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["rolout_length=3"], ("setting of the run", "'rolout_length'", "'rollout_length'")),
         (["agent=sac"], ("agent comes", "run folder")),
@@ -132,13 +132,13 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
     ],
 )
 def test_a_resume_that_cannot_work_changes_nothing(
-    run, trained: RunFolder, arguments: list[str], said: tuple[str, ...]
+    run, trained: RunFolder, arguments: list[str], parts: tuple[str, ...]
 ) -> None:
     before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
     out, err = run(cli.train, f"resume={trained.path}", *arguments)
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("Error: ")
-    assert_names(err, *said)
+    assert_names(err, *parts)
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
@@ -175,7 +175,7 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),
@@ -208,27 +208,27 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
         ),
     ],
 )
-def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: tuple[str, ...]) -> None:
+def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], parts: tuple[str, ...]) -> None:
     folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
     _, err = run(cli.train, *SMALL, *folder, *arguments)
     assert err.startswith("Error: ")
-    assert_names(err, *said)
+    assert_names(err, *parts)
     assert err.count("\n") == 1
     if not arguments[0].startswith("num_seeds=1e9"):  # found once the state's shapes are known
         assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("no run was given", "evorl evaluate run=<folder>")),
         (["run=3"], ("no folder 3.",)),
     ],
 )
-def test_a_run_that_cannot_be_evaluated_is_one_sentence(run, arguments: list[str], said: tuple[str, ...]) -> None:
+def test_a_run_that_cannot_be_evaluated_is_one_sentence(run, arguments: list[str], parts: tuple[str, ...]) -> None:
     _, err = run(cli.evaluate, *arguments)
     assert err.startswith("Error: ")
-    assert_names(err, *said)
+    assert_names(err, *parts)
     assert err.count("\n") == 1
 
 

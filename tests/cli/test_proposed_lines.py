@@ -146,8 +146,8 @@ def test_a_message_about_the_other_option_is_a_line_that_works(
 ) -> None:
     with pytest.raises(SystemExit):
         paste(f"evorl train {as_arguments({'run': run_folder.path})}")
-    said = capsys.readouterr().err
-    line = re.search(r"(evorl evaluate .*) plays its best checkpoint", said)
+    message = capsys.readouterr().err
+    line = re.search(r"(evorl evaluate .*) plays its best checkpoint", message)
     assert line is not None
     assert "checkpoint of " in paste(line[1])
 

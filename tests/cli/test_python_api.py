@@ -54,7 +54,7 @@ def test_a_sweep_gives_its_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "parts"),
     [
         (["gamma=0.9"], ("'gamma'", "'discount'")),
         (["agent=pop"], ("agent 'pop'",)),
@@ -64,8 +64,8 @@ def test_a_sweep_gives_its_folder() -> None:
         (["num_envs=0"], ("num_envs", "got 0")),
     ],
 )
-def test_what_cannot_be_is_said(given: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_be_is_said(given: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         evorl.train(*given)
     assert not HydraConfig.initialized()
 

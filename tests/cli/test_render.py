@@ -65,7 +65,7 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("run=<folder>",)),
         (["run=a", "episode=3"], ("option of evorl render", "'episode'", "'episodes'")),
@@ -83,8 +83,8 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
         (["run=a", "trust=1"], ("trust", "true or false, got 1")),
     ],
 )
-def test_arguments_are_checked(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_arguments_are_checked(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         render_from_arguments(arguments)
 
 

@@ -24,9 +24,9 @@ def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
 
 
 def test_a_run_goes_by_a_title_and_says_whose_settings_it_has(trained: RunFolder) -> None:
-    told = [line[21:] for line in trained.log.read_text().splitlines()]
-    assert told[0] == "Tuned settings: ppo/cartpole."
-    assert told[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
+    log_lines = [line[21:] for line in trained.log.read_text().splitlines()]
+    assert log_lines[0] == "Tuned settings: ppo/cartpole."
+    assert log_lines[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
     assert trained.load_config().title == "PPO on CartPole-v1, seed 0"
 
 

@@ -83,9 +83,9 @@ def _after_step(fault: str, state: EnvState) -> EnvState:
 
 @functools.cache
 def _faulty(fault: str, mode: AutoresetMode, parallel: int) -> VectorEnv:
-    asked, instead = OTHER_MODES.get(fault, (None, mode))
+    faulty_mode, instead = OTHER_MODES.get(fault, (None, mode))
 
-    class Faulty(VECTOR_ENVS[instead if asked == mode else mode]):
+    class Faulty(VECTOR_ENVS[instead if faulty_mode == mode else mode]):
         def reset(self, key: Key) -> EnvState:
             return _after_reset(fault, super().reset(key), key)
 

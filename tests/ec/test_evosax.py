@@ -52,8 +52,8 @@ def state(strategy: EvosaxStrategy) -> PyTreeDict:
 def test_fitness_is_maximized_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
     numbers = flat(strategy.ask(state), 1)
     towards = numbers[2] - numbers.mean(axis=0)
-    told = jnp.zeros(6).at[2].set(1.0)
-    after = strategy.tell(state, told)
+    fitness = jnp.zeros(6).at[2].set(1.0)
+    after = strategy.tell(state, fitness)
     assert (flat(strategy.solution(after)) - flat(strategy.solution(state))) @ towards > 0
     worst, failed = (strategy.tell(state, jnp.arange(6.0).at[4].set(value)) for value in (-1e6, jnp.nan))
     assert_close(strategy.solution(failed), strategy.solution(worst), 1e-6)

@@ -48,12 +48,12 @@ def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> N
     population = optimizer.ask(state)
     weights = weights_by_rank(FITNESS, log_rank_weights(P // 2))
     assert weights[2] > weights[5] > 0.0  # external solutions are the best
-    told = optimizer.tell(state, FITNESS)
+    updated = optimizer.tell(state, FITNESS)
     mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, axes=1), population)
-    assert_close(optimizer.solution(told), mean, 1e-5)
+    assert_close(optimizer.solution(updated), mean, 1e-5)
     if "sepcem" in name:
         squares = jax.tree.map(lambda x, old: jnp.tensordot(weights, jnp.square(x - old), axes=1), population, START)
-        assert_close(told.variance, squares, 1e-4)
+        assert_close(updated.variance, squares, 1e-4)
 
 
 def test_the_estimated_gradient_points_to_them() -> None:
@@ -69,8 +69,8 @@ def test_the_estimated_gradient_points_to_them() -> None:
 
 def test_a_fit_solution_becomes_an_elite() -> None:
     optimizer = OPTIMIZERS["ga"]
-    told = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
-    assert_identical(optimizer.solution(told), jax.tree.map(lambda x: x[1], SOLUTIONS))
+    updated = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
+    assert_identical(optimizer.solution(updated), jax.tree.map(lambda x: x[1], SOLUTIONS))
 
 
 @pytest.mark.parametrize(("name", "expected"), [("ga", 4), ("openes", P), ("vanilla_es", P), ("sepcem", P)])

@@ -50,11 +50,11 @@ SAID: dict[str, tuple[tuple[str, ...], ...]] = {  # parts of the message for eac
 }
 
 
-def located(said: str) -> str:
+def located(message: str) -> str:
     """Replace the code in braces by its line in ``faulty_envs.py``."""
-    before, brace, rest = said.partition(", line {")
+    before, brace, rest = message.partition(", line {")
     if not brace:
-        return said
+        return message
     code, _, after = rest.partition("}")
     file = str(Path(faulty_envs.__file__))
     number = next(i for i, line in enumerate(linecache.getlines(file), 1) if code in line)

@@ -32,7 +32,7 @@ def test_what_is_told_is_what_the_environment_pays(env: Any) -> None:
     """Over episodes of steps towards the goal, so that some steps reach it."""
     answers: list[dict[str, Any]] = []
     original = env.simulators.step
-    env.simulators.step = lambda told: answers.append(original(told)) or answers[-1]
+    env.simulators.step = lambda arguments: answers.append(original(arguments)) or answers[-1]
     state = env.reset(jax.random.key(0))
     assert set(state.obs) == {"observation", "achieved_goal", "desired_goal"}
     successes, goals = 0, []

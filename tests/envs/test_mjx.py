@@ -130,14 +130,14 @@ def test_steps_are_those_of_gymnasium(name: str, gymnasium_id: str, num_ends: in
     assert theirs["done"].sum() == num_ends
     np.testing.assert_array_equal(ours.done, theirs["done"])
     np.testing.assert_array_equal(ours.info.termination, theirs["done"])
-    told = {"reward": ours.reward, **ours.info.metrics}
-    for entry, values in {"obs": ours.obs, **{x: v for x, v in told.items() if x in theirs}}.items():
+    outputs = {"reward": ours.reward, **ours.info.metrics}
+    for entry, values in {"obs": ours.obs, **{x: v for x, v in outputs.items() if x in theirs}}.items():
         error = np.abs(np.asarray(values) - theirs[entry]) / (1 + np.abs(theirs[entry]))
         worst = np.sort(error.reshape(len(error), -1).max(axis=1))
         assert worst[100] < 1e-5, entry
         assert worst[190] < 2e-4, entry
         assert worst[-1] < 0.1, entry
-    assert len(told.keys() & theirs.keys()) > 1
+    assert len(outputs.keys() & theirs.keys()) > 1
     terms = [np.asarray(values) for entry, values in ours.info.metrics.items() if entry.startswith("reward_")]
     np.testing.assert_allclose(sum(terms), ours.reward, rtol=1e-4, atol=1e-5)
     # Starts match Gymnasium's, with the types of a step.

@@ -51,7 +51,7 @@ def test_a_config_trains_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "parts"),
     [
         ({"factory": "own_envs"}, ("env.factory", "package.module:function", "got 'own_envs'")),
         ({"factory": 3}, ("env.factory", "package.module:function", "got 3")),
@@ -64,8 +64,8 @@ def test_a_config_trains_in_it() -> None:
         ({"factory": "own_envs:make", "parallel": 0}, ("parallel", "got 0")),
     ],
 )
-def test_errors_in_words(config: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_errors_in_words(config: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         create_env(config)
 
 

@@ -35,9 +35,9 @@ from tests.support.toy_envs import ToyEnv, toy_state
 class Breaking(ToyEnv):
     """Returns a non-finite number at one step of each episode. Its spaces are set per instance."""
 
-    def __init__(self, what: str = "none", at: int = 7, number: float = np.nan, is_box: bool = False) -> None:
+    def __init__(self, entry: str = "none", at: int = 7, number: float = np.nan, is_box: bool = False) -> None:
         super().__init__(None if is_box else Discrete(2), Box(-jnp.inf, jnp.inf, (2,)))
-        self.what, self.at, self.number, self.is_box = what, at, number, is_box
+        self.entry, self.at, self.number, self.is_box = entry, at, number, is_box
 
     def reset(self, key: Any) -> EnvState:
         return self._state(jnp.zeros((), jnp.int32))
@@ -47,21 +47,21 @@ class Breaking(ToyEnv):
 
     def _state(self, t: Any, paid: Any = 0.0) -> EnvState:
         bad = jnp.where(t == self.at, jnp.float32(self.number), 0.0)
-        reward, shown = (1.0 + bad, 0.0) if self.what == "reward" else (1.0, bad if self.what == "obs" else 0.0)
+        reward, shown = (1.0 + bad, 0.0) if self.entry == "reward" else (1.0, bad if self.entry == "obs" else 0.0)
         return toy_state(t, jnp.full(2, t / 100.0) + shown, reward + paid)
 
     def _identity(self) -> Any:
-        return self.what, self.at, repr(self.number), self.is_box
+        return self.entry, self.at, repr(self.number), self.is_box
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-@pytest.mark.parametrize(("what", "number"), [("reward", np.nan), ("obs", np.inf)])
+@pytest.mark.parametrize(("entry", "number"), [("reward", np.nan), ("obs", np.inf)])
 def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
-    algorithm: str, what: str, number: float
+    algorithm: str, entry: str, number: float
 ) -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": what, "number": number, "max_episode_steps": 20}
+    env = {"factory": f"{__name__}:Breaking", "entry": entry, "number": number, "max_episode_steps": 20}
     workflow = small(algorithm, env)
-    named = {"reward": "rewards", "obs": "observations"}[what]
+    named = {"reward": "rewards", "obs": "observations"}[entry]
     with raises_naming(
         TrainingDiverged, "environment 0", "Breaking", named, "not finite", "step 7 of the run"
     ) as caught:
@@ -83,14 +83,14 @@ class Messages(Recorder):
     ("algorithm", "changes"),
     [("neuroevolution", {}), ("map_elites", {"descriptors": ["next_obs.0", "next_obs.1"]}), ("erl", {})],
 )
-@pytest.mark.parametrize("what", ["reward", "obs"])
+@pytest.mark.parametrize("entry", ["reward", "obs"])
 def test_a_generation_without_a_finite_return_names_the_environment(
-    algorithm: str, changes: dict[str, Any], what: str
+    algorithm: str, changes: dict[str, Any], entry: str
 ) -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": what, "is_box": True, "max_episode_steps": 10}
-    named = {"reward": "rewards", "obs": "observations"}[what]
+    env = {"factory": f"{__name__}:Breaking", "entry": entry, "is_box": True, "max_episode_steps": 10}
+    named = {"reward": "rewards", "obs": "observations"}[entry]
     # The observation after the seventh step is the input of the eighth action.
-    step = {"reward": 7, "obs": 8}[what]
+    step = {"reward": 7, "obs": 8}[entry]
     place = f"step {step} of an episode, in iteration 1,"
     with raises_naming(TrainingDiverged, "Breaking", named, "not finite", place, "every episode"):
         small(algorithm, env, **changes).learn(key=0)
@@ -107,7 +107,7 @@ def test_a_population_that_diverged_is_no_fault_of_the_environment() -> None:
 
 
 def test_a_population_names_environment_and_member() -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
+    env = {"factory": f"{__name__}:Breaking", "entry": "reward", "max_episode_steps": 20}
     workflow = small("pbt", env)
     with raises_naming(
         TrainingDiverged, "environment 0 of member 0", "Breaking", "rewards", "step 7 of it, in iteration 1"
@@ -134,7 +134,7 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
 
 def test_settings_side_by_side_name_environment_and_row() -> None:
     """A diverged setting continues and is reported only once."""
-    inner = small("ppo", {"factory": f"{__name__}:Breaking", "what": "obs", "max_episode_steps": 20})
+    inner = small("ppo", {"factory": f"{__name__}:Breaking", "entry": "obs", "max_episode_steps": 20})
     rows = SideBySideWorkflow.of(inner, ["agent.clip_epsilon"], [[0.1], [0.4]], [0, 2])
     recorder = Messages()
     rows.replace(total_timesteps=64.0 * 4).learn(key=0, recorder=recorder)
@@ -155,7 +155,7 @@ def test_the_first_of_several_iterations_counts() -> None:
 
 
 def test_actors_name_the_environment_too() -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
+    env = {"factory": f"{__name__}:Breaking", "entry": "reward", "max_episode_steps": 20}
     workflow = small("ppo", env)
     batch = SampleBatch(obs=np.zeros((4, 2, 2)), rewards=np.zeros((4, 2)), dones=np.zeros((4, 2), bool))
     refuse_faulty_rollout(workflow.env, batch)

@@ -34,7 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workflow", "config", "said"),
+    ("workflow", "config", "parts"),
     [
         (
             SACWorkflow,
@@ -57,13 +57,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(
-    workflow: Any, config: dict, said: tuple[str, ...], machine: None
+    workflow: Any, config: dict, parts: tuple[str, ...], machine: None
 ) -> None:
     started = time.monotonic()
     built = workflow.build_from_config(config)
-    with raises_naming(ValueError, "memory", "machine has 16 GB", "may use 12.1 GB", *said):
+    with raises_naming(ValueError, "memory", "machine has 16 GB", "may use 12.1 GB", *parts):
         built.init(0)
-    with raises_naming(ValueError, *said):
+    with raises_naming(ValueError, *parts):
         programs.compile_ahead(built, jax.random.key(0))
     assert time.monotonic() - started < 60
 

@@ -38,11 +38,11 @@ def test_a_lost_process_is_reported_with_the_resume_command(monkeypatch: pytest.
     assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.describe_lost_process(LOSS, " To resume: x")
-    assert said is not None
-    assert said.endswith(" To resume: x")
-    assert_names(said, "another process")
-    assert multiprocess.describe_lost_process(ProcessLost(said)) == said
+    message = multiprocess.describe_lost_process(LOSS, " To resume: x")
+    assert message is not None
+    assert message.endswith(" To resume: x")
+    assert_names(message, "another process")
+    assert multiprocess.describe_lost_process(ProcessLost(message)) == message
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 
 

@@ -130,7 +130,7 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ({"devices": 5}, ("devices=5", "the 4 that JAX sees")),
         ({"devices": 3}, ("4 environments", "3 devices", "num_envs")),
@@ -140,8 +140,8 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
         ({"env_chunk": "all"}, ("env_chunk", "auto, null", "got 'all'.")),
     ],
 )
-def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         plan_execution(_env(4), **arguments)
 
 

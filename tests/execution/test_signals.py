@@ -27,7 +27,7 @@ with handled_signals(), {training}:
 
 
 @pytest.mark.parametrize(
-    ("number", "training", "said"),
+    ("number", "training", "expected"),
     [
         (signal.SIGINT, False, "SIGINT: ended.\n"),
         (signal.SIGTERM, False, "SIGTERM: ended.\n"),
@@ -41,7 +41,7 @@ with handled_signals(), {training}:
         ),
     ],
 )
-def test_the_process_says_what_a_signal_does(number: int, training: bool, said: str) -> None:
+def test_the_process_says_what_a_signal_does(number: int, training: bool, expected: str) -> None:
     code = CHILD.format(
         training="stop_on_signals('python scripts/train.py resume=a/run')" if training else "contextlib.nullcontext()"
     )
@@ -52,7 +52,7 @@ def test_the_process_says_what_a_signal_does(number: int, training: bool, said: 
         process.send_signal(number)
         time.sleep(0.05)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (128 + number, said)
+    assert (process.returncode, err) == (128 + number, expected)
 
 
 @pytest.fixture

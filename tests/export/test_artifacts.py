@@ -76,9 +76,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         export_policy(policy, ["numpy", "jax"], root / name)
         steps = enumerate(zip(recorded.inputs, recorded.outputs, strict=True))
         arrays: dict[str, Any] = {}
-        for number, (given, told) in steps:
-            arrays |= {f"in/{number}/{key}": x for key, x in given.items()}
-            arrays |= {f"out/{number}/{key}": x for key, x in told.items()}
+        for number, (inputs, outputs) in steps:
+            arrays |= {f"in/{number}/{key}": x for key, x in inputs.items()}
+            arrays |= {f"out/{number}/{key}": x for key, x in outputs.items()}
         np.savez(root / name / "recorded.npz", **arrays)
     return root
 
@@ -119,13 +119,13 @@ def test_a_file_says_what_it_is_and_how_far_it_is(
     policy = stored("r2d2", tmp_path)
     (file,) = export_policy(policy, ["jax"])
     assert file.path == tmp_path / "export" / "policy.stablehlo"
-    said = capsys.readouterr().out
-    assert said.startswith(f"jax: {file.path}, ")
-    assert said.endswith("over 1,000 observations, 1,000 of 1,000 actions the same\n")
-    told = json.loads((tmp_path / "export" / "policy.json").read_text())
-    assert told["platforms"] == ["cpu", "cuda", "tpu"]
-    assert {name: told[name] for name in about(policy)} == json.loads(json.dumps(about(policy)))
-    assert told["memory"] == {"memory_recurrent_hidden": "next_memory_recurrent_hidden"}
+    output = capsys.readouterr().out
+    assert output.startswith(f"jax: {file.path}, ")
+    assert output.endswith("over 1,000 observations, 1,000 of 1,000 actions the same\n")
+    described = json.loads((tmp_path / "export" / "policy.json").read_text())
+    assert described["platforms"] == ["cpu", "cuda", "tpu"]
+    assert {name: described[name] for name in about(policy)} == json.loads(json.dumps(about(policy)))
+    assert described["memory"] == {"memory_recurrent_hidden": "next_memory_recurrent_hidden"}
 
 
 def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,8 +124,8 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     program.write_bytes(program.read_bytes() + b"x")
     with raises_naming(RunFolderError, "policy.json", "does not match"):
         read_exported(program)
-    for said in ("[1]", "{", "[" * 10**5):
-        described.write_text(said)
+    for content in ("[1]", "{", "[" * 10**5):
+        described.write_text(content)
         with raises_naming(RunFolderError, "description"):
             read_exported(program)
     program = written(original, "jax", tmp_path)

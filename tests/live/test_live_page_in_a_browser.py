@@ -55,20 +55,20 @@ class Tab:
         self._number += 1
         await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
         while True:
-            told = await asyncio.wait_for(self._socket.receive_json(), _PATIENCE)
-            if told.get("id") == self._number:
-                assert "error" not in told, told
-                return told["result"]
-            if told.get("method") == "Runtime.exceptionThrown":
-                self.complaints.append(json.dumps(told["params"]["exceptionDetails"])[:800])
-            elif told.get("method") == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
-                self.complaints.append(json.dumps(told["params"]["entry"])[:800])
+            response = await asyncio.wait_for(self._socket.receive_json(), _PATIENCE)
+            if response.get("id") == self._number:
+                assert "error" not in response, response
+                return response["result"]
+            if response.get("method") == "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(response["params"]["exceptionDetails"])[:800])
+            elif response.get("method") == "Log.entryAdded" and response["params"]["entry"]["level"] == "error":
+                self.complaints.append(json.dumps(response["params"]["entry"])[:800])
 
     async def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression, awaiting promises."""
-        told = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        response = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in response, response["exceptionDetails"]
+        return response["result"].get("value")
 
     async def until(self, expression: str, seconds: float = _PATIENCE) -> Any:
         """Wait until an expression is truthy, and return it; exceptions count as falsy."""
@@ -87,8 +87,8 @@ class Tab:
 
     async def picture(self, path: Path) -> Path:
         """Save a screenshot as PNG."""
-        told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(told["data"]))
+        response = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(response["data"]))
         return path
 
 
@@ -240,16 +240,16 @@ def test_runs_and_metrics_are_chosen(runs: Path, tmp_path: Path) -> None:
         at = await tab.value(f"({{x: {place}.right - 40, y: {place}.top + 90}})")
         await tab.until("document.querySelector('svg.chart').querySelectorAll('path.mean').length === 3")
         tip = "document.querySelector('.tip:not([hidden])')?.innerText"
-        told = None
+        tooltip = None
         for _ in range(200):  # redrawing a chart hides it
             await tab.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
-            if told := await tab.value(tip):
+            if tooltip := await tab.value(tip):
                 break
             await asyncio.sleep(0.05)
             at["x"] -= 1
-        assert told is not None
-        assert "environment steps" in told
-        assert "reward" in told
+        assert tooltip is not None
+        assert "environment steps" in tooltip
+        assert "reward" in tooltip
 
     look(runs, tmp_path, store, seen)
 

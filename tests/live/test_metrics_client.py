@@ -53,11 +53,11 @@ def test_a_disabled_name_is_not_even_sent(monkeypatch: pytest.MonkeyPatch) -> No
     sent: list[Any] = []
     ask = MetricsClient._ask
 
-    def asked(self: MetricsClient, path: str, body: Any = None) -> Any:
+    def recorded_ask(self: MetricsClient, path: str, body: Any = None) -> Any:
         sent.append((path, json.dumps(body)))
         return ask(self, path, body)
 
-    monkeypatch.setattr(MetricsClient, "_ask", asked)
+    monkeypatch.setattr(MetricsClient, "_ask", recorded_ask)
 
     def simulate(address: str) -> None:
         with MetricsClient(address) as metrics:

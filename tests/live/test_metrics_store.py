@@ -67,9 +67,9 @@ def test_the_folder_keeps_points_and_events(tmp_path: Path) -> None:
     events = [event for event in read_events(tmp_path / "metrics/tensorboard") if event.HasField("summary")]
     scalars = {(e.step, v.simple_value) for e in events for v in e.summary.value if v.tag == "episode_reward"}
     assert scalars == {(10, 1.0), (20, 2.0), (30, 3.0), (30, 4.0)}
-    (told,) = [value.histo for event in events for value in event.summary.value if value.tag == "weights"]
-    assert (told.num, told.min, told.max, sum(told.bucket)) == (100, 0.0, 1.0, 100)
-    assert len(told.bucket) == len(told.bucket_limit)
+    (histogram,) = [value.histo for event in events for value in event.summary.value if value.tag == "weights"]
+    assert (histogram.num, histogram.min, histogram.max, sum(histogram.bucket)) == (100, 0.0, 1.0, 100)
+    assert len(histogram.bucket) == len(histogram.bucket_limit)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_what_is_no_histogram_is_refused(values: list[float]) -> None:
 def test_histograms_of_odd_values(tmp_path: Path, values: list[float]) -> None:
     store = MetricsStore(tmp_path)
     store.histogram("a", values)
-    (told,) = store.histograms("a")
-    assert sum(told.counts) == len(values)
-    assert len(told.edges) == len(told.counts) + 1
+    (histogram,) = store.histograms("a")
+    assert sum(histogram.counts) == len(values)
+    assert len(histogram.edges) == len(histogram.counts) + 1
     store.close()
 
 

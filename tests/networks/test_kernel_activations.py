@@ -121,7 +121,7 @@ def test_names_and_mappings_become_activations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "parts"),
     [
         ("kaff", ("activation 'kaff'", "'kaf'")),
         ({"name": "relu", "size": 3}, ("option of activation relu", "'size'")),
@@ -135,8 +135,8 @@ def test_names_and_mappings_become_activations() -> None:
         ({"kernel": "rbf"}, ("activation None",)),
     ],
 )
-def test_nonsense_is_refused_in_words(config: Any, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_nonsense_is_refused_in_words(config: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         build_activation(config)
 
 

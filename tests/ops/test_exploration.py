@@ -120,7 +120,7 @@ def test_the_scale_of_noise_may_follow_a_schedule(kind: str) -> None:
     obs = SampleBatch(obs=state.env_state.obs, extras=PyTreeDict(recurrent_state=recurrent_state_of(state.env_state)))
     params = jax.tree.map(jnp.zeros_like, state.agent_state.params)
     actions = [
-        workflow.agent.compute_actions(acting.replace(params=params, extra_state=told), obs, jax.random.key(0))[0]
-        for told in (None, jnp.float32(0.1))
+        workflow.agent.compute_actions(acting.replace(params=params, extra_state=noise), obs, jax.random.key(0))[0]
+        for noise in (None, jnp.float32(0.1))
     ]
     np.testing.assert_allclose(actions[0], 2.0 * actions[1], rtol=1e-5)

@@ -32,8 +32,8 @@ def test_it_pulls_and_pushes() -> None:
     with served(commands.table()) as address, ParameterClient(address) as client:
         assert client.n_step()["pushes"] == 0
         assert _push(client)["accepted"]
-        told, body = client.pull()
-        assert (told["step"], np.frombuffer(body, np.float32).tolist()) == (1, [-1.0] * 3)
+        header, body = client.pull()
+        assert (header["step"], np.frombuffer(body, np.float32).tolist()) == (1, [-1.0] * 3)
 
 
 def test_it_repeats_what_was_not_answered() -> None:

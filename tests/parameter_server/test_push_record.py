@@ -61,12 +61,12 @@ def test_any_value_of_any_field(name: str, value: Any, commands: ParameterComman
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize("value", ODD, ids=label)
 def test_any_value_in_any_place_of_episodes(place: int, value: Any) -> None:
-    told: list[Pushed] = []
-    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=told.append)
+    records: list[Pushed] = []
+    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=records.append)
     episodes: list[Any] = [2, 3.0, 4]
     episodes[place] = value
     refused_or_taken(commands, {**GOOD, "episodes": episodes})
-    for pushed in told:
+    for pushed in records:
         assert np.isfinite(np.asarray(pushed.episodes, np.float32)).all()
         assert pushed.episodes[0] % 1 == 0 <= pushed.episodes[0] <= 5
     score = commands.n_step({}, b"")[0]["score"]
@@ -88,10 +88,10 @@ def test_any_value_in_any_place_of_episodes(place: int, value: Any) -> None:
     ),
 )
 def test_any_header(header: dict[str, Any]) -> None:
-    told: list[Pushed] = []
-    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=told.append)
+    records: list[Pushed] = []
+    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=records.append)
     refused_or_taken(commands, {**GOOD, **header})
-    for pushed in told:
+    for pushed in records:
         sums = np.asarray([*pushed.metrics.values(), *pushed.episodes], np.float32)
         assert np.isfinite(sums).all()
 

@@ -66,9 +66,9 @@ def test_rows_reach_the_disk_when_asked_and_histograms_at_once(tmp_path: Path) -
     assert [event.step for event in read_events(tmp_path)[1:]] == [100]
     recorder.write(make_row(2))
     recorder.write_histogram("weights", 300, np.array([1.0, 1.5, 3.0]), [1.0, 2.0, 3.0], [2, 1])
-    _, _, second, told = read_events(tmp_path)
-    assert (second.step, told.step) == (200, 300)
-    (value,) = told.summary.value
+    _, _, second, third = read_events(tmp_path)
+    assert (second.step, third.step) == (200, 300)
+    (value,) = third.summary.value
     assert (value.tag, value.histo.num, value.histo.sum, value.histo.sum_squares) == ("weights", 3, 5.5, 12.25)
     assert list(value.histo.bucket_limit) == [1.0, 2.0, 3.0]
     assert list(value.histo.bucket) == [0, 2, 1]

@@ -39,7 +39,7 @@ def make(folder: RunFolder, interval: float) -> VideoRecorder:
     return VideoRecorder(folder, interval, [sys.executable, "-c", NOTE])
 
 
-def told(recorder: VideoRecorder) -> list[str]:
+def recorded_arguments(recorder: VideoRecorder) -> list[str]:
     return recorder.log.read_text().splitlines() if recorder.log.exists() else []
 
 
@@ -75,7 +75,7 @@ def test_a_picture_for_each_interval_one_at_a_time(folder: RunFolder) -> None:
     recorder.write(make_row(9))
     assert recorder.process is last  # until the end of the next interval
     recorder.close()
-    assert told(recorder) == [f"render run={folder.path} trust=true cpu"] * 2
+    assert recorded_arguments(recorder) == [f"render run={folder.path} trust=true cpu"] * 2
 
 
 def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
@@ -90,7 +90,7 @@ def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
     assert recorder.process is None
     recorder.write(make_row(6))
     finish(recorder)
-    assert len(told(recorder)) == 1
+    assert len(recorded_arguments(recorder)) == 1
 
 
 def test_an_interval_is_positive(folder: RunFolder) -> None:

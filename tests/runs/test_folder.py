@@ -84,8 +84,8 @@ def test_runs_are_looked_for_in_their_groups(tmp_path: Path, monkeypatch: pytest
     root = tmp_path / "runs"
     for group, name in (("ppo-hopper", "2026-01-01"), ("ppo-hopper", "2026-01-02"), ("sac-ant", "2026-01-03")):
         RunFolder.create(root / group, {}, name=name)
-    said = ", ".join(f"{root}/ppo-hopper/2026-01-0{day}" for day in (2, 1))  # newest first
-    with raises_naming(RunFolderError, "similar", said):
+    folders = ", ".join(f"{root}/ppo-hopper/2026-01-0{day}" for day in (2, 1))  # newest first
+    with raises_naming(RunFolderError, "similar", folders):
         RunFolder.open(root / "ppo-hoper")
     with raises_naming(RunFolderError, "config.yaml", "/ppo-hopper/2026-01-02"):
         RunFolder.open(root / "ppo-hopper")
@@ -93,7 +93,7 @@ def test_runs_are_looked_for_in_their_groups(tmp_path: Path, monkeypatch: pytest
         RunFolder.open(root / "sac-ent" / "2026-01-03")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with raises_naming(RunFolderError, "similar", said):
+    with raises_naming(RunFolderError, "similar", folders):
         RunFolder.find("ppo-hoppr", root)
 
 

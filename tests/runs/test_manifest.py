@@ -60,10 +60,10 @@ DAMAGES: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGES, ids=[", ".join(said) for _, said in DAMAGES])
-def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("damage", "parts"), DAMAGES, ids=[", ".join(parts) for _, parts in DAMAGES])
+def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], parts: tuple[str, ...]) -> None:
     damage(checkpoint)
-    with raises_naming(Damage, *said):
+    with raises_naming(Damage, *parts):
         verify(checkpoint)
 
 

@@ -71,7 +71,7 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"seed": 1.5}, ("seed", "whole number", "got 1.5")),
         ({"seed": 2**32}, ("seed", "whole number", f"got {2**32}")),
@@ -92,8 +92,8 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
         ({"recorders": {"wandb": {"mod": "online"}}}, ("key of recorders.wandb", "'mod'", "'mode'")),
     ],
 )
-def test_nonsense_is_refused(changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_nonsense_is_refused(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         RunSpec.from_config(changes)
 
 

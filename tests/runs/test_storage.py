@@ -44,7 +44,7 @@ def sign(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "parts"),
     [
         ("[1]", ("progress.json", "describe a run")),
         ('{"score": "high", "progress": {}}', ("score", "'high'")),
@@ -52,14 +52,14 @@ def sign(path: Path) -> None:
         ("[" * 100_000, ("progress.json", "valid JSON")),
     ],
 )
-def test_what_describes_no_run_is_told_in_words(tmp_path: Path, text: str, said: tuple[str, ...]) -> None:
+def test_what_describes_no_run_is_told_in_words(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
     path = tmp_path / "1"
     path.mkdir()
     with raises_naming(CheckpointError, "/1 is corrupted", "progress.json", "cannot be read"):
         read_about(path)
     (path / "progress.json").write_text(text)
     sign(path)
-    with raises_naming(CheckpointError, *said):
+    with raises_naming(CheckpointError, *parts):
         read_about(path)
 
 

@@ -82,8 +82,8 @@ def test_code_from_elsewhere_is_not_executed(
 ) -> None:
     folder = store(tmp_path, **changes)
     before = sorted(tmp_path.rglob("*"))
-    said = run(command, f"{which}={folder}")
-    assert_names(said, "outside evorl", names, "trust")
+    message = run(command, f"{which}={folder}")
+    assert_names(message, "outside evorl", names, "trust")
     assert sorted(tmp_path.rglob("*")) == before
     assert "helper" not in sys.modules
 
@@ -92,14 +92,14 @@ def test_code_from_elsewhere_is_not_executed(
 @pytest.mark.parametrize("argument", ["trust=true", "workflow=helper.W"])
 def test_what_the_user_trusts_is_executed(run, tmp_path: Path, command, which: str, argument: str) -> None:
     folder = store(tmp_path, workflow="helper.W")
-    said = run(command, f"{which}={folder}", argument)
-    assert_names(said, "Error: ", "module helper", "build_from_config", "ValueError: W was asked to")
+    message = run(command, f"{which}={folder}", argument)
+    assert_names(message, "Error: ", "module helper", "build_from_config", "ValueError: W was asked to")
 
 
 def test_one_name_does_not_bring_in_another(run, tmp_path: Path) -> None:
     folder = store(tmp_path, workflow="helper.W", env={"factory": "helper:make"})
-    said = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
-    assert_names(said, "outside evorl: env.factory=helper:make.")
+    message = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
+    assert_names(message, "outside evorl: env.factory=helper:make.")
     assert "helper" not in sys.modules
 
 
@@ -112,8 +112,8 @@ def test_the_environment_is_not_looked_up(
     with (folder / "config.yaml").open("a") as file:
         file.write("label: ${oc.env:EVORL_SECRET}\n")
     for trust in ([], ["trust=true"]):
-        said = run(command, f"{which}={folder}", *trust)
-        assert_names(said, "label", "'${oc.env:EVORL_SECRET}'", "interpolations")
+        message = run(command, f"{which}={folder}", *trust)
+        assert_names(message, "label", "'${oc.env:EVORL_SECRET}'", "interpolations")
     assert not any("hunter2" in path.read_text() for path in folder.rglob("*") if path.is_file())
 
 

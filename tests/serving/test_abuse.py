@@ -33,7 +33,7 @@ class Players(threading.Thread):
         super().__init__(daemon=True)
         self._addresses = addresses
         self._begun, self._over = threading.Event(), threading.Event()
-        self._told: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         self.start()
         assert self._begun.wait(20.0)
 
@@ -43,13 +43,13 @@ class Players(threading.Thread):
         playing = play_together(
             self._addresses, self._over.is_set, CLIENTS, pause=0.002, state=state, all_began=self._begun.set
         )
-        self._told = asyncio.run(playing)
+        self._results = asyncio.run(playing)
 
     def stop(self) -> dict[str, Any]:
         """Stop the clients and return their observations."""
         self._over.set()
         self.join(30.0)
-        return self._told
+        return self._results
 
 
 def recorded_steps(server: Listening) -> dict[int, list[int]]:
@@ -72,14 +72,14 @@ def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> 
             addresses[carrier] = (host, int(port))
         players = Players(addresses)
         done = asyncio.run(abuse(addresses, connections=50, frames=FRAMES))
-        told = players.stop()
+        tally = players.stop()
 
         assert done["frames"] == FRAMES
         assert done["connections"] > 200, "nobody was thrown out"
         assert done["answered"] > FRAMES / 2
-        assert told["failures"] == []
-        assert told["lost"] == 0
-        assert told["asked"] > 100 * CLIENTS
+        assert tally["failures"] == []
+        assert tally["lost"] == 0
+        assert tally["asked"] > 100 * CLIENTS
         assert [record.getMessage() for record in caplog.records] == [], "an error that was not put in words"
 
         wait_until(lambda: not server.switchboard.num_clients, 10.0)

@@ -118,12 +118,12 @@ def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dic
         state = bridge.reset(jax.random.key(0))
         for step in player.steps:
             obs, state = state.obs, bridge.step(state, step.actions[None])
-            told = {"obs": obs, "rewards": state.reward, "next_obs": state.info.next_obs, "dones": state.done}
-            told |= {name: state.info[name] for name in workflow.env_fields}
+            bridged = {"obs": obs, "rewards": state.reward, "next_obs": state.info.next_obs, "dones": state.done}
+            bridged |= {name: state.info[name] for name in workflow.env_fields}
             message = {
                 name: getattr(step, name) for name in ("obs", "rewards", "next_obs", "dones")
             } | step.extras.env_extras
-            assert_close({name: x[None] for name, x in message.items()}, told, 1e-6)
+            assert_close({name: x[None] for name, x in message.items()}, bridged, 1e-6)
         np.testing.assert_allclose(script.actions, player.sent[: len(script.actions)], atol=1e-6)
         bridge.close()
     ends = [(step.extras.env_extras.termination.item(), step.dones.item()) for step in asking[0].steps]

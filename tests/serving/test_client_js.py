@@ -29,7 +29,7 @@ class JsonServer:
 
     def __init__(self, answer: Callable[[dict[str, Any]], Answer], page: str = "") -> None:
         self.messages: list[dict[str, Any]] = []
-        self.told: queue.Queue[str] = queue.Queue()
+        self.results: queue.Queue[str] = queue.Queue()
         self.num_connections = self.port = 0
         self._answer, self._page = answer, page
         self._loop = asyncio.new_event_loop()
@@ -73,7 +73,7 @@ class JsonServer:
         return web.Response(text=self._page, content_type="text/html")
 
     async def _hear(self, request: Any) -> Any:
-        self.told.put(await request.text())
+        self.results.put(await request.text())
         return web.Response()
 
     async def _talk(self, request: Any) -> Any:
@@ -179,8 +179,8 @@ def test_several_agents_over_one_socket_and_questions_in_turn(tmp_path: Path) ->
         output = in_node(server, body, tmp_path)
     assert output == [10, 20, "AgentError: connection closed", "AgentError: no connection is available."]
     assert server.num_connections == 1
-    asked = [message["state"] for message in server.messages if message["command"] == "update"]
-    assert sorted(asked) == [[1], [10], [20]], "the second question of the first agent waits for its first answer"
+    states = [message["state"] for message in server.messages if message["command"] == "update"]
+    assert sorted(states) == [[1], [10], [20]], "the second question of the first agent waits for its first answer"
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_tryin
     tell(await said(left.connect(3)));
     """
     with JsonServer(agents) as server:
-        told = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
-    assert told == [
+        output = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
+    assert output == [
         f"AgentError: no connection is available. 2 attempts at {url}",
         1,
         True,
@@ -260,7 +260,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
         command = [browser, *options, f"http://127.0.0.1:{server.port}/"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                output = json.loads(server.told.get(timeout=60))
+                output = json.loads(server.results.get(timeout=60))
             finally:
                 process.terminate()
     assert output == ["ready", 3, None, 4, "done"]

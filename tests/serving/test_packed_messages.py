@@ -51,8 +51,8 @@ def test_keys_may_be_bytes() -> None:
 
 
 def array_map(**changes: Any) -> bytes:
-    told = {"__ndarray__": True, "data": bytes(8), "dtype": "<f4", "shape": [2]} | changes
-    return msgpack.packb({"state": told})
+    array = {"__ndarray__": True, "data": bytes(8), "dtype": "<f4", "shape": [2]} | changes
+    return msgpack.packb({"state": array})
 
 
 @pytest.mark.parametrize(

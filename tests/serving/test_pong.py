@@ -24,15 +24,15 @@ DQN = {"num_envs": ROWS, "rollout_length": STEPS, "learning_starts": 40, "batch_
 class RecordedPong(TrainingBase):
     """Client that replays the recorded game, independent of the agent's actions, which it stores."""
 
-    told: list[int]
+    received: list[int]
 
     def episode(self, number: int) -> float:
         game = pong_game()
-        self.told = [self.agent.update(None, game.image(0))]
+        self.received = [self.agent.update(None, game.image(0))]
         for step, reward in enumerate(game.rewards, 1):
             terminal = step == len(game.rewards)
             action = self.agent.update(float(reward), game.image(step), terminal)
-            self.told += [] if terminal else [action]
+            self.received += [] if terminal else [action]
         return float(game.rewards.sum())
 
 
@@ -77,8 +77,8 @@ def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
     metrics = served.iterate(count)
     player.join(60.0)
     assert not player.is_alive()
-    assert len(client.told) == len(game.actions)
-    assert set(client.told) <= set(range(NUM_ACTIONS))
+    assert len(client.received) == len(game.actions)
+    assert set(client.received) <= set(range(NUM_ACTIONS))
     losses = [value for name, value in metrics.items() if name.endswith("loss")]
     assert losses
     assert np.isfinite(np.asarray(losses)[:, -1]).all()

@@ -51,9 +51,9 @@ def test_an_observation_is_answered_with_actions(tmp_path: Path) -> None:
 
     async def conversation(session: Any, address: str) -> None:
         async with session.ws_connect(address + "/") as socket:
-            told = msgpack.unpackb(await socket.receive_bytes())
-            assert told["env"] == "gymnax/Pendulum-v1"
-            assert told["obs_space"]["shape"] == [3]
+            metadata = msgpack.unpackb(await socket.receive_bytes())
+            assert metadata["env"] == "gymnax/Pendulum-v1"
+            assert metadata["obs_space"]["shape"] == [3]
             for number, message in enumerate(({}, {}, {"reset": True})):
                 if "reset" in message:
                     expected.reset()

@@ -247,9 +247,9 @@ def test_any_value_of_any_field_is_answered(command: str, name: str, value: Any)
     talk = Talk()
     talk.update()
     usual = {"update": {"reward": 1.0, "state": OBS}, "update_metrics": {"name": "a", "y": 1.0}}.get(command, {})
-    before, asked = len(talk.replies), len(talk.host.questions)
+    before, num_questions = len(talk.replies), len(talk.host.questions)
     talk.session.receive({"command": command, **usual, name: value})
-    for question in talk.host.questions[asked:]:
+    for question in talk.host.questions[num_questions:]:
         if question.answer is not None:
             question.answer(1)
     assert len(talk.replies) > before

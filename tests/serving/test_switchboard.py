@@ -50,7 +50,7 @@ class SwitchboardSetup:
         inference: Any = self.inference
         self.switchboard = Switchboard(inference, self.segments, Box(0.0, 1.0, (1,)), Discrete(2), max_clients)
         self.publish("first")
-        self.told: list[tuple[int, Any]] = []
+        self.sent: list[tuple[int, Any]] = []
         self.steps: dict[int, int] = {}
 
     def publish(self, policy: Any) -> None:
@@ -64,7 +64,7 @@ class SwitchboardSetup:
 
     def ask(self, client: Any, over: bool = False, starts: bool = False) -> None:
         step = self.steps[client.number] = self.steps.get(client.number, -1) + 1
-        answer = None if over else lambda action: self.told.append((client.number, action))
+        answer = None if over else lambda action: self.sent.append((client.number, action))
         question = ActionRequest(
             client.number, client.slot, step, np.zeros(1), 0.0, starts or step == 0, over, False, client.exploit, answer
         )
@@ -99,7 +99,7 @@ async def test_who_asks_in_one_turn_is_answered_together() -> None:
     assert place.switchboard.num_waiting == 3
     await turns()
     assert place.inference.calls == [[(0, 0), (1, 0), (2, 0)]]
-    assert place.told == [(0, 0), (1, 1), (2, 2)]
+    assert place.sent == [(0, 0), (1, 1), (2, 2)]
     assert place.switchboard.num_answers == 3
 
 
@@ -114,7 +114,7 @@ async def test_questions_of_one_session_are_answered_in_turn() -> None:
     place.ask(a)
     await turns()
     assert place.inference.calls == [[(0, 0), (1, 0)], [(0, 1)], [(0, 2)]]
-    assert place.told == [(0, 0), (1, 1), (0, 0)]
+    assert place.sent == [(0, 0), (1, 1), (0, 0)]
 
 
 @in_a_loop
@@ -153,7 +153,7 @@ async def test_who_leaves_with_a_question_pending_is_cut_behind_its_step() -> No
     with raises_naming(Refused, "max_clients=1"):
         place.enter()
     await turns()
-    assert place.told == [(0, 0)]  # it has left, so it receives nothing more
+    assert place.sent == [(0, 0)]  # it has left, so it receives nothing more
     second = place.enter()
     assert second.slot == first.slot
     for _ in range(3):
@@ -185,17 +185,17 @@ def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
         for _ in range(3):
             place.ask(client)
             await turns()
-        assert len(place.told) == 3  # two steps are a batch
+        assert len(place.sent) == 3  # two steps are a batch
         place.ask(client)
         place.ask(greedy)
         await turns()
-        assert place.told[3:] == [(1, 1)]  # the learner must take the batch first; greedy clients do not wait
+        assert place.sent[3:] == [(1, 1)]  # the learner must take the batch first; greedy clients do not wait
         assert place.batch() == [[(0, 1), (0, 2)]]
         await turns()
-        assert len(place.told) == (4 if max_lag == 0 else 5)
+        assert len(place.sent) == (4 if max_lag == 0 else 5)
         place.publish("second")
         await turns()
-        assert len(place.told) == 5
+        assert len(place.sent) == 5
         assert place.segments.version == 2
 
     asyncio.run(run())

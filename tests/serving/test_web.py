@@ -289,8 +289,8 @@ def test_a_watcher_is_told(server: Listening) -> None:
     families = {family.name: family for family in parser.text_string_to_metric_families(answer.text)}
     assert set(families) == {f"evorl_{name}" for name in server.switchboard.numbers()}
     assert families["evorl_answers_total"].samples[0].value == server.switchboard.num_answers
-    told = families["evorl_mean_return"].samples[0].value
-    np.testing.assert_array_equal(told, server.switchboard.mean_return)
+    value = families["evorl_mean_return"].samples[0].value
+    np.testing.assert_array_equal(value, server.switchboard.mean_return)
     assert fetch(server, "/healthz").text == "ok\n"
     assert fetch(server, "/nothing").status == 404
 

@@ -68,10 +68,10 @@ async def first_answer(port: int, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     async with asyncio.timeout(10):
-        said = await reader.read(2**16)
+        received = await reader.read(2**16)
     writer.close()
     await writer.wait_closed()
-    return said
+    return received
 
 
 def test_times_of_a_patience() -> None:

@@ -101,12 +101,12 @@ def test_no_command_executes_what_a_config_names(
     folder = store(tmp_path, filled(NAMES[name], stranger.command))
     before = sorted(tmp_path.rglob("*"))
     which, *others = COMMANDS[command]
-    said = refused(command, f"{which}{folder}", *others)
+    message = refused(command, f"{which}{folder}", *others)
     if command == "serve":  # serve accepts only runs with remote simulators, and checks nothing else here
-        assert "evorl train resume=" in said
+        assert "evorl train resume=" in message
     else:
-        assert "code from outside evorl" in said
-        assert "trust=true" in said
+        assert "code from outside evorl" in message
+        assert "trust=true" in message
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -171,9 +171,9 @@ def test_one_name_that_the_user_gives_brings_in_no_other(
 ) -> None:
     both = {"env": {"factory": "stranger:make"}, "workflow": "stranger.Anything"}
     folder = store(tmp_path, both)
-    said = refused("evaluate", f"run={folder}", "workflow=stranger.Anything")
-    assert "env.factory=stranger:make" in said
-    assert "workflow" not in said.partition("If you trust")[0]
+    message = refused("evaluate", f"run={folder}", "workflow=stranger.Anything")
+    assert "env.factory=stranger:make" in message
+    assert "workflow" not in message.partition("If you trust")[0]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_the_setting_that_a_message_proposes_can_be_given(
     env: dict[str, Any], given: str, tmp_path: Path, refused: Refused
 ) -> None:
     folder = store(tmp_path, {"env": env})
-    said = refused("evaluate", f"run={folder}")
-    assert f"add {given} to" in said.replace("'", "")
-    said = refused("evaluate", f"run={folder}", given.replace("[...]", "[stranger:wrapper]"))
-    assert "has no effect here" not in said
-    assert "no setting" not in said
+    message = refused("evaluate", f"run={folder}")
+    assert f"add {given} to" in message.replace("'", "")
+    message = refused("evaluate", f"run={folder}", given.replace("[...]", "[stranger:wrapper]"))
+    assert "has no effect here" not in message
+    assert "no setting" not in message
 
 
 def test_what_the_user_gives_or_trusts_is_called(

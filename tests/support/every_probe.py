@@ -174,8 +174,8 @@ def _questions(continuous: bool) -> dict[str, Question]:
         best = probe.best_action(own) if name in ACTION_NAMES else jnp.full(len(own), jnp.nan)
         return Question(jnp.concatenate([own, which], axis=1), probe.value(own, DISCOUNT), best)
 
-    told = jax.tree.map(np.asarray, known())
-    return {name: told[name] for name in NAMES}
+    known_answers = jax.tree.map(np.asarray, known())
+    return {name: known_answers[name] for name in NAMES}
 
 
 def train_on_every_probe(

@@ -42,6 +42,6 @@ def compare_with_gymnasium(name: str, gymnasium_id: str, **options: Any) -> None
     peer.close()
 
 
-def _assert_close(mine: Any, its: Any, what: str) -> None:
+def _assert_close(mine: Any, its: Any, label: str) -> None:
     # Both compute in float64; ours is converted to float32.
-    np.testing.assert_allclose(mine, np.asarray(its, np.float32), rtol=1e-6, atol=1e-8, err_msg=what)
+    np.testing.assert_allclose(mine, np.asarray(its, np.float32), rtol=1e-6, atol=1e-8, err_msg=label)

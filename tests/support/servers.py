@@ -30,14 +30,14 @@ from tests.serving.test_switchboard import SwitchboardSetup
 @contextlib.contextmanager
 def served(commands: Mapping[str, Command], bind: str = "127.0.0.1:0", **options: Any) -> Iterator[str]:
     """Serve these commands and yield the address; raise failures of the server at the end."""
-    server, ready, told = CommandServer(commands, bind, **options), threading.Event(), {}
+    server, ready, context = CommandServer(commands, bind, **options), threading.Event(), {}
 
     async def run() -> None:
-        told["loop"], told["end"] = asyncio.get_running_loop(), asyncio.Event()
+        context["loop"], context["end"] = asyncio.get_running_loop(), asyncio.Event()
         try:
-            told["address"] = await server.start()
+            context["address"] = await server.start()
             ready.set()
-            await told["end"].wait()
+            await context["end"].wait()
         finally:
             ready.set()
             await server.stop()
@@ -46,9 +46,9 @@ def served(commands: Mapping[str, Command], bind: str = "127.0.0.1:0", **options
     thread.start()
     ready.wait()
     try:
-        yield told["address"]
+        yield context["address"]
     finally:
-        told["loop"].call_soon_threadsafe(told["end"].set)
+        context["loop"].call_soon_threadsafe(context["end"].set)
         thread.join()
     if server.failure is not None:
         raise server.failure
@@ -100,15 +100,15 @@ def _web(settings: ServeSettings, switchboard: Any) -> WebServer:
 async def all_it_says(port: int, sent: bytes, seconds: float = 10.0) -> bytes:
     """Return all bytes that a server sends until it closes the connection; fail after ``seconds``."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    said = b""
+    received = b""
     try:
         with contextlib.suppress(ConnectionError):
             writer.write(sent)
             async with asyncio.timeout(seconds):
                 while part := await reader.read(2**16):
-                    said += part
+                    received += part
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-    return said
+    return received

@@ -42,8 +42,8 @@ def test_trials_are_runs_and_a_stopped_search_goes_on(
         assert str(config.agent.clip_epsilon) == row["agent.clip_epsilon"]
         assert str(config.num_minibatches) == row["num_minibatches"]
     best = max(rows, key=lambda row: float(row["best_return"]))
-    told = capsys.readouterr().out
-    assert f"Best of 3 settings: agent.clip_epsilon={best['agent.clip_epsilon']} " in told
+    output = capsys.readouterr().out
+    assert f"Best of 3 settings: agent.clip_epsilon={best['agent.clip_epsilon']} " in output
 
     class StoppedAtOnce(RuntimeError):
         pass

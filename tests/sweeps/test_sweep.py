@@ -89,11 +89,11 @@ def test_the_best_is_a_run_of_its_own(
 def test_a_stopped_sweep_goes_on_to_the_same_table(
     stopped_after: int, swept: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter(range(100))
+    calls = iter(range(100))
     train = Part.train
 
     def stopped(part: Part, seed: int, start: object, recorders: object, should_stop: object) -> None:
-        train(part, seed, start, recorders, lambda: next(asked) >= stopped_after)
+        train(part, seed, start, recorders, lambda: next(calls) >= stopped_after)
 
     with monkeypatch.context() as context:
         context.setattr(Part, "train", stopped)
@@ -121,7 +121,7 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
         ("sweep={seed: [0,1]}", "seed is shared by all runs, so it cannot be compared. Several seeds"),
@@ -130,11 +130,11 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
-    argument: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argument: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         run(*QUICK, argument, f"runs_folder={tmp_path}")
-    assert re.search(said, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
 
 

@@ -149,7 +149,7 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (["a"], "init_from must be the folder of a run, latest, or a mapping"),
         ({"runs": "a"}, "there is no key of init_from 'runs'. Did you mean 'run'?"),
@@ -158,12 +158,12 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         ("nowhere", "There is no folder nowhere."),
     ],
 )
-def test_values_that_make_no_sense(given: Any, said: str, tmp_path: Path) -> None:
+def test_values_that_make_no_sense(given: Any, message: str, tmp_path: Path) -> None:
     workflow: Any = None
     with pytest.raises((ValueError, OSError)) as error:
         spec = RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)})
         warm_start_from(str(spec.init_from.run), spec, workflow)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:

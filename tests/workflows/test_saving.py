@@ -29,9 +29,9 @@ def _workflow(**changes: Any) -> Workflow:
 @pytest.fixture
 def scores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Set the evaluation returns, first to last."""
-    told: list[float] = []
-    monkeypatch.setattr(PPOWorkflow, "evaluate", lambda self, state: PyTreeDict(episode_return=told.pop(0)))
-    return told
+    returns: list[float] = []
+    monkeypatch.setattr(PPOWorkflow, "evaluate", lambda self, state: PyTreeDict(episode_return=returns.pop(0)))
+    return returns
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
@@ -83,8 +83,8 @@ def test_checkpoints_come_at_their_interval() -> None:
 
 def test_a_stop_saves_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)
-    shelf, asked = Shelf(), []
-    state = _workflow().learn(checkpointer=shelf, should_stop=lambda: asked.append(1) is None and len(asked) == 3)
+    shelf, calls = Shelf(), []
+    state = _workflow().learn(checkpointer=shelf, should_stop=lambda: calls.append(1) is None and len(calls) == 3)
     assert shelf.saved == [(3, None)]
     assert int(state.iterations) == 3
     _workflow().learn(checkpointer=shelf, should_stop=lambda: True)

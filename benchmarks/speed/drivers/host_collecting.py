@@ -27,10 +27,10 @@ class Alternating(HostAgent):
         return self.calls & 1, {}
 
 
-def rollouts(what: str, rollout_length: int, batch_size: int, capacity: int) -> Callable[[], None]:
+def rollouts(mode: str, rollout_length: int, batch_size: int, capacity: int) -> Callable[[], None]:
     """Return the function that takes one rollout."""
     env, agent = gymnasium.make("CartPole-v1"), Alternating()
-    if what == "bare":
+    if mode == "bare":
         obs, _ = env.reset(seed=0)
 
         def step_bare() -> None:
@@ -43,7 +43,7 @@ def rollouts(what: str, rollout_length: int, batch_size: int, capacity: int) -> 
 
         return step_bare
     collector = Collector(env, seed=0)
-    if what == "collected":
+    if mode == "collected":
         return lambda: collector.collect(agent, rollout_length) and None
     memory = ReplayMemory(UniformReplayBuffer(capacity=capacity))
 

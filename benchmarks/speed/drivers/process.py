@@ -47,14 +47,14 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
         assert process.stdout is not None, "opened as a pipe"
-        said = any(until is not None and until in line for line in process.stdout)
+        was_printed = any(until is not None and until in line for line in process.stdout)
         seconds = time.perf_counter() - start
-        if said:
+        if was_printed:
             process.kill()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
-    if not said and (until is not None or process.returncode):
+    if not was_printed and (until is not None or process.returncode):
         raise RuntimeError(f"{command} ended with {process.returncode}" + (f" before {until!r}" if until else ""))
     cpu_seconds = usage.ru_utime + usage.ru_stime
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": usage.ru_maxrss * UNIT_OF_MAXRSS}

@@ -17,8 +17,8 @@ class Lab:
     """Stand-in that ends after three actions."""
 
     def __init__(self, level: str, observations: list[str], config: dict[str, str]) -> None:
-        self.level, self.asked, self.config = level, observations, config
-        self.told: list[tuple[Any, int]] = []
+        self.level, self.observations, self.config = level, observations, config
+        self.steps: list[tuple[Any, int]] = []
         self.seeds: list[int | None] = []
         self.left = 0
 
@@ -35,7 +35,7 @@ class Lab:
 
     def step(self, action: np.ndarray, num_steps: int) -> float:
         assert action.dtype == np.intc
-        self.told.append((tuple(action.tolist()), num_steps))
+        self.steps.append((tuple(action.tolist()), num_steps))
         self.left -= 1
         return 1.5
 
@@ -46,12 +46,12 @@ def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> Non
     training = LabTraining(options, Lab)
     training.run()
     lab = training.lab
-    assert (lab.level, lab.asked, lab.config) == (
+    assert (lab.level, lab.observations, lab.config) == (
         "mine",
         ["RGB_INTERLEAVED"],
         {"width": "84", "height": "84", "fps": "60"},
     )
-    assert lab.told == 6 * [(ACTIONS["forward"], 4)]
+    assert lab.steps == 6 * [(ACTIONS["forward"], 4)]
     assert lab.seeds == [0, 1]
     updates = [message for message in server.messages if message["command"] == "update"]
     assert [update["terminal"] for update in updates[:4]] == [False, False, False, True]

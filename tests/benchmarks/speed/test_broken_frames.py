@@ -31,7 +31,7 @@ def test_what_they_are_made_of_is_right(carrier: str) -> None:
 def test_frames_of_websocket() -> None:
     for payload in (b"", b"abc", bytes(125), bytes(126), bytes(5000)):
         assert websocket_frame(payload, 2) == as_websocket_frame(payload)
-    assert websocket_frame(b"abc", 1, told_size=2**40)[:10] == b"\x81\xff" + (2**40).to_bytes(8, "big")
+    assert websocket_frame(b"abc", 1, declared_size=2**40)[:10] == b"\x81\xff" + (2**40).to_bytes(8, "big")
     assert websocket_frame(bytes(2**16), 2)[:10] == b"\x82\xff" + (2**16).to_bytes(8, "big")
     assert framed("rlx", b"abc") == as_netstring(b"abc") == b"3:abc,"
 

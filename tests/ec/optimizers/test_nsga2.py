@@ -49,14 +49,14 @@ def test_survivors_are_the_best_of_parents_and_children() -> None:
     objectives[2:4] = [[np.nan], [10.0]]
     later = optimizer.tell(state, objectives)
     everybody = np.concatenate([state.population, state.parents])
-    told = np.concatenate([objectives, state.objectives])
+    all_objectives = np.concatenate([objectives, state.objectives])
     np.testing.assert_array_equal(np.asarray(later.objectives)[0], 10.0)
     assert not np.isnan(later.objectives).any()
     for parent, values in zip(np.asarray(later.parents), np.asarray(later.objectives), strict=True):
         (place,) = np.flatnonzero((everybody == parent).all(axis=1))
-        np.testing.assert_array_equal(told[place], values)
-    ranks = np.asarray(whole(non_dominated_ranks)(told))
-    kept = [np.flatnonzero((told == row).all(axis=1))[0] for row in np.asarray(later.objectives)]
+        np.testing.assert_array_equal(all_objectives[place], values)
+    ranks = np.asarray(whole(non_dominated_ranks)(all_objectives))
+    kept = [np.flatnonzero((all_objectives == row).all(axis=1))[0] for row in np.asarray(later.objectives)]
     np.testing.assert_array_equal(np.sort(ranks[kept]), np.sort(ranks)[:6])
 
 

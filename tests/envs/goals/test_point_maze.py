@@ -110,7 +110,7 @@ def test_a_maze_of_the_users_own() -> None:
 
 def test_a_setter_asks_for_other_places_than_the_far_end() -> None:
     far = create_env("goal/point_maze", goal="F", parallel=64)
-    asked = create_env("goal/point_maze", goal="F", parallel=64, goal_setter="uniform")
+    uniform = create_env("goal/point_maze", goal="F", parallel=64, goal_setter="uniform")
     key = jax.random.key(0)
     assert len(np.unique(far.reset(key).obs.desired_goal, axis=0)) == 1
-    assert len(np.unique(asked.reset(key).obs.desired_goal, axis=0)) == 64
+    assert len(np.unique(uniform.reset(key).obs.desired_goal, axis=0)) == 64

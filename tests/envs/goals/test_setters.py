@@ -115,13 +115,13 @@ def test_a_curriculum_remembers_what_was_tried_and_what_was_achieved() -> None:
     np.testing.assert_array_equal(memory.is_reached[:4], [False, True, True, True])
 
 
-@pytest.mark.parametrize(("every", "asked"), [(None, [0, 0, 1, 0]), (2, [0, 1, 0, 1])])
-def test_several_goals_in_one_episode(every: int | None, asked: list[int]) -> None:
+@pytest.mark.parametrize(("every", "expected"), [(None, [0, 0, 1, 0]), (2, [0, 1, 0, 1])])
+def test_several_goals_in_one_episode(every: int | None, expected: list[int]) -> None:
     setter = SeveralGoals(every=every)
     steps = [_step(t=t, success=t == 3) for t in range(1, 5)]
     after = jax.jit(lambda step: setter.after((), TASK, step, jax.random.key(5))[0])
     changed = [after(step) for step in steps]
-    assert [int(np.any(np.asarray(step.next_goal) != OWN)) for step in changed] == asked
+    assert [int(np.any(np.asarray(step.next_goal) != OWN)) for step in changed] == expected
     assert all(step.reward == -1.0 for step in changed)
 
 

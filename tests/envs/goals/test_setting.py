@@ -82,8 +82,8 @@ def _played(env: VectorEnv, num_steps: int) -> tuple[Any, dict]:
 def test_goals_rewards_and_ends_are_the_setters() -> None:
     (start, _), records = _played(_maze(Counting()), 12)
     np.testing.assert_array_equal(start.obs.desired_goal, 0.0)
-    asked = records["obs"].desired_goal[:, 0, 0]  # after each of the steps 1 to 12
-    np.testing.assert_array_equal(asked, [0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2, 2])
+    desired = records["obs"].desired_goal[:, 0, 0]  # after each of the steps 1 to 12
+    np.testing.assert_array_equal(desired, [0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2, 2])
     pursued = records["next_obs"].desired_goal[:, 0, 0]  # next observations contain the goal of their step
     np.testing.assert_array_equal(pursued, [0, 0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2])
     np.testing.assert_array_equal(records["reward"], 7.0)

@@ -77,10 +77,10 @@ def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, An
     simulators = simulated(changes).simulators
     actions, seeds = np.zeros(2, np.int32), np.zeros((2, 2), np.uint32)
     answer = simulators.reset(seeds)
-    told = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
-    answer = simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
+    arguments = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
+    answer = simulators.step({**arguments, "token": answer["token"], "saved": answer["saved"]})
     with raises_naming(HostEnvError, "environment 0", *says) as caught:
-        simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
+        simulators.step({**arguments, "token": answer["token"], "saved": answer["saved"]})
     assert "step 2" in str(caught.value)
 
 

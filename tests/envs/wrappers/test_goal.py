@@ -139,8 +139,8 @@ def test_what_a_goal_is_worth_goes_through_the_wrappers(wrapped: Any) -> None:
     env = VmapAutoResetWrapper(wrapped(EpisodeWrapper(ActionConversionWrapper(_mountain_car()), 20)), 4)
     task = required_goal_task(env, "replay.hindsight")
     obs, actions, next_obs, reward, *_ = _played(env, env.reset(jax.random.key(0)), 30)
-    told = jax.vmap(jax.vmap(task.outcome))(next_obs.achieved_goal, obs.desired_goal, actions, next_obs.observation)
-    np.testing.assert_allclose(reward, told.reward, rtol=1e-5, atol=1e-5)
+    outcome = jax.vmap(jax.vmap(task.outcome))(next_obs.achieved_goal, obs.desired_goal, actions, next_obs.observation)
+    np.testing.assert_allclose(reward, outcome.reward, rtol=1e-5, atol=1e-5)
     assert len(np.unique(reward)) > 5
 
 

@@ -114,7 +114,7 @@ def test_only_the_chosen_components_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "components", "said"),
+    ("space", "components", "parts"),
     [
         (Box(0, 255, (2, 2)), [0], ("env.observed", "flatten")),
         (Discrete(3), [0], ("env.observed", "flatten")),
@@ -126,8 +126,8 @@ def test_only_the_chosen_components_are_seen() -> None:
         (Box(0, 1, (3,)), [1, 1], ("env.observed", "twice", "[1, 1]")),
     ],
 )
-def test_impossible_choices_are_refused(space: Space, components: object, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_choices_are_refused(space: Space, components: object, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         ObsSelectWrapper(Showing(space), components)
 
 
