@@ -174,7 +174,7 @@ def test_it_trains_by_its_name(tree: Path, tmp_path: Path) -> None:
 
 
 def test_its_page_is_built(tree: Path, tmp_path: Path) -> None:
-    """The page is in the navigation, and in all lists of algorithms."""
+    """The page is in the navigation and in all lists of algorithms."""
     sys.path.insert(0, str(tree / "docs"))
     try:
         spec = importlib.util.spec_from_file_location("algorithm_pages", tree / "docs/algorithm_pages.py")

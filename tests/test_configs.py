@@ -49,9 +49,7 @@ BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> None:
-    """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to the settings of
-    the file.
-    """
+    """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to settings of the file."""
     env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"  # has no experiments
     config = composed(f"agent={agent}", f"env={env}", *_online(agent))
     file_config = said_by(f"agent/{agent}")
@@ -127,7 +125,7 @@ def test_every_setting_that_can_be_given_is_explained(agent: str) -> None:
     ],
 )
 def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict[str, Any]) -> None:
-    """Hydra called from a notebook composes the config of the command line; no setting needs a plus."""
+    """Hydra in a notebook composes the config of the command line, and every setting is overridden without a plus."""
     with initialize_configs():
         config = compose("config", [*overrides, "devices=1"])
     assert config == composed(*overrides)

@@ -89,7 +89,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("block", "following"), SCRIPTS)
 def test_a_script_runs_in_a_process_of_its_own(block: Block, following: Block, tmp_path: Path) -> None:
-    """Blocks fenced as ``python3``, such as one that starts a cluster."""
+    """Blocks fenced as ``python3``, such as one that starts a cluster, run in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", block.text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
@@ -172,7 +172,7 @@ def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_trainings_are_built_as_they_are_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configs are built up to the shapes of the initial state, which rejects invalid settings."""
+    """Commands of a page build their workflows up to the shapes of the initial state."""
     let_bodies_be_still(monkeypatch)  # avoids tracing hundreds of physics equations repeatedly
     monkeypatch.setenv("TOKEN", "x" * 40)
     for where, job in trainings(page):
@@ -241,7 +241,7 @@ def test_pages_train_with_configs_of_their_own() -> None:
 def test_a_command_with_configs_of_its_own_trains(
     page: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The printed command runs with additional options that shorten it."""
+    """Commands with configs shown on the page train, shortened by additional options."""
     from evorl.cli import main as cli
 
     for module in write_files_of(page, tmp_path):
@@ -291,7 +291,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_setting_is_told():
-    """Each key of the run's and the algorithms' configs is in a settings table, with a comment."""
+    """Each key of the run's and the algorithms' configs is in a settings table, with a description."""
     text = "".join(page.read_text(encoding="utf-8") for page in pages())
     for file in [ROOT / "configs/config.yaml", *sorted((ROOT / "configs/agent").glob("*.yaml"))]:
         assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in text, f"no page tells of {file.name}"

@@ -68,7 +68,7 @@ def test_other_simulators_start_new_episodes_and_the_run_says_so(tmp_path: Path)
 
 
 def test_what_plays_whole_episodes_plays_them_on_the_host() -> None:
-    """Population episodes, their recording for learners, and normalized observations equal the results in JAX."""
+    """Population episodes on the host, with recording and normalized observations, equal the results in JAX."""
     network = {"network": {"torso": [4]}}
     small = {"agent": {**network, "normalize_obs": True}, "optimizer": {"name": "openes", "pop_size": 6}}
     path = "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow"

@@ -100,7 +100,7 @@ def test_every_learner_that_improves_policies_is_taken(agent: str, learner: str)
     ],
 )
 def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks: tuple[str, ...]) -> None:
-    """Holds although the agent's file sets keys that such a learner does not have."""
+    """Unsuitable learners are rejected with the list of suitable ones, even if the agent's file has other keys."""
     with raises_naming(ValueError, *lacks, *policy_improvers()):
         workflow_from_config(composed(f"agent={agent}", f"learner={learner}", "env=cartpole"))
 
@@ -134,7 +134,7 @@ def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: 
     [("erl/erl", "learner"), ("erl/cemrl", "learner"), ("qd/pga_me", "learner"), ("meta/pbt", "inner")],
 )
 def test_replay_of_the_whole_is_answered_by_the_key_of_the_part_that_has_a_buffer(agent: str, part: str) -> None:
-    """The suggested key works."""
+    """``replay`` for the whole workflow is rejected with the key of the part that has a buffer, which works."""
     words = [f"agent={agent}", "env=goal/reacher", *(["inner=sac"] if part == "inner" else [])]
     config = composed(*words, "replay=hindsight")
     with raises_naming(ValueError, "replay buffer", f"{part}.replay.hindsight=future"):

@@ -108,7 +108,7 @@ def test_episodes_go_in_and_come_out() -> None:
 
 
 def test_a_trajectory_is_split_where_episodes_end() -> None:
-    """Two environments over four steps: ends after steps 1 and 3, and after step 2."""
+    """A trajectory of two environments is split after steps 1 and 3, and after step 2."""
     dones = np.array([[0, 0], [1, 0], [0, 1], [1, 0]])
     trajectory = SampleBatch(obs=np.arange(8).reshape(4, 2), dones=dones)
     batch = split_episodes(trajectory, dones)

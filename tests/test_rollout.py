@@ -160,9 +160,7 @@ def _recalling(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> t
 
 
 def test_an_agent_acts_again_as_it_did() -> None:
-    """Replayed actions are equal for whole windows with episode ends, for slices with their stored state, and for
-    episodes.
-    """
+    """Replayed actions equal the recorded ones for windows with episode ends, slices with their state, and episodes."""
     env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
     agent_state = AgentState(jnp.float32(0.1), recurrent_state=jnp.zeros(1))
     _, last = rollout(env.step, _recalling, env.reset(KEY), agent_state, KEY, 2)

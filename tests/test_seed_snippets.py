@@ -26,7 +26,7 @@ from tests.support.errors import raises_naming
 
 
 def test_algorithms_are_found_in_evorl_algorithm() -> None:
-    """All import styles work and return the modules of ``evorl.algorithms``."""
+    """All import styles of ``evorl.algorithm`` return the modules of ``evorl.algorithms``."""
     import evorl.algorithm.a2c
     from evorl.algorithm.ppo import PPOWorkflow
 

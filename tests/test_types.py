@@ -230,7 +230,7 @@ def test_a_state_declares_its_entries() -> None:
 
 
 def test_a_state_of_a_class_stays_one() -> None:
-    """The class also survives JAX transformations, and leaves have the paths of a plain state."""
+    """A state keeps its class through updates and JAX transformations, and its leaves keep their paths."""
     state = Declared(rows=jnp.ones((2, 3)), count=jnp.zeros(()))
     others = [state.replace(count=jnp.ones(())), state | {"extra": jnp.ones(())}, copy.deepcopy(state)]
     others.append(jax.jit(lambda state: state)(state))

@@ -22,7 +22,7 @@ from tests.support.small_workflows import assert_close
 
 
 def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
-    """Two processes are killed and stopped by signals; before and after, the results equal one process."""
+    """Collected data equal a single process before and after two actors are ended by signals."""
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
     messages: list[str] = []
@@ -48,9 +48,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
 
 
 def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is stopped during its start is detected, before Python runs and while the environments
-    are built.
-    """
+    """An actor stopped during its start is replaced, before Python runs and while it builds environments."""
     monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # only the stopped process is silent
     starting_for_long: Any = time.sleep
     pool = ProcessPool(starting_for_long, lambda number: 60.0)

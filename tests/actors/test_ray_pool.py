@@ -40,7 +40,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
 def test_ray_is_not_started_in_the_folder_of_a_stranger(
     is_restricted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray's worker processes import modules from the folder in which Ray was started before all others."""
+    """Ray starts outside of an untrusted working directory, from which its workers would import modules."""
     ray = pytest.importorskip("ray", reason="install the extra ray")
     from evorl.actors.ray_pool import RayPool
 

@@ -117,7 +117,9 @@ def remembering(request: pytest.FixtureRequest) -> tuple[Any, Any, Any]:
 
 
 def test_what_is_learned_from_is_what_acted(remembering: tuple) -> None:
-    """From the stored recurrent state the policy equals the policy of the collection: all probability ratios are 1."""
+    """On the stored recurrent states, the current policy equals the policy that collected the data: all
+    ratios are 1.
+    """
     workflow, state, trajectory = remembering
     agent = workflow.agent
     assert all(leaf.shape[:2] == (1, 8) for leaf in jax.tree.leaves(trajectory.extras.recurrent_state))

@@ -117,7 +117,9 @@ def skilled_steps(skills: jax.Array) -> SampleBatch:
 
 
 def test_diayn_pays_for_what_reveals_the_skill() -> None:
-    """The reward of Eysenbach et al. 2018, eq. 3, grows from 0 without knowledge to log(number of skills)."""
+    """The reward (Eysenbach et al. 2018, eq. 3) is 0 for an untrained discriminator and reaches log(number
+    of skills).
+    """
     env = create_env(SKILLED, parallel=2)
     diayn = make_intrinsic({"name": "diayn", "network": NETWORK, "optimizer": {"learning_rate": 1e-2}}, env)
     assert isinstance(diayn, DIAYN)

@@ -52,9 +52,7 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def test_its_loss_is_the_papers() -> None:
-    """The loss of one transition equals ``-log pi A + c_v (V - G)^2 - c_e H``, and its gradient that of the
-    surrogate.
-    """
+    """Loss and gradient of one transition equal ``-log pi A + c_v (V - G)^2 - c_e H``, computed by hand."""
     agent_config = {"network": {"torso": [4]}, "value_coefficient": 0.25, "entropy_coefficient": 0.1}
     workflow = small("a2c", agent=agent_config)
     state = workflow.init(0)
@@ -87,7 +85,7 @@ def test_the_entropy_bonus_follows_its_schedule() -> None:
 
 @pytest.mark.parametrize("bound", [5.0, 0.01])
 def test_losses_may_be_kept_within_bounds(bound: float) -> None:
-    """Losses outside of the bounds have no gradient, as in DA3C's clipped scalar losses of continuous agents."""
+    """Losses beyond the bounds have no gradient, like DA3C's clipped scalar losses."""
     clips = {"policy_loss_clip": bound, "value_loss_clip": bound}
     workflow, free = (small("a2c", agent={"network": {"torso": [4]}, **options}) for options in (clips, {}))
     state = workflow.init(0)

@@ -52,7 +52,9 @@ def _are_allowed(actions: Any, obs: Any) -> bool:
 
 
 def test_these_are_all_agents_with_discrete_actions() -> None:
-    """The random agent is tested in tests/agents/test_random_actions.py."""
+    """The contract covers all agents with discrete actions; tests/agents/test_random_actions.py covers the random
+    agent.
+    """
     assert {*AGENTS.values(), "Random"} == set(agents_acting_in(ActionSpaces.DISCRETE))
 
 
@@ -100,7 +102,7 @@ def test_what_is_learned_stays_finite(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_run_is_never_fined_for_a_forbidden_action(algorithm: str) -> None:
-    """Neither evaluations nor training rollouts receive the penalty for masked actions."""
+    """Evaluations and training rollouts never receive the penalty for masked actions."""
     workflow = small(algorithm, ENV)
     state = workflow.init(0)
     evaluation = workflow.evaluate(state)

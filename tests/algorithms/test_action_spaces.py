@@ -119,7 +119,7 @@ ALIKE = {
 
 
 def test_names_that_become_the_same_in_a_file_stay_apart() -> None:
-    """Entries may have any name but ports are identifiers; names that map to one identifier are made unique."""
+    """Entries whose names map to the same identifier get unique port names."""
     space = DictSpace(ALIKE)
     env = wrap_env(ActionEnv(space), parallel=2)
     agent = PPOWorkflow.make_agent({"network": {"torso": [4]}}, env)

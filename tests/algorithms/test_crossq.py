@@ -95,9 +95,7 @@ def test_statistics_stand_apart_from_parameters() -> None:
 
 
 def test_the_critics_see_both_ends_together() -> None:
-    """Critic losses equal one pass over all twelve rows: shared statistics, and no gradient
-    through targets.
-    """
+    """Critic losses equal a pass over all twelve rows, with shared statistics and without gradient through targets."""
     agent, state, batch = _agent(num_critics=3)
     (loss, losses), gradient = jax.jit(jax.value_and_grad(agent.critic_loss, has_aux=True))(
         state.params.critic, state, batch, KEYS
@@ -141,7 +139,7 @@ def test_the_policy_learns_from_critics_at_rest() -> None:
 
 
 def test_the_policy_waits() -> None:
-    """Critics change at every update; the policy, its statistics and the temperature at the first, fourth, ... one."""
+    """Critics change at every update; policy, its statistics and temperature at the first, fourth, ... one."""
     workflow = small("crossq", "Pendulum-v1", learning_starts=0, updates_per_iteration=1)
     state = workflow.init(0)
     moved = []

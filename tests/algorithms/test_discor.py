@@ -44,7 +44,9 @@ class TestProbes(ActorCriticProbes):
 
 
 def test_weights_by_hand() -> None:
-    """Errors 0, ln 2 and ln 4 at temperature 1 give shares 4, 2, 1 of 7; weights have mean 1, also for large errors."""
+    """Errors 0, ln 2 and ln 4 at temperature 1 give weights in proportion 4 : 2 : 1 with mean 1, also for
+    large errors.
+    """
     errors = np.log([[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]])
     expected = [[12 / 7, 6 / 7, 3 / 7], [1.0, 1.0, 1.0]]
     np.testing.assert_allclose(weights_of_mean_one(-jnp.asarray(errors)), expected, rtol=1e-5)

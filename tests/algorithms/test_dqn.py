@@ -144,7 +144,9 @@ def test_errors_may_count_by_their_size() -> None:
 
 
 def test_the_loss_of_categories_is_least_at_its_target() -> None:
-    """The gradient on the logits is ``softmax - target``; priorities are the divergence, zero at the target."""
+    """The gradient on the logits is ``softmax - target``; the priority is the divergence, which is zero at
+    the target.
+    """
     agent, state = _agent(values="categorical", num_atoms=11, support_low=-2.0, support_high=2.0)
     batch = _batch()
     _, losses = _loss(agent, state, batch)

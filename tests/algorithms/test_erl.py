@@ -130,7 +130,7 @@ def test_learners_learn_side_by_side_as_each_alone() -> None:
 
 
 def test_critics_with_running_statistics_guide_policies_without_any() -> None:
-    """CrossQ's statistics are stored outside of the parameters and keep updating."""
+    """CrossQ's running statistics update in the learner, and its policies without statistics join the population."""
     network = {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}
     workflow = erl(learner={**inner_config("crossq"), **WARM_UP, "agent": network})
     first = state = workflow.init(0)
@@ -145,7 +145,7 @@ def test_critics_with_running_statistics_guide_policies_without_any() -> None:
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_combination_builds_and_steps(optimizer: str, learner: str) -> None:
-    """Every combination is traced from end to end; the diagonal also runs until it has learned."""
+    """Every combination is traced completely; the combinations on the diagonal also run until they learn."""
     workflow = erl(optimizer=OPTIMIZERS[optimizer], learner=LEARNERS[learner])
     if list(OPTIMIZERS).index(optimizer) != list(LEARNERS).index(learner):
         fresh = jax.eval_shape(workflow.setup, jax.random.key(0))

@@ -54,7 +54,7 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
-    """Before the first update, with normalized observations, the losses use GAE's advantages and targets."""
+    """Before the first update the losses use GAE's advantages and targets, with normalized observations."""
     agent_config = {"network": {"torso": [8]}, "normalize_obs": True, "vtrace_lambda": 0.9}
     workflow = small("impala", "Pendulum-v1", agent=agent_config)
     state = workflow.init(0)

@@ -92,7 +92,9 @@ def test_an_update_leaves_no_part_as_it_was() -> None:
 
 @compiled_to_run_long()
 def test_state_values_are_an_expectile_and_the_policy_finds_the_better_actions() -> None:
-    """In one-step episodes with a known best action, values are between the mean and the largest reward."""
+    """In one-step episodes values are between the mean and the largest reward, and the policy approaches the best
+    action.
+    """
     columns = pendulum_columns(4096, seed=1)
     count = len(columns["rewards"])
     batch = SampleBatch(

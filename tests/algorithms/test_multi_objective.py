@@ -68,7 +68,7 @@ def test_objectives_are_sums_over_the_episode() -> None:
 
 
 def test_the_front_of_the_parents_grows() -> None:
-    """Episodes differ between generations; parents keep their recorded objectives."""
+    """The front's hypervolume never decreases, since parents keep their recorded objectives."""
     _, metrics, state = trained("nsga2")
     assert (np.diff(metrics["hypervolume"]) >= -1e-3 * metrics["hypervolume"][-1]).all()
     assert metrics["hypervolume"][-1] > metrics["hypervolume"][0] > 0

@@ -110,7 +110,7 @@ def test_members_are_scored_by_the_episodes_they_ended() -> None:
 
 
 def test_hyper_parameters_do_their_work() -> None:
-    """If only one member's learning rate differs between two populations, only that member learns differently."""
+    """If one member has another learning rate, only that member learns differently."""
     workflow, _, state = trained(2, **FIXED)
     other = workflow.init(SEED)
     rate = workflow.search_space.paths.index("optimizer.learning_rate")
@@ -220,7 +220,7 @@ def test_numbers_are_leaves() -> None:
 
 @pytest.mark.parametrize("inner", ["sac", "dqn"])
 def test_off_policy_members(inner: str) -> None:
-    """The program is traced as in a run; replay buffers are cloned with the rest of the state."""
+    """Populations of off-policy workflows are traced as in a run, and include each member's replay buffer."""
     space = {"tau": {"low": 0.01, "high": 0.1, "scale": "log"}}
     env = {"sac": "Pendulum-v1", "dqn": "CartPole-v1"}[inner]
     workflow = small("pbt", env, inner=inner_config(inner), search_space=space, generation_interval=16)
@@ -244,7 +244,7 @@ def sharing(num_devices: int) -> State:
 
 
 def test_members_share_one_buffer() -> None:
-    """The buffer holds the transitions of every member in separate columns; clones keep theirs."""
+    """The shared buffer holds the transitions of every member in separate columns; clones keep theirs."""
     state = sharing(1)
     replay = state.shared.replay_state
     assert "replay_state" not in state.members
@@ -264,7 +264,9 @@ def test_devices_do_not_show_in_a_shared_buffer() -> None:
 
 
 def test_members_whose_iterations_differ_in_length() -> None:
-    """With an evolution strategy as inner workflow, generations are counted, and steps of all members are reported."""
+    """Evolution strategies as inner workflows work: the interval counts generations, and steps of all members are
+    reported.
+    """
     part = {
         "workflow": "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow",
         "optimizer": {"name": "openes", "pop_size": 4},

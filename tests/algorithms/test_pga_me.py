@@ -68,7 +68,9 @@ def test_every_transition_of_a_generation_is_stored() -> None:
 
 
 def test_offspring_are_of_three_kinds() -> None:
-    """Offspring are variations as in MAP-Elites, gradient steps, and last the learner's greedy policy."""
+    """Offspring are variations as in MAP-Elites, then policies after gradient steps, and last the learner's greedy
+    policy.
+    """
     workflow = pga_me(variation={"iso_sigma": 0.0, "line_sigma": 0.0})
     _, state = workflow.step(workflow.init(SEED))
     still = workflow.replace(policy_optimizer=Optimizer(learning_rate=0.0))
@@ -95,7 +97,7 @@ def test_the_learner_learns_as_told() -> None:
 
 
 def test_a_learner_of_other_settings() -> None:
-    """Prioritized sampling with n-step returns works, and so does a learner with a stochastic policy."""
+    """The learner may use prioritized sampling and n-step returns, and may have a stochastic policy."""
     workflow = pga_me(**_with_learner(prioritized=True, n_step=3))
     metrics, state = workflow.step(workflow.init(SEED))
     assert np.isfinite(metrics.critic_loss)
@@ -106,7 +108,7 @@ def test_a_learner_of_other_settings() -> None:
 
 
 def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
-    """The learner does not contribute to the first generation."""
+    """The first generation is evaluated and stored without the learner."""
     workflow = pga_me()
     _, state = workflow.step(workflow.init(SEED))
     first = workflow.init(SEED)
@@ -119,7 +121,7 @@ def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
 
 @compiled_to_run_long()
 def test_walks_are_found_by_gradients_too() -> None:
-    """The archive fills with walks whose return is near the best of their cell."""
+    """The archive fills with walks whose return is near the optimum of their cell."""
     env = VmapWrapper(LineWalk(), 32)
     learner = TD3Workflow(
         env=VmapWrapper(LineWalk(), 1),

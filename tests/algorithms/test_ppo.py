@@ -71,7 +71,7 @@ def _with_options(**changes: Any) -> PPOWorkflow:
 
 
 def test_the_policy_that_learns_is_the_one_that_acted() -> None:
-    """At the first minibatch all ratios are 1, also after the observation statistics have changed."""
+    """At the first minibatch all ratios are 1, also after changes of the observation statistics."""
     workflow = _with_options(num_epochs=1, num_minibatches=1)
     state = workflow.init(0)
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_the_policy_that_learns_is_the_one_that_acted() -> None:
 
 
 def test_target_kl_ends_the_learning_from_a_trajectory() -> None:
-    """With a limit that any change exceeds, only the first update is applied."""
+    """If every update exceeds the limit, only the first one is applied."""
     free = _with_options()
     state = free.init(0)
     num_updates = {}

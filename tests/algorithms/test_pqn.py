@@ -89,7 +89,7 @@ def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:
 
 @pytest.mark.parametrize("q_lambda", [0.0, 0.6, 1.0])
 def test_targets_are_those_of_a_loop(q_lambda: float) -> None:
-    """Targets equal the paper's recursion through a termination, a time limit and an open end, with true successors."""
+    """Targets equal the paper's recursion across a termination, a time limit and an open end."""
     agent, state = _agent()
     trajectory = _trajectory([0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0])
     targets = agent.batch_with_targets(state, trajectory, DISCOUNT, q_lambda).extras.targets

@@ -221,7 +221,7 @@ def test_stored_is_what_was_remembered_before_each_step() -> None:
 
 
 def test_nothing_is_learned_before_there_is_a_whole_sequence() -> None:
-    """Sequences of the small workflow have 6 steps, and each iteration adds 2."""
+    """Updates start once each environment has stored a sequence of 6 steps, in the third iteration."""
     workflow = small("r2d2", learning_starts=0)
     fresh = state = workflow.init(0)
     changed = []

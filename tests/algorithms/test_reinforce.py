@@ -86,7 +86,7 @@ def _agent(**settings: object) -> ReinforceAgent:
 
 
 def test_returns_are_those_of_ended_episodes() -> None:
-    """One environment with a terminated episode of two steps, a truncated one of two steps, and an unfinished one."""
+    """Only ended episodes count; a truncated one bootstraps from the value of its last observation."""
     agent = _agent(normalize_advantages=False)
     space = every_probe(False, 1)
     state = agent.init(space.obs_space, space.action_space, jax.random.key(0))
@@ -116,7 +116,7 @@ def test_returns_are_those_of_ended_episodes() -> None:
 
 
 def test_a_trajectory_without_an_end_changes_nothing_but_the_entropy() -> None:
-    """Episodes of 10 steps are unfinished after the first 8."""
+    """A rollout of unfinished episodes does not change the policy until they end."""
     workflow = small("reinforce", rollout_length=8)
     state = workflow.init(0)
     _, after = workflow.step(state)

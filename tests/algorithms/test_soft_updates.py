@@ -17,7 +17,7 @@ KEYS = jax.random.split(jax.random.key(0), 4)
 
 
 def test_each_part_sees_those_before_it() -> None:
-    """The policy uses the updated critics, the temperature the policy's entropy, and the target critics follow last."""
+    """Updates run in order: critics, policy with the new critics, temperature with its entropy, target critics."""
     workflow = small("sac", "Pendulum-v1", tau=0.25)
     state, batch = workflow.init(0), transitions(workflow.env, 4)
     first, progress = state.agent_state, jnp.float32(0.0)

@@ -37,9 +37,7 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_it_imitates_without_values_and_learns_offline() -> None:
-    """With zero weight on values the policy is trained by imitation only and learns the mean of the
-    recorded actions.
-    """
+    """Without weight on values, the policy learns the mean of the recorded actions."""
     config = {**SMALL, "env": {"name": "Pendulum-v1"}, "agent": {"network": {"torso": [16]}, "value_weight": 0.0}}
     workflow = TD3BCWorkflow.build_from_config(
         {

@@ -40,7 +40,7 @@ def test_gaussian_noise_is_new_at_each_step() -> None:
 
 
 def test_noise_that_wanders_starts_anew_with_each_episode() -> None:
-    """For ``x' = (1 - theta) x + sigma N``, check the variance after k steps and the correlation of neighbors."""
+    """``x' = (1 - theta) x + sigma N`` restarts at 0: variance after k steps and correlations match its formula."""
     theta, sigma = 0.15, 0.1
     actions, dones = _actions_of_an_idle_policy(512, 100, kind="ornstein_uhlenbeck", scale=sigma, theta=theta)
     assert dones[49].all()
@@ -66,7 +66,7 @@ def test_every_environment_draws_its_scale_for_an_episode(kind: str) -> None:
 
 
 def test_noise_goes_on_between_iterations_and_evaluations_have_none() -> None:
-    """Ornstein-Uhlenbeck noise continues across iterations; evaluations use no noise."""
+    """Ornstein-Uhlenbeck noise continues across iterations, restarts with episodes, and is absent from evaluations."""
     noise: dict[str, Any] = {**OU, "max_scale": 0.4}
     workflow = small("td3", "Pendulum-v1", learning_starts=1e6, agent={"network": {"torso": [4]}, "noise": noise})
     state = workflow.init(0)

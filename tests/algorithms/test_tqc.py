@@ -65,7 +65,7 @@ def _quantile_huber(errors: np.ndarray, fraction: float) -> np.ndarray:
 
 @pytest.mark.parametrize("dropped", [None, 1, 3])
 def test_the_targets_are_the_least_atoms_of_all_critics(dropped: int | None) -> None:
-    """The 12 atoms of 3 critics are pooled, sorted and truncated; every atom regresses on every target."""
+    """Targets are the smallest of the 12 pooled atoms of 3 critics; every atom regresses on every target."""
     agent, state, batch = _agent(num_critics=3, num_atoms=4, dropped_atoms=dropped)
     loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
     actions, log_prob = agent.policy(state, state.params.policy, batch.next_obs).sample_and_log_prob(KEYS)

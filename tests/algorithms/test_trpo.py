@@ -96,7 +96,7 @@ def _steps(workflow: TRPOWorkflow, num: int) -> tuple[list[Any], State]:
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize("mode", ["trpo-d1", "trpo-d2", "trpo-d2, adaptive"])
 def test_no_step_leaves_the_trust_region(mode: str, env: str) -> None:
-    """The divergence from the new to the old policy is computed again from the parameters."""
+    """The divergence between old and new policy, recomputed from the parameters, stays within the bound."""
     workflow = _small(env, trust_region={"max_kl": 0.003}, **MODES[mode])
     state, divergences = workflow.init(0), []
     for _ in range(6):
@@ -134,7 +134,7 @@ def test_an_adaptive_search_remembers_where_it_ended() -> None:
 
 
 def test_the_surrogate_and_its_clipped_form() -> None:
-    """The surrogate equals equation 14, and without clipped ratios the clipped loss is its negative."""
+    """The surrogate equals equation 14; if no ratio is clipped, the clipped loss is its negative."""
     workflow = _small(agent={"network": {"torso": [8]}, "clip_epsilon": 10.0})
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
@@ -152,7 +152,7 @@ def test_the_surrogate_and_its_clipped_form() -> None:
 
 @pytest.mark.parametrize("kind", ["ppo", "trpo-d1", "trpo-d2"])
 def test_only_the_chosen_episodes_are_learned_from(kind: str) -> None:
-    """Steps outside of the chosen episodes may hold any values without changing the result."""
+    """Steps outside of the chosen episodes do not influence the update."""
     workflow = _small(kind=kind, episodes_per_batch=12, rollout_length=32)
     state = workflow.init(0)
     trajectory, collected = jax.jit(lambda w, s: w.collect(s))(workflow, state)

@@ -42,7 +42,7 @@ def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest
 
 
 def test_what_lists_supervises_or_explains_does_not_wait_for_jax(tmp_path: Path) -> None:
-    """``evorl run`` starts training in other processes."""
+    """Commands that list, supervise or explain do not import JAX; ``evorl run`` trains in other processes."""
     make_run(tmp_path, "runs/a", [[1.0]])
     code = (
         "import sys; from evorl.cli import app_run, commands, completion, main, report, watch; commands.run(['runs']); "

@@ -65,7 +65,7 @@ def test_an_environment_has_the_same_settings_by_each_of_its_names() -> None:
 
 
 def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
-    """A custom config folder is completed like the shipped tree, as with ``--config-dir``."""
+    """Configs in a custom folder (``--config-dir``) are completed like shipped ones."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/mine.yaml").write_text(
         "# @package _global_\nworkflow: evorl.algorithms.ppo.PPOWorkflow\nnum_epochs: 7\n", encoding="utf-8"
@@ -96,7 +96,7 @@ def own_gradient_optimizer(learning_rate):
 @pytest.mark.parametrize("agent", ["ec/openes", "ec/cmaes", "ec/ga", "ec/vanilla_es"])
 @pytest.mark.parametrize("name", [f"{__name__}:OwnSearch", "cmaes", "evosax/SNES"])
 def test_a_search_brings_its_own_settings_and_none_of_another(agent: str, name: str) -> None:
-    """Defaults of the agent's optimizer, and settings of the agent's file, are dropped."""
+    """An optimizer chosen by name has only its own settings, without settings of the agent's default optimizer."""
     config = compose_config([f"agent={agent}", f"optimizer={name}", "optimizer.initial_std=0.7", "env=acrobot"])
     optimizer = dict(config.optimizer)
     assert (optimizer.pop("name"), optimizer["initial_std"]) == (name, 0.7)

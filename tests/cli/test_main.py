@@ -91,9 +91,7 @@ POPULATION = [
 
 
 def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``inner`` selects a config; the files written at the end of the run exist; members are evaluated without the
-    search.
-    """
+    """``inner`` selects the members' config; the run writes its schedule, and members are evaluated alone."""
     out, err = run(cli.train, *POPULATION, f"runs_folder={tmp_path}")
     assert err == ""
     folder = RunFolder.latest(tmp_path)

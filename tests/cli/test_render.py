@@ -100,7 +100,7 @@ def test_arguments_are_checked(arguments: list[str], parts: tuple[str, ...]) -> 
 def test_of_several_seeds_one_is_shown(
     kind: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By default the seed with the best evaluation is shown, also in notebooks and for every kind of run."""
+    """By default the seed with the best evaluation is rendered, also from notebooks and for every kind of run."""
     own = [setting for setting in SMALL if not setting.startswith(("agent=", "num_envs", "rollout_length"))]
     of_agent = ["num_envs=2", "rollout_length=8"] if kind == ["agent=random"] else []
     folder = evorl.train(*own, *of_agent, *kind, num_seeds=2, runs_folder=tmp_path)
@@ -159,7 +159,7 @@ def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytes
 
 
 def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
-    """Separate processes, which have not imported MuJoCo yet."""
+    """Without a renderer, commands fail with the suggestion of an HTML page; run in processes without MuJoCo loaded."""
     root = tmp_path / "runs"
     settings = [*SMALL, "env=host/inverted_pendulum", f"runs_folder={root}"]
     call = "from evorl.cli.commands import main; main()"

@@ -59,7 +59,7 @@ def test_each_key_is_answered(
 def test_files_of_ones_own_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error of a choice outside of the defaults carries no config, so the config is composed again."""
+    """Suggestions include agents of a custom folder, also for a config that failed to compose."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/mine.yaml").write_text("# @package _global_\nworkflow: evorl.algorithms.sac.SACWorkflow\n")
     arguments = ["agent=mine", "env=pendulum", "optimizer=sgd"]

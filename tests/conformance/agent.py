@@ -117,7 +117,7 @@ class AgentContract:
         assert bool(same) != self.explores
 
     def test_rows_do_not_depend_on_one_another(self, acted: dict) -> None:
-        """With a key per row, each row's action is independent of its position."""
+        """With a key per row, an action does not depend on the row's position."""
         np.testing.assert_allclose(acted["explored_backwards"][::-1], acted["explored_by_rows"], rtol=1e-5, atol=1e-6)
 
     def test_evaluation_is_deterministic(self, acted: dict) -> None:
@@ -135,7 +135,7 @@ class AgentContract:
         assert all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in jax.tree.leaves(agent))
 
     def test_observations_are_normalized_wherever_it_acts(self, env: VectorEnv, agent: Agent, acted: dict) -> None:
-        """With observation statistics the agent acts as on observations normalized by hand."""
+        """An agent with observation statistics acts as on manually normalized observations."""
         if not self.normalizes:
             return
         agent = self.make(env, normalize_obs=True)

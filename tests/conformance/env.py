@@ -249,7 +249,7 @@ class VectorEnvContract(EnvContract):
         return jax.tree.map(lambda x: x[: len(t)], obs), jax.tree.map(lambda x: x[len(t) :], obs)
 
     def test_every_episode_starts_from_a_fresh_reset(self, records: dict[str, Any], resets: tuple[Any, Any]) -> None:
-        """Start n of environment i is ``reset(fold_in(key_i, n))``."""
+        """Start n of environment i equals ``reset(fold_in(key_i, n))``."""
         assert records["done"].sum() >= 4
         starts = jax.tree.map(lambda x: x[records["done"]], records["obs"])
         assert_close(starts, resets[0], self.tolerance)

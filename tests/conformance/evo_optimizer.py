@@ -116,7 +116,7 @@ class EvoOptimizerContract:
         assert jax.tree.map(lambda x: (x.shape, x.dtype), before) == jax.tree.map(lambda x: (x.shape, x.dtype), after)
 
     def test_a_population_in_parts_is_the_whole(self, run: dict) -> None:
-        """Individuals past the last one may be requested, and are ignored."""
+        """Chunks of a population equal the whole; individuals past the last one are ignored."""
         assert_close(run["parts"], run["next"], self.chunk_tolerance)
         assert flat(run["beyond"], 1).shape[0] in (1, 2)
 
@@ -125,7 +125,7 @@ class EvoOptimizerContract:
         assert_identical(same, one)
 
     def test_seeds_and_generations_differ(self, runs: dict, run: dict) -> None:
-        """Except for the first individual, which may be the start of the search."""
+        """Seeds and generations have different individuals, except that the first may be the start of the search."""
         for name in ("population", "next"):
             other = flat(jax.tree.map(lambda x: x[2], runs[name]), 1)
             assert (flat(run[name], 1)[1:] != other[1:]).mean() > 0.5

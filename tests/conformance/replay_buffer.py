@@ -163,21 +163,21 @@ class ReplayBufferContract:
 
     @pytest.mark.parametrize("num_devices", [2, 4])
     def test_devices_do_not_show(self, num_devices: int) -> None:
-        """Adding and sampling on a mesh of environments gives the same result on every number of devices."""
+        """Adding and sampling on a mesh of environments gives the same result for every number of devices."""
         state = self.stored(18)
         by_env, of_all = PartitionSpec(None, DATA_AXIS), PartitionSpec()
         spec = jax.tree.map(lambda x: by_env if x.ndim > 1 else of_all, state)
         _check_on_mesh(self.buffer, state, history(3, 18), num_devices, (spec, by_env))
 
     def test_a_single_environment_is_whole_on_every_device(self) -> None:
-        """Episodes of populations are stored this way, one after another."""
+        """A buffer with one environment, as used for populations, is replicated on every device."""
         buffer, rows = self.make(ROWS, 1), history(ROWS)[:, :1]
         state = self.init_state(buffer, jax.tree.map(lambda x: x[0, 0], rows))
         _check_on_mesh(buffer, state, rows, 2, (PartitionSpec(), PartitionSpec()))
 
     @compiled_to_run_long()
     def test_adding_inside_a_loop_copies_nothing(self) -> None:
-        """Programs, compiled as in training, write to the buffer in place."""
+        """Programs compiled as in training write to the buffer in place."""
         num_rows = 996  # a size that no other array has
         buffer = self.make(num_rows * NUM_ENVS, NUM_ENVS)
 

@@ -17,7 +17,7 @@ class SeedContract:
     make: Any
 
     def test_one_seed_of_several_is_a_state_of_its_own(self) -> None:
-        """The shapes equal a single-seed run, so that export, rendering and replay accept either."""
+        """One seed's state has the shapes of a single-seed run, so that export, rendering and replay accept both."""
         alone, together = (self.make(num_seeds=num_seeds) for num_seeds in (1, 2))
         key = jax.random.key(0)
         state = jax.eval_shape(

@@ -125,7 +125,7 @@ class WorkflowContract(SeedContract):
             assert names.count(f"jit({program})") == 1
 
     def test_a_step_keeps_the_types_of_the_state(self) -> None:
-        """The state keeps its types as traced in the programs of a training run."""
+        """A step returns the state with the same structure, shapes and dtypes, weak types included."""
         workflow = self.make_run()
         before = programs.state_shapes(workflow, jax.random.key(0))
         metrics, after = jax.eval_shape(programs._traced_once, workflow, before)
@@ -156,7 +156,7 @@ class WorkflowContract(SeedContract):
         jax.block_until_ready(programs.iterate_program(workflow, state, 2))
 
     def test_the_state_is_donated(self, whole: tuple) -> None:
-        """The whole state is donated: buffers that cannot be reused cause a warning, which is an error here."""
+        """Training donates the whole state."""
         workflow = self.make_run()
         state = workflow.init(SEED)
         programs.iterate_program(workflow, state, 1)
@@ -190,7 +190,7 @@ class WorkflowContract(SeedContract):
         assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
 
     def test_killed_and_resumed(self, whole: tuple, tmp_path: Path) -> None:
-        """The run is killed after a row that is newer than the last checkpoint."""
+        """A run killed after a row that is newer than its last checkpoint resumes to the same state and table."""
         with pytest.raises(Interrupted):
             run_in(tmp_path, self.make_run(), killed_at=9)
         stopped_at, state = resume_in(tmp_path, self.make_run())
@@ -199,9 +199,7 @@ class WorkflowContract(SeedContract):
         assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
 
     def test_neither_devices_nor_seeds_show(self, alone: dict) -> None:
-        """Setup, first iteration and training do not depend on devices or seeds; base workflows are also checked with
-        one seed.
-        """
+        """Setup, first iteration and learned parameters do not depend on devices or seeds."""
         self.check_together(alone)
         if self.as_for_users:
             self.check_wide(alone)
@@ -240,7 +238,7 @@ class WorkflowContract(SeedContract):
         return {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)}
 
     def test_resumed_on_more_devices(self, whole: tuple, tmp_path: Path) -> None:
-        """A run of one device resumes on more: with several seeds, and for base workflows with one."""
+        """A run of one device resumes on several devices, with several seeds and with one."""
         workflow, expected = self.make_run(), self.learned(whole[0])
         states = [programs.iterate_program(workflow, workflow.init(SEED + i), 1)[1] for i in range(NUM_SEEDS)]
         resumed = [(0, resume_in(save_in(tmp_path / "seeds", side_by_side(states)), self.make_run(**TOGETHER))[1])]
@@ -270,7 +268,7 @@ class WorkflowContract(SeedContract):
         assert any(np.abs(after[path] - before[path]).max() > 10 * TOLERANCE for path in before)
 
     def test_no_key_is_used_twice(self) -> None:
-        """Covers setup, evaluations and steps before any episode ends (reset keys may be used repeatedly)."""
+        """No key is used twice in setup, evaluations and steps, up to the first end of an episode."""
         name, num_steps = self.endless_env
         workflow = self.make({"name": name, "max_episode_steps": num_steps})
         evaluated = workflow.replace(eval_env=self.make({"name": name, "max_episode_steps": 2}).eval_env)

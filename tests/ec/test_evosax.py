@@ -70,7 +70,7 @@ def test_the_first_samples_have_the_standard_deviation_asked_for(name: str) -> N
 
 
 def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
-    """A rate of 0 does not change the standard deviations."""
+    """Settings of the strategy are used by name: with a rate of 0, standard deviations do not change."""
     still = strategy.replace(params=PyTreeDict(lr_std_init=0.0))
     state = still.init(START, jax.random.key(1))
     after = still.tell(state, jnp.arange(6.0))

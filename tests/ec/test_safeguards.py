@@ -108,7 +108,7 @@ def test_strategies_of_evosax(strategy: str) -> None:
 
 @pytest.mark.parametrize("name", ["cmaes", "sep_cmaes"])
 def test_a_solved_problem_stays_solved(name: str) -> None:
-    """With eight dimensions and 64 individuals the optimum is found exactly, and every later generation is flat."""
+    """The optimum is found exactly in eight dimensions, and all later generations, with flat fitness, keep it."""
     optimizer = OPTIMIZERS[name](pop_size=64)
 
     @jax.jit
@@ -138,7 +138,7 @@ def test_flat_fitness_holds_the_distribution_and_draws_again(name: str) -> None:
 
 
 def test_the_scale_of_the_covariance_moves_into_sigma_without_rounding() -> None:
-    """The same distribution with another sigma has bit-identical samples and successors."""
+    """Rescaling sigma against the covariance does not change samples and successors by a bit."""
     for name in ("cmaes", "sep_cmaes"):
         optimizer = OPTIMIZERS[name](pop_size=8)
         state = optimizer.init(START, jax.random.key(0))

@@ -46,7 +46,7 @@ def has_stable_types(vector_env: VectorEnv) -> bool:
 
 @pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
-    """Includes Swimmer, whose fluid forces need a patch to be traced."""
+    """Every environment keeps its types; Swimmer requires a patch of its fluid forces."""
     env = create_wrapped_brax_env(name, parallel=2, autoreset_mode=AutoresetMode.DISABLED)
     assert has_stable_types(env)
     assert env.max_episode_steps == 1000

@@ -106,7 +106,7 @@ def test_bounds_of_jax_are_numbers_inside_a_trace() -> None:
 
 
 def test_one_episode_around_the_clock_in_a_vector_env() -> None:
-    """The vector env that freezes ended episodes accepts an environment that does so itself, also under ``vmap``."""
+    """A vector env that freezes ended episodes accepts an environment that does so itself, also under ``vmap``."""
     env = VmapWrapper(OneEpisodeWrapper(EpisodeWrapper(Walk(), 3)), num_envs=2)
     states = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 3))
     for _ in range(4):

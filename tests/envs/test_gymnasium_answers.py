@@ -65,7 +65,7 @@ def test_processes_refuse_them_too() -> None:
     ],
 )
 def test_metrics_are_numbers_of_every_step(info: dict[str, Any], says: tuple[str, ...]) -> None:
-    """Gymnasium uses 0 where an environment returns no metric."""
+    """A missing metric is an error, unlike in Gymnasium, which inserts 0."""
 
     def make() -> Any:
         env = Answering({4: info})

@@ -29,7 +29,7 @@ def env(request: pytest.FixtureRequest) -> Any:
 
 
 def test_what_is_told_is_what_the_environment_pays(env: Any) -> None:
-    """Over episodes of steps towards the goal, so that some steps reach it."""
+    """The reward function equals the environment's rewards during episodes that reach their goal."""
     answers: list[dict[str, Any]] = []
     original = env.simulators.step
     env.simulators.step = lambda arguments: answers.append(original(arguments)) or answers[-1]
@@ -52,7 +52,7 @@ def test_what_is_told_is_what_the_environment_pays(env: Any) -> None:
 
 
 def test_hindsight_learns_from_a_simulator_by_the_same_programs() -> None:
-    """The host loop and the callback from the compiled program give equal numbers."""
+    """Hindsight with the host loop and with callbacks in the compiled program gives equal numbers."""
     states = []
     for host in ("loop", "callback"):
         workflow = small(
@@ -113,7 +113,7 @@ def test_goals_are_told_of_environments_that_have_them() -> None:
 
 
 def test_hindsight_needs_to_know_what_goals_are_worth() -> None:
-    """A hand's rotations have goals but no reward function in JAX."""
+    """Hindsight is rejected for goals without a reward function, such as the rotations of a hand."""
     env = create_env("gymnasium/HandManipulateBlockRotateZ-v1")
     assert env.goal_task is None
     env.close()

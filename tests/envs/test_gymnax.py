@@ -169,7 +169,7 @@ def test_random_steps_draw_from_the_episode_key() -> None:
 
 
 def test_the_car_stops_at_the_left_wall() -> None:
-    """The car stops as in Gymnasium; gymnax 1.0.1 keeps its velocity, and thereby changes when it leaves the wall."""
+    """At the left wall the car's velocity becomes 0, as in Gymnasium; gymnax 1.0.1 keeps it."""
     env = create_wrapped_gymnax_env("MountainCarContinuous-v0").unwrapped
     state = env.reset(jax.random.key(0))
     before = state.env_state.replace(position=jnp.asarray(-1.19), velocity=jnp.asarray(-0.05))

@@ -81,7 +81,7 @@ def test_every_environment_has_stable_types(name: str) -> None:
 
 
 def test_agents_that_keep_to_their_masks_play_to_the_end() -> None:
-    """In a small game of Hanabi the waiting agent has only the no-op; both receive equal rewards and ends."""
+    """In a small game of Hanabi the waiting agent has only the no-op, and both agents get equal rewards and ends."""
     game = {"num_colors": 2, "num_ranks": 2, "hand_size": 2, "max_info_tokens": 3, "max_life_tokens": 1}
     env = create_wrapped_jaxmarl_env("hanabi", parallel=4, num_cards_of_rank=[2, 1], **game)
     assert env.max_episode_steps is None
@@ -105,7 +105,7 @@ def test_agents_that_keep_to_their_masks_play_to_the_end() -> None:
 
 @pytest.mark.parametrize(("name", "options"), [("MPE_simple_v3", {}), ("SMAX", SMALL_BATTLE), ("overcooked_v2", {})])
 def test_the_clock_is_as_long_as_that_of_the_library(name: str, options: dict[str, Any]) -> None:
-    """The limit is one step longer than ``max_steps`` where the library compares before it counts."""
+    """The time limit equals the library's: one step more than ``max_steps`` where it compares before it counts."""
     import jaxmarl
 
     theirs = jaxmarl.make(name, max_steps=3, **options)

@@ -65,7 +65,7 @@ def test_every_environment_has_stable_types(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Game2048-v1", "Tetris-v0", "Maze-v0", "Minesweeper-v0", "Knapsack-v1"])
 def test_observations_are_in_their_space_and_masks_allow_what_is_allowed(name: str) -> None:
-    """Agents that respect the mask never take a step that the library treats as invalid, which ends the episode."""
+    """Observations are in their space, and legal actions never cause a step that the library treats as invalid."""
     env = create_env(f"jumanji/{name}", parallel=4)
 
     @jax.jit
@@ -94,7 +94,7 @@ def test_actions_of_several_parts_are_numbered_as_their_masks() -> None:
 
 
 def test_the_time_limit_of_the_library_is_a_truncation() -> None:
-    """The library reports the time limit as termination with discount 0."""
+    """A time limit, which the library reports as termination, is a truncation."""
     import jumanji
 
     theirs = jumanji.make("RubiksCube-v0", time_limit=3)
@@ -147,7 +147,7 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
     [("Connector-v3", "several agents"), ("JobShop-v0", "machine"), ("Cleaner-v0", "several agents")],
 )
 def test_what_is_left_out_cannot_be_stepped(name: str, reason: str) -> None:
-    """The adapter of an unsupported environment raises the same error."""
+    """Unsupported environments raise an error, also if their adapter is created directly."""
     import jumanji
 
     with raises_naming(ValueError, name, reason):

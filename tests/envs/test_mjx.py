@@ -120,7 +120,7 @@ def test_spaces_and_limits_are_those_of_the_host(name: str) -> None:
     ],
 )
 def test_steps_are_those_of_gymnasium(name: str, gymnasium_id: str, num_ends: int) -> None:
-    """Half of 200 steps agree to float32 precision, 95 % to 2e-4. The others begin in impacts.
+    """Steps agree with Gymnasium: half of 200 to float32 precision, 95 % to 2e-4; the others start in impacts.
 
     In impacts, float32 changes when the solver stops; one contact in 200 differs in its second digit.
     """
@@ -151,7 +151,7 @@ def test_steps_are_those_of_gymnasium(name: str, gymnasium_id: str, num_ends: in
 
 
 def test_starts_are_drawn_as_gymnasium_draws_them() -> None:
-    """Positions are uniform; velocities normal where Gymnasium's are, else uniform."""
+    """Initial positions are uniform, velocities normal where Gymnasium's are and else uniform."""
 
     @jax.jit
     def starts(keys: jax.Array) -> Any:
@@ -170,7 +170,7 @@ def test_starts_are_drawn_as_gymnasium_draws_them() -> None:
 
 
 def test_dynamics_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hopper's step contains four dynamics calls because of its integrator; afterwards MJX is restored."""
+    """The hopper's step traces the dynamics once for its four calls, and MJX is restored afterwards."""
     theirs, traced = mjx_dynamics.forward, []
 
     def counted(model: Any, data: Any) -> Any:

@@ -59,7 +59,7 @@ def test_without_a_screen_another_library_draws(
 
 
 def test_a_library_that_is_not_here_is_told_in_words() -> None:
-    """MuJoCo loads the library during its import."""
+    """A missing rendering library, which MuJoCo loads at import, causes a readable error."""
     code = (
         "import ctypes.util\nfrom evorl.envs import mujoco_frames\n"
         "try:\n    mujoco_frames.draw_without_screen()\nexcept OSError as error:\n    print(error)\n"

@@ -76,7 +76,7 @@ def loop_depths(program: str, operation: str) -> list[int]:
 
 @pytest.mark.parametrize("num_seeds", [None, 2])
 def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None) -> None:
-    """In a rollout program, the reset is in its own loop within the loop over steps."""
+    """In a rollout program the reset runs in a conditional loop within the loop over steps."""
     env = walk(VmapAutoResetWrapper)
 
     def run(state: EnvState):
@@ -92,7 +92,7 @@ def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None) -> N
 
 
 def test_loop_depths_sees_a_reset_at_every_step() -> None:
-    """The depth is 1 for a program that resets at every step."""
+    """The measured depth is 1 for a program that resets at every step."""
     env = Walk()
 
     def every_step(state: EnvState, key: jax.Array):
@@ -169,7 +169,7 @@ def test_an_ended_row_is_revived_by_partial_reset() -> None:
 
 @pytest.mark.parametrize("mask", [np.ones((3, 1), bool), np.ones(2, bool), True, np.array([0, 1, 1]), np.ones(3)])
 def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
-    """A column would broadcast over the state, and environment indices would be used as flags."""
+    """Masks that are not ``bool[num_envs]`` are rejected: columns would broadcast, indices would be used as flags."""
     env = make_probe("discounting", 3)
     state = env.reset(jax.random.key(0))
     with raises_naming(ValueError, "mask bool[3]", f"got {jnp.asarray(mask).dtype}{list(np.shape(mask))}"):

@@ -48,7 +48,7 @@ def test_none_is_kept_unless_it_is_asked_for_and_no_more_than_are_played() -> No
 
 
 def test_a_runner_saves_episodes_with_their_bodies(tmp_path: Path) -> None:
-    """A runner saves episodes exactly like evaluations of compiled workflows."""
+    """A runner saves evaluation episodes like compiled workflows do, with the positions of bodies."""
 
     def make() -> gymnasium.Env:
         return gymnasium.make("InvertedPendulum-v5", max_episode_steps=5)

@@ -60,7 +60,7 @@ def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
 
 
 def test_objects_are_not_read(path: Path) -> None:
-    """Loading objects would run code."""
+    """Files with pickled objects, which could run code, are rejected."""
     np.savez(path.with_suffix(".npz"), qpos=np.array([print], dtype=object))
     with raises_naming(RunFolderError, path, "corrupted"):
         SavedEpisode.load(path)

@@ -61,7 +61,7 @@ def _play(mode: AutoresetMode = AutoresetMode.DISABLED, steps: int = STEPS, **op
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_every_step_is_recorded(mode: AutoresetMode) -> None:
-    """Each environment counts down from its length with that reward and ends at 0, in every autoreset mode."""
+    """Recorded transitions contain every step until the episode ends, in every autoreset mode."""
     outcomes = _play(mode)
     transitions = outcomes.transitions
     assert transitions is not None
@@ -106,7 +106,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_those_of_the_environment(name: str) -> None:
-    """Rewards depend on the action: non-finite actions are a fault of the policy."""
+    """Non-finite rewards and observations are faults of the environment, unless the action was not finite."""
     change, action, expected = FAULTS[name]
     keys = episode_keys(KEY, jnp.arange(NUM_EPISODES))
     wanted = jnp.arange(NUM_EPISODES) != 3

@@ -25,7 +25,7 @@ def _drawn(mode: AutoresetMode, limit: int, num_episodes: int = NUM_EPISODES) ->
     ("mode", "limit"), [(AutoresetMode.DISABLED, LONGEST), (AutoresetMode.DISABLED, 2), (AutoresetMode.NORMAL, LONGEST)]
 )
 def test_every_step_of_an_episode_is_as_likely(mode: AutoresetMode, limit: int) -> None:
-    """Episodes start uniformly with 1 to 6, and count down to 1 or the time limit."""
+    """Reference observations are uniform over the steps of episodes, which start at 1 to 6."""
     obs = _drawn(mode, limit)
     assert obs.shape == (NUM_EPISODES, 1)
     expected = np.zeros(LONGEST + 1)

@@ -68,7 +68,7 @@ def test_nothing_else_changes(kept: EvaluationMetrics) -> None:
 
 @pytest.mark.parametrize("fields", [{"num_envs": 4}, {"env_chunk": 2}], ids=["rounds", "blocks"])
 def test_neither_rounds_nor_blocks_show(kept: EvaluationMetrics, fields: dict[str, Any]) -> None:
-    """Fewer environments, or smaller blocks, than recorded episodes."""
+    """Recorded episodes do not depend on the number of environments or the block size."""
     other = _episodes(**fields)
     for i, length in enumerate(np.asarray(kept.episode_lengths[:NUM_KEPT])):
         for name, end in (("obs", length + 1), ("rewards", length), ("actions", length)):

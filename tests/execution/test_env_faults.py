@@ -133,7 +133,7 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
 
 
 def test_settings_side_by_side_name_environment_and_row() -> None:
-    """A diverged setting continues and is reported only once."""
+    """The message names the setting and its environment once, although the diverged setting continues."""
     inner = small("ppo", {"factory": f"{__name__}:Breaking", "entry": "obs", "max_episode_steps": 20})
     rows = SideBySideWorkflow.of(inner, ["agent.clip_epsilon"], [[0.1], [0.4]], [0, 2])
     recorder = Messages()
@@ -188,7 +188,7 @@ def test_the_first_step_counts_and_then_the_reward() -> None:
 
 
 def test_an_environment_is_not_blamed_for_actions_that_are_not_finite() -> None:
-    """A diverged policy returns NaN actions, for which the environment is not responsible; earlier faults count."""
+    """Non-finite numbers after a non-finite action are the policy's fault; earlier ones the environment's."""
     shape = (4, 2)
     rewards, actions, obs = np.zeros(shape, np.float32), np.zeros((*shape, 1), np.float32), np.zeros((*shape, 3))
     actions[1:, 0], rewards[1:, 0] = np.nan, np.nan
@@ -200,7 +200,7 @@ def test_an_environment_is_not_blamed_for_actions_that_are_not_finite() -> None:
 
 
 def test_a_fault_after_a_divergence_is_not_the_environments() -> None:
-    """The actions of a diverged policy break the simulation, whose next rollout starts with such observations."""
+    """Faults in the rollout after a divergence are not attributed to the environment."""
     faults = np.array([[[NO_FAULT, 0, 0]], [[0, 3, 1]], [[2, 1, 0]]], np.int32)  # [N, S, 3]
     metrics = {"loss": np.array([[np.nan], [np.nan], [0.0]]), "maybe": np.full((3, 1), np.nan)}
     assert (np.asarray(without_aftermath(faults, metrics, ("maybe",)))[..., 0] == NO_FAULT).all()

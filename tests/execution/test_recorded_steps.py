@@ -70,7 +70,9 @@ def test_statistics_of_observations_are_those_of_what_was_loaded() -> None:
 
 
 def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
-    """A wrapped-around ring with one seed and with several; the second save is bit-identical."""
+    """A saved and loaded ring equals the original, also wrapped around and with seeds; saving again is
+    bit-identical.
+    """
     for seeds in (None, 2):
         changes = {} if seeds is None else {"num_seeds": seeds}
         workflow = small("sac", PENDULUM, num_envs=4, replay_capacity=40, learning_starts=1e6, **changes)
@@ -92,7 +94,7 @@ def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
 
 
 def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
-    """Slots are saved one after another; a file with more episodes than slots is rejected."""
+    """Episodes are saved slot after slot and restored; a file with more episodes than slots is rejected."""
     replay, size = {"overwrite": "random"}, {"num_envs": 4, "replay_capacity": 120}
     workflow = small("sac", PENDULUM, learning_starts=1e6, replay=replay, **size)
     _, state = iterate(workflow, workflow.init(3), 47)

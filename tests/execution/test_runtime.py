@@ -178,7 +178,7 @@ assert len(traces) == 2
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts memory maps as Linux does")
 def test_programs_are_forgotten_before_there_are_too_many() -> None:
-    """Runs in a separate process, so that programs of earlier tests are kept."""
+    """Compiled programs are released before they reach the limit; tested in a separate process."""
     done = subprocess.run([sys.executable, "-c", FORGETTING], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -83,7 +83,7 @@ def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
 def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
     checkpoint_interval: int, calls: list[int], saved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first chunk is one iteration, whose duration determines the length of the others."""
+    """After a first chunk of one iteration, chunks contain several rows and end at checkpoints."""
     workflow = small(
         "ppo", total_timesteps=6 * 64, log_interval=64, eval_interval=0, checkpoint_interval=checkpoint_interval
     )

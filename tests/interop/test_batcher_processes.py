@@ -122,7 +122,7 @@ def test_close_leaves_no_process(batcher: Batcher) -> None:
 
 
 def test_slices_after_a_process_was_killed_and_one_that_fails() -> None:
-    """Only rows that were running in the killed process restart."""
+    """After a process was killed, only its running rows restart."""
     env_args = {"lengths": [2, 9], "fails_at": 8}
     output: list[str] = []
     changes = {"num_envs": 2, "num_workers": 1, "num_steps": 3, "seeds": 0, "env_args": env_args}

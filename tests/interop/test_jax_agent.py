@@ -109,7 +109,7 @@ def recurrent_ppo() -> tuple[Agent, AgentState]:
 
 
 def test_a_recorded_trajectory_is_acted_again(recurrent_ppo: tuple[Agent, AgentState]) -> None:
-    """Recurrent PPO without exploration reproduces the recorded actions, and its parameters have gradients."""
+    """Recurrent PPO without exploration reproduces its recorded actions with gradients for its parameters."""
     agent, agent_state = recurrent_ppo
     host_agent = JaxHostAgent(agent, agent_state, num_envs=4, explores=False)
     collector = VectorCollector(CountingRows([4, 6, 5, 7]))

@@ -89,7 +89,7 @@ def test_memory_is_taken_once() -> None:
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("cls", [UniformReplayBuffer, CombinedReplayBuffer])
 def test_what_is_kept_on_the_host_is_drawn_as_by_the_buffer(cls: type, num_envs: int, num_batches: int | None) -> None:
-    """Host sampling equals ``draw_indices`` with equal keys, for the buffer's own ring and contents."""
+    """Samples from host memory equal ``draw_indices`` of the buffer with equal keys."""
     buffer = cls(capacity=30, num_envs=num_envs)
     memory, state = ReplayMemory(buffer, seed=5), None
     for call, (first, num) in enumerate([(0, 2), (2, 5), (7, 9), (16, 1)]):
@@ -174,9 +174,7 @@ def test_draws_follow_from_the_seed() -> None:
 
 
 def test_priorities_decide_what_is_drawn() -> None:
-    """Sampling frequencies are proportional to the square roots 1, 0.5 and 2 of the errors; weights to
-    their inverse.
-    """
+    """Sampling frequencies are proportional to the root of the errors, and weights to their inverse."""
     memory = ReplayMemory(PrioritizedReplayBuffer(capacity=10, exponent=0.5))
     memory.store(_transitions(0, 3))
     memory.update({"indices": [0, 1, 2], "errors": [1.0, 0.25, 4.0]})

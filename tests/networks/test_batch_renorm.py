@@ -31,7 +31,7 @@ def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> d
 
 
 def test_it_begins_as_plain_batch_normalization() -> None:
-    """Outputs, gradients and running statistics equal flax's layer."""
+    """During warm-up, outputs, gradients and running statistics equal flax's batch normalization."""
     module, plain = BatchRenorm(warmup=2), nn.BatchNorm(use_running_average=False, momentum=0.99, epsilon=1e-3)
 
     def expected(x: jax.Array) -> tuple[jax.Array, Any]:
@@ -61,7 +61,7 @@ def test_the_correction_begins_after_the_warmup(num_batches: int) -> None:
 
 
 def test_within_its_bounds_it_normalizes_by_running_statistics() -> None:
-    """Training equals acting within the bounds, and gradients pass through the batch statistics."""
+    """Within the bounds, training outputs equal acting, and gradients pass through the batch statistics."""
     module = BatchRenorm(warmup=1, max_scale=100.0, max_shift=100.0)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
     outputs, _ = trained(module, LEARNED, statistics, X)
@@ -74,7 +74,7 @@ def test_within_its_bounds_it_normalizes_by_running_statistics() -> None:
 
 
 def test_the_correction_is_clipped() -> None:
-    """For features far from the running statistics in both directions, ``r`` is 3 or 1/3 and ``d`` 5 or -5."""
+    """The correction is clipped: ``r`` to 3 or 1/3 and ``d`` to 5 or -5, for features far from the statistics."""
     module = BatchRenorm(warmup=1)
     statistics = _statistics(mean=[-1e3, 1e3, -1e3, 1e3], variance=[1e-2, 1e-2, 1e4, 1e4], num_batches=1)
     outputs, _ = trained(module, LEARNED, statistics, X)
@@ -123,7 +123,7 @@ def test_members_of_an_ensemble_have_statistics_of_their_own() -> None:
 
 
 def test_devices_share_the_statistics_of_a_minibatch() -> None:
-    """Outputs, running statistics and the averaged gradient of a nonlinear loss equal one device."""
+    """Outputs, running statistics and averaged gradients on several devices equal those on one device."""
     module = BatchRenorm(warmup=1)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
 

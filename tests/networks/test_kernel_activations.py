@@ -63,7 +63,7 @@ def test_values_are_those_of_the_formula(kernel: Any) -> None:
 
 
 def test_a_sum_of_five_bumps_by_its_numbers() -> None:
-    """The Gaussians have factor 1, as ``gamma`` is 6 for a step of 1."""
+    """The output equals a sum of five Gaussians; their factor is 1, as ``gamma`` is 6 for a step of 1."""
     layer = KernelActivationLayer(KernelActivation(size=5, boundary=2.0, gamma=6.0))
     weights = np.array([[0.1, 0.2, 0.3, 0.4, 0.5]], np.float32)
     result = jax.jit(layer.apply)({"params": {"weights": weights}}, np.array([[0.0], [1.5]], np.float32))
@@ -180,7 +180,7 @@ def test_every_agent_takes_them(algorithm: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ppo_learns_with_them(kernel: str) -> None:
-    """CartPole is nearly solved after 16 iterations."""
+    """PPO with kernel activations nearly solves CartPole after 16 iterations."""
     workflow = PPOWorkflow.build_from_config(
         {
             "env": "CartPole-v1",

@@ -106,7 +106,7 @@ def test_a_greatest_scale_below_the_least_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
 def test_the_scale_of_noise_may_follow_a_schedule(kind: str) -> None:
-    """The scale decays by a factor of e in the first 25 episodes, as RELAAX's ``exp(-episode / 25)``."""
+    """The noise scale decays by a factor of e in the first 25 episodes, like RELAAX's ``exp(-episode / 25)``."""
     steps = 25 * EPISODE_STEPS * NUM_ENVS
     scale = {"start": 0.2, "end": 0.2 / np.e**2, "kind": "exponential", "steps": 2 * steps}
     config = {"network": {"torso": [4]}, "noise": {"kind": kind, "scale": scale}}

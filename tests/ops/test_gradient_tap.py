@@ -55,7 +55,7 @@ def test_a_state_begins_anew() -> None:
 
 
 def test_an_update_becomes_the_gradient_of_its_batch() -> None:
-    """Its state equals the step of plain SGD with rate 1; the algorithm needs no support for taps."""
+    """The tap's state equals the step of plain SGD with rate 1."""
     workflow = small("a2c", optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None})
     state = workflow.init(0)
     batch, state = jax.jit(lambda w, s: w.collect(s))(workflow, state)
@@ -103,7 +103,7 @@ def test_target_networks_belong_to_no_optimizer() -> None:
 
 
 def test_one_optimizer_of_several_networks_is_told_apart() -> None:
-    """DisCor's critic optimizer updates the critics and, with a separate state, the error networks."""
+    """DisCor's critic optimizer is attributed to the critics and, with a separate state, to the error networks."""
     owned, _ = _owned("discor", "Pendulum-v1")
     assert {"critic_optimizer", "critic_optimizer:2", "actor_optimizer"} < owned.keys()
     groups = [set(names) for names in owned.values()]

@@ -83,7 +83,7 @@ def test_hessian_product_is_that_of_the_dense_hessian(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["categorical", "normal"])
 def test_the_hessian_of_the_divergence_is_the_fisher_matrix(kind: str) -> None:
-    """The Fisher matrix is the mean outer product of scores over many sampled actions."""
+    """The Hessian equals the mean outer product of scores over many sampled actions."""
     params, obs = _params(kind), OBS[:1, :2]
     flat, unravel = ravel_pytree(params)
 
@@ -125,7 +125,7 @@ def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
 
 
 def test_score_product_of_three_trajectories_of_known_gradients() -> None:
-    """As in RELAAX's trpo-d1: the mean of ``g (g v)`` over single steps, plus ``damping v``."""
+    """The product equals RELAAX's trpo-d1: the mean of ``g (g v)`` over single steps, plus ``damping v``."""
     gradients, vector = jnp.array([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0]]), np.array([1.0, -1.0], np.float32)
 
     @jax.jit
@@ -137,7 +137,7 @@ def test_score_product_of_three_trajectories_of_known_gradients() -> None:
 
 
 def test_both_products_agree_over_many_trajectories_of_one_step() -> None:
-    """For single steps with the policy's own actions, both products estimate the same matrix."""
+    """Both products estimate the same matrix for single steps with the policy's own actions."""
     params = _params("categorical")
     obs = np.tile(OBS, (1000, 1, 1))
 
@@ -238,7 +238,7 @@ def test_a_step_is_accepted_by_its_rule(name: str) -> None:
 
 @pytest.mark.parametrize("rule", ["gain", "divergence", "gain_and_divergence"])
 def test_a_search_halves_and_keeps_the_old_parameters_where_it_fails(rule: str) -> None:
-    """As in RELAAX's line searches, with at most ten trials."""
+    """A line search halves the step at most ten times, like RELAAX's, and keeps the old parameters if it fails."""
     region = TrustRegion(accept_by=rule, backtrack_factor=0.5, max_kl=1e-3)
     step, old = Step(jnp.float32(0.5), jnp.float32(0.5)), jnp.float32(2.0)
 

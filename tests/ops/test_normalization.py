@@ -76,7 +76,7 @@ def _by_single_rows(steps: np.ndarray, mask: np.ndarray) -> RunningStatistics:
 
 @pytest.mark.parametrize("num_before", [0, 20])
 def test_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int) -> None:
-    """Twenty steps of three environments; the last is masked from the tenth step on, and one step is non-finite."""
+    """Statistics updated by single rows equal statistics of batches, with masked and non-finite rows."""
     before = init_statistics(rows[0])
     if num_before:
         before = update(before, rows[:num_before])
@@ -95,7 +95,7 @@ def test_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int)
 
 @pytest.mark.parametrize(("offset", "rtol"), [(1e3, 1e-4), (-1e5, 5e-3)])
 def test_far_from_zero_the_variance_stays_right(offset: float, rtol: float) -> None:
-    """Each way of updating statistics matches float64."""
+    """Every way to update the statistics matches float64, also far from zero."""
     steps = np.random.default_rng(1).normal(offset, 1.0, (500, 4, 3)).astype(np.float32)
     empty, everywhere = init_statistics(steps[0, 0]), np.ones((500, 4), bool)
     all_rows = steps.reshape(-1, 3).astype(np.float64)
@@ -144,7 +144,7 @@ def test_sharded_rows_count_once_each(rows: np.ndarray) -> None:
 
 
 def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
-    """The scale equals that of a plain loop over steps, per trajectory."""
+    """The reward scale equals a plain loop over the steps of each trajectory."""
     rng = np.random.default_rng(3)
     rewards = rng.normal(-20.0, 5.0, (12, 3)).astype(np.float32)
     dones = rng.random((12, 3)) < 0.2
@@ -164,7 +164,7 @@ def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
 
 
 def test_a_running_filter_gives_the_known_numbers() -> None:
-    """RELAAX's ZFilter on 1, 2, 4; it uses the sample variance (N - 1), evorl that of the population (N)."""
+    """Normalized 1, 2, 4 equal RELAAX's ZFilter after conversion from its sample variance (N - 1)."""
     statistics, seen = init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), []
     for count, x in enumerate((1.0, 2.0, 4.0), start=1):
         statistics = update_statistics(statistics, jnp.asarray([x]))

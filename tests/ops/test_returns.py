@@ -126,7 +126,7 @@ def test_discounted_return() -> None:
 
 
 def test_vtrace_follows_equation_1(window: dict) -> None:
-    """Compute the sum over k of eq. 1 term by term, with both clips active."""
+    """Targets equal the sum over k of eq. 1, with both clips active."""
     log_ratios = np.random.default_rng(1).normal(size=(T, B)).astype(np.float32)
     rho, c = np.minimum(np.exp(log_ratios), 0.9), np.minimum(np.exp(log_ratios), 0.8)
     w = window
@@ -181,7 +181,7 @@ def test_shapes_are_checked(window: dict) -> None:
 def test_advantages_as_relaax_has_them(
     rewards: list[float], values: list[float], last: float, discount: float, lambda_: float, expected: list[float]
 ) -> None:
-    """Values of DPPO, and of DA3C, whose returns are the targets with lambda 1."""
+    """Advantages equal DPPO and DA3C, whose returns are the targets with lambda 1."""
     now, following = jnp.array(values, jnp.float32), jnp.array([*values[1:], last], jnp.float32)
     going_on = jnp.zeros(3)
     steps = (jnp.array(rewards, jnp.float32), now, following, going_on, going_on)

@@ -92,7 +92,7 @@ def test_a_seed_makes_the_same_key() -> None:
     ],
 )
 def test_the_cipher_passes_the_known_answer_test(key: tuple, counter: tuple, expected: tuple) -> None:
-    """Test vectors for 20 rounds, published by the authors of the paper with their code."""
+    """The cipher reproduces the published test vectors for 20 rounds."""
     assert tuple(map(int, _threefry_2x32(jnp.array(key, jnp.uint32), *jnp.array(counter, jnp.uint32)))) == expected
 
 

@@ -37,7 +37,7 @@ def test_it_pulls_and_pushes() -> None:
 
 
 def test_it_repeats_what_was_not_answered() -> None:
-    """The connection ends after every second push, before its response arrives."""
+    """Pushes whose connection ended before the response are repeated, and applied once."""
     commands = counting_commands(3)
     with served(commands.table()) as address, ParameterClient(address, "a") as client:
         exchange: Callable = client._exchange

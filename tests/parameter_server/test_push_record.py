@@ -124,7 +124,7 @@ def test_numbers_whose_squares_are_not_finite_are_not_applied(value: float) -> N
 
 
 def test_a_push_with_a_wrong_number_behind_the_applied_ones_is_not_applied() -> None:
-    """All numbers are checked before anything changes, so that a repeated push is not counted twice."""
+    """A push with an invalid number changes nothing, so that its repetition is not counted twice."""
     assert not refused_or_taken(counting_commands(3), {**GOOD, "updates": -1})
 
 

@@ -68,7 +68,7 @@ def test_rows_evaluations_and_checkpoints_come_at_their_steps(tmp_path: Path) ->
 
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    """After some pushes and a restart, the steps, parameters, optimizer state and push records continue."""
+    """A restarted server continues with its steps, parameters, optimizer state and push records."""
     output = _Told()
     run = _run(tmp_path, output, "delay_compensation")
     _push(run, range(1, 6))
@@ -89,7 +89,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_its_checkpoints_are_those_of_a_run(tmp_path: Path) -> None:
-    """Commands that evaluate and export runs can read them."""
+    """Commands that evaluate and export runs can read the checkpoints."""
     run = _run(tmp_path)
     _push(run, range(1, 4))
     agent_state = run.end()

@@ -105,7 +105,7 @@ def test_one_worker_is_the_ordinary_training_to_the_bit(mode: str) -> None:
 
 @pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
 def test_deltas_over_the_wire(algorithm: str, env: str) -> None:
-    """Deltas include target networks."""
+    """Workers that send deltas equal ordinary training, including target networks."""
     workflow = small(algorithm, env, total_timesteps=64 * 4)
     with _serving(workflow, settings={"send": "delta"}) as serving:
         worked = work(workflow, serving.address)
@@ -163,7 +163,7 @@ work(workflow, address, worker=int(number))
 
 
 def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
-    """One of two processes is killed after both have pushed; the other finishes the training."""
+    """If one of two worker processes is killed, the other finishes the training."""
     config, hurry = {**CONFIG, "total_timesteps": 64 * 120}, tmp_path / "hurry"
     with _serving(workflow_from_config(config)) as serving, contextlib.ExitStack() as stack:
         command = [sys.executable, "-c", WORKER, json.dumps(config), serving.address]
@@ -186,7 +186,7 @@ def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_signal_saves_and_the_next_server_goes_on(tmp_path: Path) -> None:
-    """The worker waits during the restart and continues from step k with the parameters of that time."""
+    """A signal saves a checkpoint; a new server continues from it with the worker that waited."""
     checkpointer = RunCheckpointer(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
@@ -269,7 +269,7 @@ def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple
 
 
 def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
-    """All workers are notified of the end, including the one without simulators."""
+    """All workers end with the training, including one without simulators."""
     workflow = remote("a2c", CONTINUOUS, {"num_envs": 2, "rollout_length": 5, "total_timesteps": 10 * 40})
     with _serving(workflow) as serving, contextlib.ExitStack() as stack:
         (one, of_one), (two, of_two) = (

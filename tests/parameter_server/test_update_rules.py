@@ -43,7 +43,7 @@ def test_fifo_steps_with_every_push_whatever_its_age() -> None:
 
 
 def test_fifo_steps_in_the_order_of_arrival() -> None:
-    """With momentum the order of pushes changes the result."""
+    """Gradients are applied in the order of arrival, which matters with momentum."""
     settings = _settings(optimizer=Optimizer("adam", 0.1))
     gradients = [jnp.asarray([x, -x, 3 * x]) for x in (1.0, -0.5, 0.25)]
 
@@ -87,7 +87,7 @@ def test_averaging_waits_for_its_number_and_drops_what_is_old() -> None:
     ("compensation", "expected"), [(0.05, [0.10025, -0.2, 0.2955]), (2.0, [0.11, -0.2, 0.12])], ids=["0.05", "2"]
 )
 def test_delay_compensation_follows_its_formula(compensation: float, expected: list[float]) -> None:
-    """The worker had ``w_old = [.5, 1, 2]``, the current parameters are ``[1, 1, 1]``."""
+    """The applied gradient equals the paper's formula for old parameters ``[.5, 1, 2]`` and current ``[1, 1, 1]``."""
     settings = _settings("delay_compensation", compensation=compensation)
     state = create(settings, jnp.asarray([0.5, 1.0, 2.0]))
     state, _ = push(settings, state, jnp.asarray([-0.5, 0.0, 1.0]), 3, 0)  # current version: not compensated
@@ -200,7 +200,7 @@ def test_the_schedule_is_that_of_the_steps_of_all() -> None:
 
 
 def test_a_push_takes_the_memory_of_the_state() -> None:
-    """Otherwise each push would copy a ring of 20 parameter sets."""
+    """A push donates the state, instead of copying its ring of 20 parameter sets."""
     settings = _settings("delay_compensation")
     first = create(settings, ONES)
     pulled, _ = pull(first)

@@ -74,7 +74,7 @@ def _one_hot(place: int) -> bytes:
 
 
 def test_what_is_not_registered_cannot_be_called() -> None:
-    """Attribute names of any object are rejected as commands."""
+    """Names of attributes are rejected as commands."""
     commands = counting_commands(3)
     with served(commands.table()) as address, _connection(address) as connection:
         for name in ("state", "table", "__class__", "_push", "settings.optimizer.init", "", None, ["pull"], "Pull"):
@@ -84,7 +84,7 @@ def test_what_is_not_registered_cannot_be_called() -> None:
 
 
 def test_eight_pushers_are_a_sequence() -> None:
-    """With Adam the order matters: the parameters equal the accepted pushes in sequence."""
+    """Concurrent pushes equal a sequence: the parameters follow from the accepted order, which matters for Adam."""
     settings = ParameterServerSettings(optimizer=Optimizer("adam", 0.1))
     start = PyTreeDict(w=np.ones(50, np.float32))
     taken: list[np.ndarray] = []
@@ -153,7 +153,7 @@ class _MortalClient(ParameterClient):
 
 
 def test_no_update_is_lost_or_applied_twice_when_workers_die() -> None:
-    """Each push subtracts 1 at its own index, so that the parameters count its applications."""
+    """Each push is applied exactly once, although workers die: it subtracts 1 at its own index."""
     commands = counting_commands(NUM_WORKERS * PUSHES_EACH)
     moments = random.Random(17)
     doomed = {number: moments.randint(2, PUSHES_EACH) for number in moments.sample(range(NUM_WORKERS), 3)}
@@ -240,7 +240,7 @@ def test_random_bytes_do_no_harm() -> None:
 
 @pytest.mark.usefixtures("few_objects")
 def test_who_was_just_let_in_is_hung_up_on_too() -> None:
-    """A connection without a task would stay open, and warn when it is collected."""
+    """Closing the server also closes connections that were accepted but have no task."""
     for _ in range(20):
         with served({}) as address, _connection(address):
             pass
@@ -248,7 +248,7 @@ def test_who_was_just_let_in_is_hung_up_on_too() -> None:
 
 
 def test_a_failure_of_the_server_is_its_own() -> None:
-    """The error ends the server and is raised in its process; the client receives a message without traceback."""
+    """An internal error ends the server and is raised there; clients get a message without traceback."""
 
     def broken(header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         raise OSError("no space is left on its disk: /secret/path")
@@ -274,7 +274,7 @@ def test_large_bodies_cross_tls(tmp_path: Path) -> None:
 
 
 def test_requests_that_are_sent_at_once_are_answered_in_order() -> None:
-    """An incomplete third request waits for its rest; after a half-close the client receives its response first."""
+    """Pipelined requests are answered in order, also incomplete ones and after a half-close."""
     messages = [frame({"command": "n_step"}), frame({"command": "checkpoint"}), frame({"command": "pull"})]
     with served(counting_commands(3).table()) as address, _connection(address) as connection:
         connection.sendall(b"".join(messages)[:-3])

@@ -91,7 +91,7 @@ def test_episodes_are_those_that_were_added(
 
 
 def test_the_cases_hold_episodes_that_are_cut_running_or_longer_than_the_ring() -> None:
-    """Otherwise the other tests would cover less than intended."""
+    """The test cases contain truncated and running episodes, and ones longer than the ring."""
     numbers = [
         len(_expected(_history(length, ends), complete)) for length, ends, _ in CASES for complete in (True, False)
     ]
@@ -102,7 +102,7 @@ def test_the_cases_hold_episodes_that_are_cut_running_or_longer_than_the_ring() 
 
 @pytest.mark.parametrize("buffer", [COMPLETE, RUNNING_TOO])
 def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
-    """Episodes are sampled in proportion to their length, and each of their steps is equally frequent."""
+    """Each stored step is sampled with equal probability, so episodes in proportion to their length."""
     history, draws = _history(31), 20_000
     expected = _expected(history, buffer.only_complete)
     rows, envs = Whole(buffer).draw_indices(_stored(history, buffer), jax.random.key(1), draws)
@@ -121,7 +121,7 @@ def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
 
 
 def test_another_step_of_the_same_episode() -> None:
-    """A later step of the same episode, as in hindsight relabeling, from the span of the first."""
+    """A later step in the span of a sampled step belongs to the same episode."""
     state = _stored(_history(31))
     rows, envs = Whole(COMPLETE).draw_indices(state, jax.random.key(2), 2000)
     span = jax.tree.map(np.asarray, Whole(state).span(rows, envs, NUM_ENVS))

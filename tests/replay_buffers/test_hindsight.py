@@ -186,7 +186,7 @@ def test_the_share_of_other_goals_follows_the_ratio(ratio: float) -> None:
 
 @pytest.mark.parametrize("strategy", ["future", "episode"])
 def test_the_steps_whose_goals_are_taken_are_equally_likely(strategy: str) -> None:
-    """One episode of ten steps; chi-squared over the steps that the strategy may choose."""
+    """Goals are chosen uniformly from the steps that the strategy allows (chi-squared test)."""
     history = _history(10, TASK)
     history = history.replace(dones=np.broadcast_to(np.arange(10)[:, None] == 9, (10, NUM_ENVS)))
     state = _stored(history)

@@ -69,7 +69,7 @@ def test_every_stored_step_starts_one(length: int, num_steps: int) -> None:
 
 @pytest.mark.parametrize("terminated", [True, False])
 def test_an_episode_gives_as_many_as_it_has_steps(terminated: bool) -> None:
-    """The last steps give shorter transitions with fewer rewards; none continues into the next episode."""
+    """Every step starts a transition; the last ones are shorter, and none continues into the next episode."""
     lengths, env = [5, 2, 1, 4], 1
     ends = np.cumsum(lengths) - 1
     history = _history(sum(lengths))

@@ -123,7 +123,7 @@ def test_before_there_is_a_whole_one_the_oldest_step_is_drawn(buffer: SequenceRe
 
 @pytest.mark.parametrize("rows_at_once", [1, 3, 5, 11, 12])
 def test_only_whole_sequences_have_priorities(rows_at_once: int) -> None:
-    """Holds after every addition, also when the ring wraps around; a sequence keeps its given priority."""
+    """After every addition exactly the complete sequences have priorities, which they keep."""
     history = _history(40)
     state = Whole(PRIORITIZED).init(jax.tree.map(lambda x: x[0, 0], history))
     given = {}

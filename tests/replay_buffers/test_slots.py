@@ -99,7 +99,7 @@ def _contents(state: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize(("seed", "share"), [(0, 0.3), (1, 0.05), (2, 0.8), (3, 1.0), (4, 0.0)])
 def test_slots_are_those_of_a_loop(seed: int, share: float) -> None:
-    """A new episode opens another slot, an empty one if available; all other slots are unchanged."""
+    """A new episode opens another slot, an empty one if available; other slots are unchanged."""
     buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
     rng = np.random.default_rng(seed)
     history = _history(60, 2, lambda t, _: rng.random(t.shape) < share)
@@ -164,7 +164,7 @@ def test_an_episode_longer_than_a_slot_goes_on_in_another() -> None:
 
 
 def test_what_is_overwritten_is_equally_likely() -> None:
-    """4,000 environments with four slots overwrite any but the last, independently at two episode ends."""
+    """Each slot except for the last one is overwritten with equal probability, independently per environment."""
     num_envs = 4000
     buffer = SlotReplayBuffer(capacity=4 * num_envs, num_envs=num_envs, episode_steps=1)
     state = _filled(buffer, _history(4, num_envs, lambda *_: True), 4)
@@ -180,7 +180,7 @@ def test_what_is_overwritten_is_equally_likely() -> None:
 
 
 def test_episodes_are_drawn_in_proportion_to_their_lengths() -> None:
-    """Episodes of one and nine steps have probabilities 0.1 and 0.9, and each step is equally likely."""
+    """Episodes are sampled in proportion to their lengths of one and nine, and each step equally often."""
     buffer, draws = SlotReplayBuffer(capacity=27, episode_steps=9), 100_000
     state = _filled(buffer, _history(10, 1, lambda t, _: (t == 0) | (t == 9)), 10)
     assert state.size.tolist() == [[1, 9, 0]]
@@ -194,7 +194,7 @@ def test_episodes_are_drawn_in_proportion_to_their_lengths() -> None:
 
 @pytest.mark.parametrize("num_steps", [1, 3, 2 * STEPS])
 def test_transitions_over_several_steps_are_those_of_a_loop(num_steps: int) -> None:
-    """Transitions end with the episode, or with its stored part, independent of the slot's earlier contents."""
+    """n-step transitions end with the stored part of their episode, independent of earlier contents of the slot."""
     buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
     rng = np.random.default_rng(5)
     history = _history(60, 2, lambda t, _: rng.random(t.shape) < 0.3)

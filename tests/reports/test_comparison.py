@@ -94,7 +94,7 @@ def test_settings_that_differ_differ_by_their_short_names(names: list[str]) -> N
 
 
 def test_settings_of_equal_ends_have_labels_of_their_own(tmp_path: Path) -> None:
-    """Two optimizers with a learning rate each, and values that differ only in the eighth digit."""
+    """Labels distinguish the learning rates of two optimizers, and values that differ in the eighth digit."""
     for i, (actor, critic) in enumerate([(0.1, 0.2), (0.2, 0.1), (0.12345678, 0.2), (0.12345679, 0.2)]):
         rates = {"actor_optimizer": {"learning_rate": actor}, "critic_optimizer": {"learning_rate": critic}}
         make_run(tmp_path, f"run{i}", [[1.0]], settings=rates)
@@ -104,7 +104,7 @@ def test_settings_of_equal_ends_have_labels_of_their_own(tmp_path: Path) -> None
 
 
 def test_a_band_by_hand() -> None:
-    """The third seed stopped early; the remaining two are too few for an interval."""
+    """Center and interval of three curves equal manual results; two remaining curves have no interval."""
     steps = np.array([0.0, 10.0, 20.0])
     curves = [Curve(steps, steps), Curve(steps, steps + 3), Curve(steps[:2], steps[:2] + 6)]
     band = band_of(curves)

@@ -49,7 +49,7 @@ def test_scores_of_several_environments_are_on_one_scale(groups: list[Group]) ->
 
 
 def test_the_better_one_stands_first(groups: list[Group]) -> None:
-    """Learning rate 0.01 ends at 53, 54, 55, 56, 57 and 0.001 at 50 to 54: of 25 pairs 22 are won, 2 equal."""
+    """Pairs are ordered with the better group first; of 25 pairs of final returns 22 are won, 2 equal."""
     pairs = improvements(groups)
     assert [(pair.better, pair.than) for pair in pairs] == [
         ("ppo, learning_rate=0.01", "ppo, learning_rate=0.001"),
@@ -97,7 +97,7 @@ def test_a_sweep_has_an_axis_for_each_setting(tmp_path: Path) -> None:
 
 
 def test_runs_without_a_setting_stand_at_the_foot_of_its_axis(tmp_path: Path) -> None:
-    """With ten learning rates and a run without one, few ticks are labeled, including both ends."""
+    """Runs without a value are at the bottom of its axis, which labels few ticks, including both ends."""
     make_run(tmp_path, "without", [[100.0]])
     for i in range(10):
         make_run(tmp_path, f"run{i}", [[100.0 + i]], {"rate": 1.0 + i})
@@ -114,7 +114,7 @@ def test_a_pair_is_told_of_the_one_that_wins() -> None:
 
 
 def test_who_is_better_over_all_may_lose_where_both_were_trained(tmp_path: Path) -> None:
-    """On one scale a has 0 and 1, b has 0.2: a is better overall, b in the only shared environment."""
+    """Groups are ordered by their overall score, even if the shared environment shows the opposite."""
     returns = {"a": {"CartPole-v1": 5.0, "Acrobot-v1": 1.0}, "b": {"CartPole-v1": 6.0}, "c": {"CartPole-v1": 10.0}}
     for label, of_env in [*returns.items(), ("d", {"Acrobot-v1": 0.0})]:
         for env, last in of_env.items():

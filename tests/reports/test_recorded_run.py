@@ -48,7 +48,7 @@ def test_names_say_what_was_chosen(tmp_path: Path) -> None:
 
 
 def test_time_is_from_each_start_to_its_last_row(tmp_path: Path) -> None:
-    """Rows are at 1, 2 and 3 seconds of a day in 2001; the time between two starts does not count."""
+    """The duration is the sum of the times from each start to its last row."""
     day = "2001-09-09T01:46:"
     without = make_run(tmp_path, "without", [[1.0]] * 3)
     assert read(without).seconds == 2.0
@@ -101,7 +101,7 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
 
 
 def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
-    """The list of runs, the page and the table agree."""
+    """The best return excludes the evaluation of the untrained policy, in the list, the page and the table."""
     folder = make_run(tmp_path, "run", [[20.0], [30.0], [10.0]])
     text = folder.metrics_csv.read_text().replace("\n1,1000,10.0", "\n0,0,10.0,0.5,500.0\n1,1000,10.0", 1)
     folder.metrics_csv.write_text(text)

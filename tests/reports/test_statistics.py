@@ -53,7 +53,7 @@ def test_interval_is_that_of_scipy(statistic) -> None:
 
 
 def test_interval_covers_the_mean_as_often_as_it_says() -> None:
-    """Percentile intervals for 20 normal numbers are slightly narrow: they cover 92 % instead of 95 %."""
+    """Percentile intervals of 20 normal samples cover the mean in about 92 % of cases, slightly less than 95 %."""
     samples = np.random.default_rng(1).normal(3.0, 2.0, size=(150, 20))
     intervals = np.array([bootstrap_interval(sample) for sample in samples])
     covered = np.mean((intervals[:, 0] <= 3.0) & (intervals[:, 1] >= 3.0))
@@ -72,7 +72,7 @@ def test_equal_values_have_equal_intervals() -> None:
 
 
 def test_seeds_are_drawn_within_their_task() -> None:
-    """With constant scores per task, resampling within tasks has no variance, resampling across tasks much."""
+    """Bootstrap samples are drawn within each task: constant scores per task give no variance."""
     tasks = [np.full(5, 0.0), np.full(5, 1.0)]
     low, high = stratified_interval(tasks, interquartile_mean_over_tasks)
     assert (low, high) == (0.5, 0.5)
@@ -87,7 +87,7 @@ def test_points_of_a_curve_are_drawn_together() -> None:
 
 
 def test_a_profile_by_hand() -> None:
-    """Tasks of 4 and 2 seeds have equal weight; a score equal to the threshold is not above it."""
+    """Tasks of 4 and 2 seeds have equal weight, and a score equal to the threshold is not above it."""
     tasks = [np.array([0.0, 1.0, 1.0, 2.0]), np.array([1.0, 3.0])]
     profile = performance_profile(tasks, np.array([-1.0, 0.0, 1.0, 2.5, 3.0]))
     np.testing.assert_allclose(profile, [1.0, (3 / 4 + 1) / 2, (1 / 4 + 1 / 2) / 2, (0 + 1 / 2) / 2, 0.0])

@@ -119,7 +119,7 @@ def test_a_disk_that_fails_ends_the_run_and_what_was_saved_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The first writes succeed; then the disk is full."""
+    """A disk that becomes full after the first writes ends the run, which keeps its saved state."""
     original, calls = getattr(owner, name), []
 
     def write(*arguments: Any, **options: Any) -> Any:

@@ -50,7 +50,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_is_stopped(tmp_path: Path) -> None:
-    """A killed process releases its lock; a lock that is garbage collected is released earlier."""
+    """A run counts as stopped once its process is killed, or its lock is garbage collected."""
     path = tmp_path / "state.json"
     other = path.with_name("state.json2")
     child = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

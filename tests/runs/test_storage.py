@@ -89,7 +89,7 @@ def test_a_structure_that_describes_no_state_is_told_in_words(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["[x]", "a*", "what?", "back\\slash", "josé, #1 {y}"])
 def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
-    """Orbax treats some characters as patterns, and would leave the arrays incomplete without an error."""
+    """Folder names may contain any characters, including pattern characters of Orbax."""
     (tmp_path / "ab" / "1").mkdir(parents=True)  # matches ``a*``
     state = {"w": jnp.arange(4.0), "large": jnp.ones(2**20)}
     checkpointer = RunCheckpointer(tmp_path / name / "checkpoints")

@@ -73,7 +73,7 @@ def test_nobody_sees_who_else_asks(workflow: Workflow, exploit: bool) -> None:
 
 
 def test_sessions_and_steps_draw_numbers_of_their_own(workflow: Workflow) -> None:
-    """Two simulators with equal observations receive different actions, and so do two steps of one."""
+    """Equal observations of two simulators, or at two steps, get different random numbers."""
     twins = [Player(Script(seed=0, lengths=(50,)), session, slot=session) for session in (0, 1)]
     play(answering_for(workflow), [twins] * 20)
     assert not np.allclose(*[np.array(twin.sent, np.float64) for twin in twins])
@@ -104,7 +104,7 @@ def test_rows_of_others_are_left_alone(workflow: Workflow) -> None:
 )
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dict[str, Any]) -> None:
-    """Recorded steps equal the bridge, with equal episodes and actions."""
+    """Recorded steps equal the bridge's with equal episodes and actions."""
     plain = made("dqn") if algorithm == "dqn" else made("ppo on a bounded Box")
     spaces = CONTINUOUS if algorithm == "ppo" else DISCRETE
     workflow = remote(algorithm, spaces, **options) if options else plain
@@ -133,7 +133,7 @@ def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dic
 
 
 def test_actions_are_sent_within_their_bounds(workflow: Workflow) -> None:
-    """The policy acts in [-1, 1]; simulators receive actions scaled to ``low`` and ``high``."""
+    """Actions are sent scaled from [-1, 1] to ``low`` and ``high``."""
     some = players()
     play(answering_for(workflow), [some] * 10)
     space = workflow.env.simulators.main.action_space
@@ -190,7 +190,7 @@ def test_greedy_answers_are_those_of_the_evaluation() -> None:
 
 
 def test_programs_are_compiled_before_anybody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One program for each batch size and mode; clients that join or leave, and new policies, add none."""
+    """One program per batch size and mode is compiled in advance; clients and new policies add none."""
     programs: dict[Any, Any] = {}
     make = answering_module._inference_program.__wrapped__
 

@@ -110,7 +110,7 @@ def test_frames_come_in_pieces(server: Listening) -> None:
 
 
 def test_several_frames_come_at_once(server: Listening) -> None:
-    """The end of an episode, the start of the next, and one superfluous update, which only causes an error response."""
+    """Frames in one read are handled in order: an episode's end, the next start, and a rejected extra update."""
     client = server.client(begun=False)
     client.send(INIT, UPDATE, UPDATE)
     assert client.hear() == READY

@@ -45,7 +45,7 @@ def test_messages_come_back() -> None:
 
 
 def test_keys_may_be_bytes() -> None:
-    """Libraries of other languages and older ones write them."""
+    """Keys may be bytes, as libraries of other languages and older ones write them."""
     array = {b"__ndarray__": True, b"data": np.ones(2, np.float32).tobytes(), b"dtype": b"<f4", b"shape": [2]}
     np.testing.assert_array_equal(unpack_message(msgpack.packb({"state": array}))["state"], np.ones(2, np.float32))
 
@@ -124,5 +124,5 @@ def test_what_is_no_message_is_not_packed(value: Any) -> None:
 
 
 def test_half_of_a_surrogate_pair_is_escaped() -> None:
-    """A response in bytes may quote a text received as JSON."""
+    """An unpaired surrogate, as in a quotation of JSON text, is escaped."""
     assert unpack_message(pack_message({"message": "got \ud800"})) == {"message": r"got \ud800"}

@@ -60,7 +60,7 @@ def test_a_frame_is_decoded_to_numbers_between_0_and_1() -> None:
 
 
 def test_the_emulator_plays_the_game_that_was_recorded() -> None:
-    """Gymnasium's app sends images that are bit-identical to the recorded ones."""
+    """Gymnasium's app sends images that are bit-identical to the recorded game."""
     need("ale_py", "atari")
     recorded, played = pong_game(), played_by_app(pong_game().actions)
     for name in recorded._fields:
@@ -68,7 +68,7 @@ def test_the_emulator_plays_the_game_that_was_recorded() -> None:
 
 
 def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
-    """All training steps are steps of the game, in order, with history and reward."""
+    """The training steps are exactly the steps of the game, in order, with history and reward."""
     game = pong_game()
     client = RecordedPong(served.address.partition("://")[2])
     player = threading.Thread(target=client.run, daemon=True)  # blocks while two batches wait

@@ -78,7 +78,7 @@ def test_a_cut_of_nothing_is_none() -> None:
 
 
 def test_a_broken_episode_goes_on_in_a_new_row_of_its_own() -> None:
-    """After a reset within an episode, the session's next steps follow the cut."""
+    """After a reset within an episode, the session's next steps follow a cut in another segment."""
     segments = Segments(length=3, num_rows=1, max_lag=None)
     add(segments, 1, 10)
     segments.cut(1)
@@ -90,9 +90,7 @@ def test_a_broken_episode_goes_on_in_a_new_row_of_its_own() -> None:
 
 @pytest.mark.parametrize("only_at_starts", [False, True])
 def test_memory_is_known_where_rows_and_episodes_start(only_at_starts: bool) -> None:
-    """Recurrent agents have their state at the start of segments, and none after a cut: no client may join
-    mid-episode.
-    """
+    """Segments of recurrent agents start with a stored state and contain no client that joined mid-episode."""
     segments = Segments(length=2, num_rows=1, max_lag=None, joins_only_at_starts=only_at_starts)
     add(segments, 2, 20, 21)  # a full segment; the episode continues
     segments.take()
@@ -139,7 +137,7 @@ def test_rows_that_are_not_full_grow_old_too() -> None:
 
 
 def test_without_lag_an_action_of_an_older_policy_is_none_to_learn_from() -> None:
-    """Its outcome arrives after a policy change, and the session cannot wait for it."""
+    """With ``max_lag=0``, steps whose policy was replaced before their outcome are not used for training."""
     segments = Segments(length=2, num_rows=1, max_lag=0)
     segments.answered(1)
     segments.new_policy()
@@ -161,7 +159,7 @@ def test_without_a_bound_nothing_is_too_old() -> None:
 
 
 def test_batches_are_numbers_of_their_own() -> None:
-    """Batches are copies, so that results of a call may be reused."""
+    """Batches are copies, so that arrays of a call may be reused."""
     segments = Segments(length=1, num_rows=1, max_lag=None)
     step = place(1, 10)
     segments.add(1, step, False)

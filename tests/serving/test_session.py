@@ -243,7 +243,7 @@ def test_rewards_that_are_none(reward: Any, parts: tuple[str, ...]) -> None:
     ],
 )
 def test_any_value_of_any_field_is_answered(command: str, name: str, value: Any) -> None:
-    """The session continues, and all numbers have finite squares in float32."""
+    """Any value in any field is answered, and the session continues with finite numbers."""
     talk = Talk()
     talk.update()
     usual = {"update": {"reward": 1.0, "state": OBS}, "update_metrics": {"name": "a", "y": 1.0}}.get(command, {})

@@ -105,7 +105,7 @@ async def test_who_asks_in_one_turn_is_answered_together() -> None:
 
 @in_a_loop
 async def test_questions_of_one_session_are_answered_in_turn() -> None:
-    """The end of an episode and the start of the next may arrive in one read."""
+    """Requests of one session are answered in turn, even if they arrive in one read."""
     place = SwitchboardSetup(length=1, num_rows=9)
     a, b = place.enter(), place.enter()
     place.ask(a)

@@ -140,7 +140,7 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
 
 
 def test_one_client_and_one_seed_have_the_same_hundred_actions(serve: Any) -> None:
-    """The actions come from one policy, since the time of the next one varies."""
+    """One client with one seed gets the same hundred actions in two runs, under one policy."""
     workflow = remote("ppo", CONTINUOUS, BATCH | {"rollout_length": 60})  # no training within 100 steps
 
     def actions() -> np.ndarray:
@@ -158,7 +158,7 @@ def test_one_client_and_one_seed_have_the_same_hundred_actions(serve: Any) -> No
 
 @pytest.mark.parametrize("case", ["ppo", "gru"])
 def test_without_lag_the_policy_that_learns_is_the_one_that_acted(case: str, serve: Any) -> None:
-    """Holds also after a cut, and for segments of several simulators: ratios are 1 in the only minibatch."""
+    """Without lag, the training policy equals the acting one, also after cuts: all ratios are 1."""
     served = serve(case, max_policy_lag=0)
     for seed in range(3, 6):
         play_and_vanish(served, seed)
@@ -206,7 +206,7 @@ class Noting(PyTreeNode):
 
 @pytest.mark.parametrize("case", ["ppo", "dqn"])
 def test_a_cut_is_a_truncation(case: str, serve: Any) -> None:
-    """The step is the last of its episode, and bootstraps from the next observation."""
+    """A cut step is the last of its episode and bootstraps from the next observation."""
     served = serve(case)
     gone = play_and_vanish(served, 1)
     with playing(served.address, 2, 3, lengths=(50,)):

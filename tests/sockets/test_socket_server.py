@@ -28,7 +28,7 @@ FIRST = {
 @pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.95])
 def test_a_first_request_that_is_not_completed_ends_the_connection(name: str, share: float) -> None:
-    """200 of them at once; every server uses the same timeout."""
+    """200 simultaneous incomplete requests are disconnected, after the same timeout for every server."""
 
     async def run() -> None:
         async with running(name, request_seconds=0.3) as port:

@@ -134,7 +134,7 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
     ],
 )
 def test_a_title_stays_in_the_docstring_of_an_exported_policy(title: str, stranger: StrangerCode) -> None:
-    """The title contains the name of the run folder, which may be untrusted."""
+    """An untrusted folder name in the title cannot leave the docstring of an exported policy."""
     from evorl.export import numpy_file
 
     docstring = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))

@@ -205,7 +205,7 @@ def test_a_trial_is_trusted_as_its_search_is(
 def test_a_search_resumes_no_other_run_and_trusts_none(
     tmp_path: Path, stranger: StrangerCode, refused: Refused
 ) -> None:
-    """``resume`` and ``trust`` in a stored config are ignored, since the user did not set them."""
+    """``resume`` and ``trust`` of a stored config are ignored."""
     pytest.importorskip("optuna")
     other = store(tmp_path, {"env": {"factory": "os:system", "command": stranger.command}}, "another")
     folder = search_of(tmp_path, resume=str(other), trust=True, run=str(other))
@@ -216,7 +216,7 @@ def test_a_search_resumes_no_other_run_and_trusts_none(
 
 
 def test_what_a_study_proposes_passes_the_gate(tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
-    """The settings of a trial come from Optuna's journal, which the config reader does not see."""
+    """Trial settings from Optuna's journal pass the gate for code."""
     pytest.importorskip("optuna")
     from evorl.sweeps.optuna_study import OptunaStudy
 

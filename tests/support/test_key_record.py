@@ -59,7 +59,7 @@ def test_rounds_there_is_no_room_for_are_told() -> None:
 
 
 def test_what_tells_whether_a_loop_goes_on_is_seen() -> None:
-    """The condition of a loop is evaluated once more than its body."""
+    """Keys in a loop's condition are recorded, which is evaluated once more than the body."""
 
     def wait(key: jax.Array) -> jax.Array:
         return jax.lax.while_loop(

@@ -46,9 +46,7 @@ def test_a_failure_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> None:
-    """A journal truncated at any byte belongs to a killed search, which resumes to the trials of an
-    uninterrupted one.
-    """
+    """A search with a journal truncated at any byte resumes to the trials of an uninterrupted one."""
     expected = search(tmp_path / "whole.log", 4, reopen=False)
     whole = (tmp_path / "whole.log").read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]

@@ -147,7 +147,7 @@ def test_without_evaluations_nothing_could_be_compared(tmp_path: Path, capsys: p
 def test_the_best_of_a_sweep_is_drawn_and_loaded(
     swept: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its seeds are ranked by the evaluations that the sweep recorded."""
+    """The best run of a sweep is rendered and loaded, with the seed that has the best recorded evaluations."""
     (best,) = swept[0].glob("ppo-cartpole-sweep/*/best")
     assert evorl.render(run=best, episodes=1, size=24, frames=2, format="png").stat().st_size
     assert re.search(r"seed_number=[01] of 2 seeds \(the best by evaluation", capsys.readouterr().out)
@@ -155,7 +155,7 @@ def test_the_best_of_a_sweep_is_drawn_and_loaded(
 
 
 def test_nothing_is_looked_up_for_a_setting() -> None:
-    """Trial settings come from the journal of a search, which may be untrusted."""
+    """Interpolations in trial settings, which may be untrusted, are rejected."""
     from evorl.sweeps.sweep import spec_of
 
     spec = RunSpec.from_config({"title": None, "agent": {"network": None}})

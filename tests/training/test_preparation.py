@@ -62,7 +62,7 @@ def test_a_value_that_cannot_be_is_refused_before_anything_trains(
 
 
 def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config's num_envs fits none of the searched values of num_minibatches."""
+    """A searched value is accepted if it fits any searched value of the other setting."""
     pytest.importorskip("optuna", reason="needs the extra optuna")
     from evorl.sweeps.search import check_search
     from tests.support.config_files import spec_of
@@ -95,7 +95,7 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
 
 
 def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One job diverges because of its step size: the other is trained, and the command fails."""
+    """If one job diverges, the other is trained, and the command fails."""
     rate = "optimizer.learning_rate=1e-3,1e30"
     out, err = run(cli.train, "-m", *SMALL, "optimizer.max_grad_norm=null", rate, f"runs_folder={tmp_path}")
     assert "1 finished, 1 diverged" in out

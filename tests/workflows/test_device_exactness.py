@@ -134,7 +134,7 @@ def test_every_transition_of_the_first_rollout(layout: str) -> None:
 
 
 def test_seeds_and_environments_on_one_mesh() -> None:
-    """Three seeds do not fill two devices evenly, so the environments of each seed are sharded instead."""
+    """Three seeds, which do not fill two devices evenly, train with sharded environments and equal single runs."""
     together = small("ppo", num_seeds=3, devices=2)
     assert together.execution.axis == DATA_AXIS
     _, states = _run(together, together.init(5))

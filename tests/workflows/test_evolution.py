@@ -139,7 +139,7 @@ def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dic
 
 
 def test_individuals_play_with_normalized_layers() -> None:
-    """A generation on two devices, in chunks, equals a manually normalized population evaluated at once."""
+    """A generation in chunks on two devices equals a manually normalized population."""
     workflow = _evolution(**CONFIG, virtual_batch=16)
     before = workflow.init(0)
     assert before.reference_batch.shape == (16, 3)
@@ -228,7 +228,7 @@ def test_without_an_optimizer_it_is_openes() -> None:
 
 
 def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:
-    """The parameters of all 4096 policies of 256-256 would need 1.1 GB."""
+    """Memory is proportional to the chunk; all 4096 policies of 256-256 would need 1.1 GB."""
     workflow = _evolution(
         optimizer={"name": "openes", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
     )

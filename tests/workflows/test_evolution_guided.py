@@ -122,7 +122,7 @@ def test_a_fixed_number_of_updates() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_fitness_is_that_of_the_individuals(algorithm: str) -> None:
-    """A countdown pays the remaining steps plus the action, so an individual's return is known from its start."""
+    """Fitness equals the individuals' mean returns, which exclude the learner's episodes."""
     workflow, collected, metrics, states = generations(algorithm, 4)
     returns = np.asarray(collected[1].returns)[: workflow.pop_size]
     np.testing.assert_allclose(metrics[1].fitness, returns.mean(), rtol=1e-6)

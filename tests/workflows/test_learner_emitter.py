@@ -54,7 +54,7 @@ def emitted(emitter: LearnerEmitter, learned: State, parents: Params) -> dict[st
 
 @pytest.mark.parametrize("algorithm", policy_improvers())
 def test_any_learner_lends_its_gradients(algorithm: str) -> None:
-    """It learns from all episodes; parents follow its critics, each separately, and its own policy comes last."""
+    """Every learner trains on all episodes and improves the parents; its own policy comes last."""
     workflow, first, state = two_generations(algorithm)
     assert int(state.learner.replay_state.size) == 2 * workflow.pop_size * EPISODE_STEPS
     before, after = (arrays(s.learner.agent_state.params) for s in (first, state))
@@ -77,7 +77,7 @@ def test_any_learner_lends_its_gradients(algorithm: str) -> None:
 
 
 def test_the_buffer_is_the_learners_own() -> None:
-    """The learner samples from the emitter's stored steps: every step of the generation, once."""
+    """The learner's buffer contains every step of the generation once."""
     workflow, first, _ = two_generations("sac")
     outcomes, _ = jax.jit(lambda w, s: w.collect(s))(workflow, first)
     learn = jax.jit(lambda emitter, *args: emitter.learn(*args, KEY, KEY, jnp.zeros(())))

@@ -67,7 +67,7 @@ def test_priorities_follow_the_errors_of_what_was_learned_from() -> None:
 
 
 def test_learning_from_transitions_over_several_steps() -> None:
-    """A batch of the whole buffer: rewards and discounts of three steps, fewer at the end of the stored part."""
+    """3-step rewards and discounts of the whole buffer equal a loop, shorter at the end of the stored part."""
     workflow = small("sac", "Pendulum-v1", n_step=3)
     state = workflow.init(0)
     for _ in range(5):

@@ -65,7 +65,7 @@ def _params(workflow: Any, state: Any) -> Any:
 @pytest.mark.parametrize("algorithm", ACTOR_CRITICS)
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_value_function_learns_at_its_own_rate(algorithm: str, shared: bool) -> None:
-    """The step is ``value_learning_rate_scale`` times as large, only for the head if the rest is shared."""
+    """The value step is scaled by ``value_learning_rate_scale``; in shared networks only the head's."""
     settings = {**ACTOR_CRITICS[algorithm], "optimizer": SGD, "agent": {"network": {"torso": [8], "shared": shared}}}
     plain = small(algorithm, **settings)
     state = plain.init(0)
@@ -88,7 +88,7 @@ def test_a_rate_of_a_value_function_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", WITH_MINIBATCHES)
 def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
-    """Both schedules end at the same value; a constant rate is equal for both."""
+    """Schedules may advance per environment step or per update; a constant rate is equal for both."""
     schedule = {"name": "sgd", "learning_rate": {"start": 0.1, "end": 0.0}}
     settings = {"num_epochs": 2, "num_minibatches": 2}
     by_step = {step: small(algorithm, optimizer=schedule, schedule_step=step, **settings) for step in STEPS}
@@ -103,7 +103,7 @@ def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
 
 
 def test_progress_between_gradient_steps_is_that_of_the_steps() -> None:
-    """Four updates are one iteration of 20; two calls that share them advance like one."""
+    """Progress grows by 1/4 of an iteration with each of its four updates, also if two calls share them."""
     workflow = small("ppo", num_epochs=2, num_minibatches=2, schedule_step="update")
     batch, key = np.zeros((4, 1), np.float32), jax.random.key(0)
 

@@ -74,7 +74,7 @@ def test_it_acts_by_the_best_elite(algorithm: str) -> None:
 
 
 def test_a_generation_goes_into_the_archive() -> None:
-    """Computed by hand: each cell contains its best individual."""
+    """Each cell of the archive contains the best individual with its descriptor."""
     workflow = qd("map_elites")
     state = workflow.init(SEED)
     outcomes = _collected(workflow, state)
@@ -93,7 +93,7 @@ def test_a_generation_goes_into_the_archive() -> None:
 
 
 def test_a_return_that_is_no_number_fills_no_cell() -> None:
-    """NaN does not count as the worst return, as in an optimizer, since anything would fill an empty cell."""
+    """Individuals with NaN returns are not added to the archive."""
     workflow, _, _ = trained("map_elites")
     state = workflow.init(SEED)
     outcomes = _collected(workflow, state)
@@ -178,7 +178,7 @@ def _run(algorithm: str) -> QualityDiversityWorkflow:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_stop_and_resume(algorithm: str, tmp_path: Path) -> None:
-    """Every leaf and every row equal an uninterrupted run."""
+    """A stopped and resumed run equals an uninterrupted one in every leaf and row."""
     whole = CsvRecorder(tmp_path / "whole.csv")
     workflow = _run(algorithm)
     state = workflow.learn(key=SEED, recorder=whole, checkpointer=RunCheckpointer(tmp_path / "whole"))

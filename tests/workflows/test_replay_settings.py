@@ -44,7 +44,7 @@ def _workflow(algorithm: str, **changes: Any) -> Workflow:
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "dqn"])
 def test_every_off_policy_agent_learns_from_hindsight(algorithm: str) -> None:
-    """Its networks receive the observation and the desired goal, and training changes them."""
+    """Networks receive the observation and the desired goal, and training changes them."""
     workflow = _workflow(algorithm)
     state = workflow.init(0)
     first = arrays(state.agent_state.params)
@@ -68,7 +68,7 @@ def test_an_update_of_many_batches_never_touches_the_host() -> None:
 
 
 def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
-    """Rewards of a batch equal the environment's rewards for the relabeled goal."""
+    """Rewards of a batch equal the environment's rewards for the relabeled goals."""
     workflow = _workflow("dqn", replay={"hindsight": "future", "ratio": 1.0}, batch_size=256)
     state = workflow.init(0)
     for _ in range(6):
@@ -137,7 +137,7 @@ def test_sequences_have_no_hindsight() -> None:
 
 
 def test_hindsight_solves_what_nothing_else_does() -> None:
-    """Ten bits: a random episode reaches the goal once in a hundred times."""
+    """Hindsight solves ten bits, where a random episode reaches the goal once in a hundred times."""
     config = {
         "env": {"name": "bit_flip", "num_bits": 10},
         "num_envs": 8,
@@ -165,7 +165,7 @@ def overwriting() -> Any:
 
 
 def test_random_episodes_make_room(overwriting: Any) -> None:
-    """Each slot contains one whole episode, except for running ones, which are complete so far."""
+    """Each slot contains one whole episode; running episodes are complete so far."""
     workflow = overwriting()
     state = workflow.init(0)
     before = arrays(state.agent_state.params)
@@ -210,7 +210,7 @@ def test_overwritten_at_random_no_key_is_used_twice(overwriting: Any) -> None:
 
 
 def test_overwritten_at_random_devices_do_not_show(overwriting: Any) -> None:
-    """Stored data are bit-identical in equal slots; learned parameters equal up to rounding."""
+    """On one and two devices, stored data are bit-identical and learned parameters equal up to rounding."""
     learned, stored = [], []
     for devices in (1, 2):
         workflow = overwriting(devices=devices)

@@ -105,7 +105,7 @@ def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest
 
 @pytest.mark.parametrize("entry", ["members", "learners", "learner"])
 def test_broken_parameters_of_members_and_learners_are_not_saved(entry: str) -> None:
-    """Covers agents deeper in the state: members of a population, and learners next to one."""
+    """Non-finite parameters are found and not saved, also in members of a population and their learners."""
     params = PyTreeDict(policy=jnp.ones((4, 2)), value=jnp.ones((4, 3)))
     shelf = Shelf()
     session = RunSession(checkpointer=shelf)

@@ -48,7 +48,9 @@ def test_they_are_drawn_by_their_seed(carrier: str) -> None:
 
 @pytest.mark.parametrize("kind", BrokenFrames(STATE, 0).kinds)
 def test_most_are_no_frame_with_a_message(kind: str) -> None:
-    """Over RLX most frames contain no message; frames of wrong types and out of order are valid but meaningless."""
+    """Over RLX, most broken frames contain no message; wrong types and wrong order are valid but
+    meaningless messages.
+    """
     frames, broken = BrokenFrames(STATE, 3), 0
     for _ in range(300):
         try:

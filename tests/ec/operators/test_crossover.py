@@ -68,7 +68,7 @@ def test_one_point_exchanges_the_end_of_each_leaf(seed: int) -> None:
 
 
 def test_one_point_cuts_at_all_places_alike() -> None:
-    """Every length from zero to the whole leaf is equally frequent; a scalar is exchanged half of the time."""
+    """Cut points are uniform from zero to the whole leaf; a scalar is exchanged half of the time."""
     first = {"x": np.zeros((7000, 2, 3), np.float32), "scale": np.zeros(7000, np.float32)}
     child, _ = COMPILED["one point"](jax.random.key(0), first, jax.tree.map(np.ones_like, first))
     child = jax.tree.map(np.asarray, child)
@@ -99,8 +99,8 @@ def test_simulated_binary_leaves_equal_parents_alone() -> None:
 
 @pytest.mark.parametrize("eta", [2.0, 15.0])
 def test_simulated_binary_spreads_as_in_the_paper(eta: float) -> None:
-    """The distribution of beta is ``beta^(eta + 1) / 2`` up to 1 and ``1 - beta^-(eta + 1) / 2`` above
-    (equation 20).
+    """beta follows the paper's distribution (eq. 20): ``beta^(eta + 1) / 2`` up to 1, ``1 - beta^-(eta + 1) / 2``
+    above.
     """
     first, second = ({"x": np.full((1, 20_000), value, np.float32)} for value in (-1, 1))
     child, _ = MIXED(jax.random.key(0), first, second, eta, 1.0)

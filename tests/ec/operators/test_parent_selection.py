@@ -47,7 +47,7 @@ def test_truncation_takes_the_best() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_tournaments_are_won_with_the_exact_probabilities(size: int) -> None:
-    """One of six is NaN, the worst, and wins only against itself."""
+    """Winning frequencies equal the exact probabilities; NaN ranks last and wins only against itself."""
     fitness = jnp.array([0.5, jnp.nan, -1.0, 7.0, 2.0, -3.0])
     winners = jax.jit(tournament_selection, static_argnums=(2, 3))(jax.random.key(0), fitness, NUM, size)
     assert winners.dtype == jnp.int32
@@ -62,7 +62,7 @@ def test_equals_win_alike() -> None:
 
 
 def test_tournament_by_the_order_of_nsga2() -> None:
-    """Rank first, then crowding: the position in the order is the score."""
+    """A tournament with NSGA-II's order prefers lower rank, then larger crowding distance."""
     objectives = jnp.array([[0.0, 4.0], [4.0, 0.0], [2.0, 2.0], [2.2, 1.9], [1.0, 1.0]])
     order = nsga2_order(objectives)
     scores = -jnp.argsort(order)

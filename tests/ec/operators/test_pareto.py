@@ -116,7 +116,7 @@ def test_dominance_by_hand() -> None:
 
 
 def test_crowding_by_hand() -> None:
-    """One front with two ends, a duplicate and an isolated individual.
+    """Distances of one front with two ends, a duplicate and an isolated individual equal the manual results.
 
     The first objective sorts it 10, 5, 4 (first), 4 (second), 0; the second one 10, 6 (first), 6 (second), 5, 0.
     """
@@ -129,9 +129,7 @@ def test_crowding_by_hand() -> None:
 
 
 def test_crowding_of_copies_at_an_end_by_hand() -> None:
-    """Two of three copies of the best individual are at an end: the first in objective one, the last in
-    objective two.
-    """
+    """The first and the last of three copies of an extreme individual are ends and have infinite distance."""
     objectives = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [1.0, 1.0], [0.0, 4.0]], np.float32)
     ranks = ranks_of(objectives)
     np.testing.assert_array_equal(ranks, 0)
@@ -140,7 +138,7 @@ def test_crowding_of_copies_at_an_end_by_hand() -> None:
 
 
 def test_crowding_of_two_fronts_by_hand() -> None:
-    """Each front has its own extents; a front of two individuals consists of its ends."""
+    """Distances are relative to each front's own extents; in a front of two, both are ends."""
     front = np.array([[0.0, 8.0], [1.0, 4.0], [4.0, 0.0]])
     objectives = np.array([*front, *(front[[0, 2]] - 10.0)], np.float32)
     ranks = ranks_of(objectives)
@@ -150,7 +148,7 @@ def test_crowding_of_two_fronts_by_hand() -> None:
 
 
 def test_crowding_of_three_objectives_by_hand() -> None:
-    """Equal values in one objective keep their order."""
+    """Individuals with equal values keep their order."""
     objectives = np.array([[3.0, 0.0, 1.0], [3.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 3.0, 2.0]], np.float32)
     ranks = ranks_of(objectives)
     np.testing.assert_array_equal(ranks, 0)

@@ -79,7 +79,7 @@ def test_the_order_of_individuals_does_not_matter() -> None:
 
 
 def test_the_penalty_by_hand() -> None:
-    """In direction (1, 1), one individual is aligned, and a shorter one deviates."""
+    """The penalty decides between an individual along (1, 1) and a shorter one in another direction."""
     vectors = unit_vectors(jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
     objectives = -jnp.array([[0.0, 9.0], [9.0, 0.0], [2.0, 2.0], [1.2, 2.4]])
     for penalty, expected in ((0.0, 3), (1.0, 2)):  # lengths 2.83 and 2.68; the angle of the second is 18 degrees

@@ -44,7 +44,7 @@ def stepped() -> tuple[CMAES, PyTreeDict, np.ndarray, PyTreeDict]:
 @pytest.mark.parametrize("n", [2, 10, 64, 257])
 @pytest.mark.parametrize("pop_size", [4, 9, 16, 33, 100])
 def test_an_individual_asked_for_alone_is_the_one_of_the_population(pop_size: int, n: int) -> None:
-    """Individuals requested alone are bit-identical to the population, for any seed under ``vmap``."""
+    """Individuals requested alone are bit-identical to the whole population, for seeds under ``vmap``."""
     optimizer = CMAES(pop_size=pop_size)
     mixing = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)), jnp.float32)
 

@@ -61,7 +61,7 @@ def test_survivors_are_the_best_of_parents_and_children() -> None:
 
 
 def test_individuals_without_objectives_do_not_survive() -> None:
-    """Individuals of the first generation with NaN are replaced by the given solution."""
+    """Individuals with NaN are replaced by the given solution."""
     optimizer = Whole(NSGA2(pop_size=4))
     state = optimizer.init(np.full(3, 2.0, np.float32), jax.random.key(0))
     later = optimizer.tell(state, np.array([[np.nan, 9.0], [1.0, 0.0], [0.0, 1.0], [np.nan, np.nan]], np.float32))

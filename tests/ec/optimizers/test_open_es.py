@@ -46,7 +46,7 @@ def _optimizer(**fields: object) -> OpenES:
 @pytest.mark.parametrize("mirror_sampling", [True, False])
 @pytest.mark.parametrize("shaping", [compute_centered_ranks, raw_fitness])
 def test_a_step_is_the_closed_formula(mirror_sampling: bool, shaping: object) -> None:
-    """``mean + lr / (P std) sum_i shaped_i noise_i`` (Salimans et al. 2017, algorithm 1)."""
+    """One step adds ``lr / (P std) sum_i shaped_i noise_i`` to the mean (Salimans et al. 2017, algorithm 1)."""
     optimizer = _optimizer(mirror_sampling=mirror_sampling, optimizer_name="sgd", fitness_shaping_fn=shaping)
     state = later(optimizer, 2)
     mean, std, noise = parts_of(optimizer, state)

@@ -26,7 +26,7 @@ class TestContract(VectorEnvContract):
 
 @pytest.mark.parametrize("name", MAZES)
 def test_no_walk_goes_through_a_wall(name: str) -> None:
-    """Every position is in a free cell, and consecutive positions are at most one step apart."""
+    """The point stays in free cells and moves at most one step at a time."""
     env = create_env("goal/point_maze", maze=name, parallel=32, max_episode_steps=400)
     places = MazePlaces(MAZES[name])
 

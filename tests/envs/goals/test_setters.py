@@ -89,7 +89,7 @@ def test_achieved_goals_are_where_episodes_ended() -> None:
 
 
 def test_a_curriculum_is_of_intermediate_difficulty() -> None:
-    """Goals on the left are always reached, those on the right never: the curriculum selects goals in between."""
+    """With goals on the left always reached and those on the right never, selected goals are in between."""
     setter = CurriculumGoals(own_share=0.0, width=0.1)
     rng = np.random.default_rng(0)
     goals = rng.uniform(-1.0, 1.0, (250, 2)).astype(np.float32)
@@ -133,7 +133,7 @@ def test_every_goal_of_an_episode_is_remembered() -> None:
 
 
 def test_a_curriculum_stays_in_the_goal_space() -> None:
-    """Some neighbors of a reached position are walls."""
+    """Goals near a reached position are never inside of walls."""
     places = MazePlaces(MAZES["spiral"])
     task = dataclasses.replace(TASK, goal_space=places)
     setter = CurriculumGoals(own_share=0.0)
@@ -144,7 +144,7 @@ def test_a_curriculum_stays_in_the_goal_space() -> None:
 
 
 def test_one_setter_after_another() -> None:
-    """The last setter's result is used, and each setter has its own memory."""
+    """The last setter decides, and each setter has its own memory."""
     first, second = AchievedGoals(share=1.0), AchievedGoals(share=0.0)
     chained = ChainedSetters(first, second)
     memory = _after(chained, [_step([0.75, 0.75], ends=True)])

@@ -133,7 +133,7 @@ def test_blocks_of_environments_are_set_the_same_goals() -> None:
 
 @pytest.mark.parametrize("setter", ["uniform", "achieved", "curriculum", "several"])
 def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
-    """Resuming after half of an episode equals the uninterrupted one, so the state is complete."""
+    """A run resumed in the middle of an episode equals an uninterrupted one."""
     env = _maze(setter)
     (start, whole), _ = _played(env, 60)
     half, _ = compiled_play(env, start, 30)

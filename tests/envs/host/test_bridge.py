@@ -93,7 +93,7 @@ def simulated(parallel: int = 3, function: str = "cartpole", **options: Any) -> 
 
 
 def test_an_episode_is_followed_by_the_start_of_its_counterpart() -> None:
-    """Autoreset matches the JAX version, with the wrappers of options and the true next observation."""
+    """Autoreset equals the JAX version, with all wrappers, including the true next observation."""
     options = {"history": 2, "reward_scale": 0.5, "max_episode_steps": 6}
     host = simulated(**options)
     jax_env = create_env("gymnax/CartPole-v1", parallel=3, **options)

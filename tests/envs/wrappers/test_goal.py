@@ -135,7 +135,7 @@ def test_goals_that_an_environment_has_are_taken_as_they_are() -> None:
 
 @pytest.mark.parametrize("wrapped", [lambda env: RewardScaleWrapper(env, 0.5), lambda env: RewardClipWrapper(env, 7.0)])
 def test_what_a_goal_is_worth_goes_through_the_wrappers(wrapped: Any) -> None:
-    """The reward of a step equals the task's outcome, with any wrappers around."""
+    """A step's reward equals the task's outcome, with any wrappers."""
     env = VmapAutoResetWrapper(wrapped(EpisodeWrapper(ActionConversionWrapper(_mountain_car()), 20)), 4)
     task = required_goal_task(env, "replay.hindsight")
     obs, actions, next_obs, reward, *_ = _played(env, env.reset(jax.random.key(0)), 30)

@@ -89,7 +89,7 @@ class TestStackedImages(VectorEnvContract):
         return wrap_env(Pixels(), parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=9, history=3)
 
     def test_frames_are_the_last_observations(self, start: EnvState, records: dict) -> None:
-        """Holds in the whole rollout, across episode ends, and for true next observations."""
+        """Stacked frames are the last observations of the episode, also for true next observations."""
         newest_of_start, done = np.asarray(start.obs)[..., -1], records["done"]
         for i in range(done.shape[1]):
             frames = [newest_of_start[i]] * 3
