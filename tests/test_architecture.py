@@ -263,11 +263,11 @@ def _read(tmp_path: Path, files: dict[str, str]) -> list[SourceFile]:
     return read_tree(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "broken", "says", "right"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
-def test_rule_bites(name: str, broken: dict, says: str, right: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "broken", "message", "right"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
+def test_rule_bites(name: str, broken: dict, message: str, right: dict, tmp_path: Path) -> None:
     rule = getattr(architecture, name)
     breaches = rule(_read(tmp_path / "broken", broken))
-    assert any(says in breach for breach in breaches), f"{name} let it pass, or said something else: {breaches}"
+    assert any(message in breach for breach in breaches), f"{name} let it pass, or said something else: {breaches}"
     assert rule(_read(tmp_path / "right", right)) == []
 
 

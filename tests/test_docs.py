@@ -55,7 +55,7 @@ def run_python(block: Block, page: Path, module: types.ModuleType) -> str:
     return output.getvalue()
 
 
-def says(expected: str, actual: str) -> bool:
+def matches(expected: str, actual: str) -> bool:
     """Return True if an output matches, where ``...`` matches anything and white space is ignored."""
     pattern = r".*?".join(re.escape(" ".join(part.split())) for part in expected.split("..."))
     return re.fullmatch(pattern.replace(r"\ ", r"\s*"), " ".join(actual.split()), re.DOTALL) is not None
@@ -74,7 +74,7 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
         with compiled_to_run_long() if trains_for_long else contextlib.nullcontext():
             output = run_python(block, page, module)
         if following is not None and following.language == "text":
-            assert says(following.text, output), (
+            assert matches(following.text, output), (
                 f"{page}:{following.line} shows\n{following.text}\nand the code prints\n{output}"
             )
 
@@ -95,7 +95,7 @@ def test_a_script_runs_in_a_process_of_its_own(block: Block, following: Block, t
     )
     assert done.returncode == 0, done.stderr
     assert following.language == "text"
-    assert says(following.text, done.stdout), f"the page shows\n{following.text}\nand prints\n{done.stdout}"
+    assert matches(following.text, done.stdout), f"the page shows\n{following.text}\nand prints\n{done.stdout}"
 
 
 def commands(page: Path) -> list[tuple[int, str]]:
@@ -339,7 +339,7 @@ def test_this_test_bites(tmp_path):
     with pytest.raises(ZeroDivisionError) as raised:
         run_python(first, page, types.ModuleType("notebook"))
     assert raised.traceback[-1].lineno == 4  # zero-based: line 5 of the page
-    assert says("a ... c", "a b\n c")
-    assert not says("a ... d", "a b c")
+    assert matches("a ... c", "a b\n c")
+    assert not matches("a ... d", "a b c")
     with pytest.raises(AssertionError):
         test_commands_name_options_that_exist(page)

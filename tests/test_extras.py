@@ -61,7 +61,7 @@ def test_the_core_is_enough_to_train_to_watch_to_compare_and_to_take_away(traine
 
 
 @pytest.mark.parametrize(
-    ("extra", "package", "command", "says"),
+    ("extra", "package", "command", "message"),
     [
         ("video", "av", ["render", "run=latest", "episodes=1", "format=mp4"], "pip install av"),
         ("onnx", "onnxruntime", ["export", "run=latest", "format=onnx"], "pip install onnx"),
@@ -80,14 +80,14 @@ def test_the_core_is_enough_to_train_to_watch_to_compare_and_to_take_away(traine
     ],
 )
 def test_an_extra_is_enough_for_its_command_which_names_it(
-    extra: str, package: str, command: list[str], says: str, trained: Path
+    extra: str, package: str, command: list[str], message: str, trained: Path
 ) -> None:
     need(package, extra)
     done = run(trained, f"before+{extra}", command)
     assert done.returncode == 0, done.stdout + done.stderr
     without, _, _ = done.stderr.partition(WITH_THE_EXTRA)
     (last,) = without.splitlines()[-1:]
-    assert re.fullmatch(rf"(Import)?Error: .*{says}.*", last)
+    assert re.fullmatch(rf"(Import)?Error: .*{message}.*", last)
 
 
 def test_what_is_beyond_an_extra_cannot_be_imported(tmp_path: Path) -> None:

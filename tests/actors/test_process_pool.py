@@ -48,7 +48,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
 
 
 def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An actor stopped during its start is replaced, before Python runs and while it builds environments."""
+    """An actor stopped during its start is detected, before Python runs and while it builds environments."""
     monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # only the stopped process is silent
     starting_for_long: Any = time.sleep
     pool = ProcessPool(starting_for_long, lambda number: 60.0)

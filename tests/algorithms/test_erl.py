@@ -130,7 +130,7 @@ def test_learners_learn_side_by_side_as_each_alone() -> None:
 
 
 def test_critics_with_running_statistics_guide_policies_without_any() -> None:
-    """CrossQ's running statistics update in the learner, and its policies without statistics join the population."""
+    """CrossQ updates running statistics, while its policies, without statistics, join the population."""
     network = {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}
     workflow = erl(learner={**inner_config("crossq"), **WARM_UP, "agent": network})
     first = state = workflow.init(0)

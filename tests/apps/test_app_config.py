@@ -54,7 +54,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "parts"),
     [
         (
             ("version: " + package_version(), "version: 0.0.9"),
@@ -72,8 +72,8 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("run: [python, a.py]", "run: []"), ("environment.run", "command", "[]")),
     ],
 )
-def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: tuple[str, ...], tmp_path: Path) -> None:
-    with raises_naming(ValueError, *says):
+def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], parts: tuple[str, ...], tmp_path: Path) -> None:
+    with raises_naming(ValueError, *parts):
         read(tmp_path, RIGHT.replace(*change))
 
 

@@ -51,7 +51,7 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "parts"),
     [
         ([], ("one folder", "got 0")),
         (["app", "env=bandits"], ("simulator 'bandits'", "'bandit'")),
@@ -66,10 +66,10 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
     ],
 )
 def test_new_writes_nothing_where_it_cannot(
-    arguments: list[str], says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], parts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with raises_naming(ValueError, *says):
+    with raises_naming(ValueError, *parts):
         new_from_arguments(arguments)
     assert list(tmp_path.iterdir()) == []
 

@@ -85,7 +85,7 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "parts"),
     [
         (["parameters"], ("parameter server", "parameters: {servers: 2}", "app.yaml")),
         (["servers=2"], ("servers=2", "parameter server")),
@@ -95,8 +95,8 @@ def _listens(port: int) -> bool:
         (["-c", "no.yaml"], ("no.yaml",)),
     ],
 )
-def test_what_cannot_be_is_told(arguments: list[str], says: tuple[str, ...], app: AppConfig, faked: None) -> None:
-    with raises_naming(ValueError, *says):
+def test_what_cannot_be_is_told(arguments: list[str], parts: tuple[str, ...], app: AppConfig, faked: None) -> None:
+    with raises_naming(ValueError, *parts):
         app_run.run_from_arguments(arguments)
 
 

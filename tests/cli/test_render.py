@@ -159,7 +159,7 @@ def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytes
 
 
 def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
-    """Without a renderer, commands fail with the suggestion of an HTML page; run in processes without MuJoCo loaded."""
+    """Without a renderer, ``evorl render`` suggests an HTML page, which it can write."""
     root = tmp_path / "runs"
     settings = [*SMALL, "env=host/inverted_pendulum", f"runs_folder={root}"]
     call = "from evorl.cli.commands import main; main()"

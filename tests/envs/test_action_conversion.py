@@ -241,7 +241,7 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "says"),
+    ("space", "parts"),
     [
         (
             TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]),
@@ -256,9 +256,9 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
     ],
     ids=repr,
 )
-def test_what_no_agent_can_do_is_refused(space: Space, says: tuple[str, ...]) -> None:
+def test_what_no_agent_can_do_is_refused(space: Space, parts: tuple[str, ...]) -> None:
     assert action_conversion(space) is None
-    with raises_naming(NoActionConversion, *says):
+    with raises_naming(NoActionConversion, *parts):
         ActionConversion(space)
 
 

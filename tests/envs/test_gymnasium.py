@@ -109,7 +109,7 @@ def test_wrappers_are_named_in_the_config() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "parts"),
     [
         ("CartPol-v1", {}, ("'CartPol-v1'", "'CartPole-v1'")),
         ("CartPole-v1", {"gravty": 1}, ("CartPole-v1", "gravty")),
@@ -123,8 +123,8 @@ def test_wrappers_are_named_in_the_config() -> None:
         ("no_such_package:Env-v0", {}, ("no_such_package",)),
     ],
 )
-def test_what_there_is_not_is_refused_in_words(name: str, options: dict, says: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *says):
+def test_what_there_is_not_is_refused_in_words(name: str, options: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         create_env(f"gymnasium/{name}", **options)
 
 

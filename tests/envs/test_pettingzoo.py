@@ -247,15 +247,15 @@ PARTS = {5: "observations", 0: "observations", 1: "rewards", 2: "terminations", 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "parts"),
     [
         (lambda part: None, ("by agent", "got NoneType")),
         (lambda part: {name: x for name, x in part.items() if name != "walker_1"}, ("walker_1",)),
     ],
 )
-def test_a_part_that_misses_an_agent_is_not_taken_for_zeros(part: int, change: Any, says: tuple[str, ...]) -> None:
+def test_a_part_that_misses_an_agent_is_not_taken_for_zeros(part: int, change: Any, parts: tuple[str, ...]) -> None:
     env = PettingZooVectorEnv(lambda: Forgetful(part, change), 3)
-    with raises_naming(HostEnvError, f"{PARTS[part]} of copy 0", *says):
+    with raises_naming(HostEnvError, f"{PARTS[part]} of copy 0", *parts):
         env.reset(SEEDS)
         env.step(WALK)
 

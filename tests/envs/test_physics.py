@@ -33,7 +33,7 @@ def walked(env: VectorEnv) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
 
 @pytest.mark.parametrize("name", ["host/inverted_pendulum", "gymnasium/InvertedPendulum-v5"])
 def test_simulators_tell_positions_exactly_also_of_the_last_step(name: str) -> None:
-    """Positions are exact, also for the last step before an autoreset."""
+    """Positions of a compiled environment equal the simulator exactly, also after the last step."""
     env = create_env(name, parallel=2, autoreset_mode="disabled", max_episode_steps=NUM_STEPS)
     assert not env.physics(env.reset(jax.random.key(0)))  # not requested
     env.close()

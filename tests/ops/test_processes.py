@@ -25,7 +25,7 @@ def test_a_process_by_itself_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "tells"),
+    ("error", "expected"),
     [
         (ValueError("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error: Connection reset by peer"), True),
         (RuntimeError("Barrier failed: UNAVAILABLE: coordination service shut down"), True),
@@ -33,8 +33,8 @@ def test_a_process_by_itself_decides() -> None:
         (OSError("Gloo all-reduce failed"), False),
     ],
 )
-def test_what_tells_of_a_lost_process(error: Exception, tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tells_of_a_lost_process(error: Exception, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not processes.tells_of_loss(error)  # a single process cannot lose another
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert processes.tells_of_loss(error) == tells
+    assert processes.tells_of_loss(error) == expected

@@ -67,7 +67,7 @@ def test_projection_is_exact_at_grid_points_and_ends(low: float, high: float, nu
 
 
 def test_losses_of_categories_by_hand() -> None:
-    """Losses equal manual results for a termination with reward 0.25, and are minimal for an unchanged distribution."""
+    """Losses equal manual results for a termination with reward 0.25 and for an unshifted target."""
     logits = jax.random.normal(jax.random.key(0), (2, 2, 5))
     log_probs = np.asarray(jax.nn.log_softmax(logits))
     next_probs = jnp.array([[0.2] * 5, [0.1, 0.2, 0.3, 0.4, 0.0]])

@@ -99,7 +99,7 @@ def test_an_interval_is_positive(folder: RunFolder) -> None:
 
 
 def test_what_draws_is_no_process_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rendering process does not inherit the settings of a multi-process run, in which it would wait."""
+    """The rendering process drops the settings of a multi-process run, with which it would wait."""
     info = ProcessInfo(0, 2, "localhost:1", local_index=1, local_count=2, devices=1, command="train")
     for name, value in info.as_variable().items():
         monkeypatch.setenv(name, value)

@@ -147,15 +147,15 @@ def test_an_episode_whose_arrays_do_not_fit_is_refused_with_its_number(num_obser
 
 
 @pytest.mark.parametrize(
-    ("space", "actions", "says"),
+    ("space", "actions", "parts"),
     [
         (spaces.Discrete(3), [0, 3], ("step 1", "episode 3", "Discrete(3)")),
         (spaces.Box(0, 4, (1,), np.int32), [[0.5], [1.0]], ("step 0", "episode 3")),
         (spaces.Box(-1.0, 1.0, (1,)), [[0.0], [np.nan]], ("step 1", "episode 3")),
     ],
 )
-def test_actions_outside_of_their_space_are_refused(space: Any, actions: Any, says: tuple[str, ...]) -> None:
-    with raises_naming(ReplayFileError, *says):
+def test_actions_outside_of_their_space_are_refused(space: Any, actions: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ReplayFileError, *parts):
         minari_columns(_recorded(space, np.asarray(actions)))
 
 

@@ -62,17 +62,17 @@ def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("environment", "says"),
+    ("environment", "message"),
     [
         ({"actions": "tiny"}, "one of small, medium, full"),
         ({"actions": "full", "action_space": {"n": 3}}, "has 11 actions"),
     ],
 )
-def test_actions_that_cannot_be(environment: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_actions_that_cannot_be(environment: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         LabTraining(options_for(1, **environment), Lab)
     assert ended.value.code == 1
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("deepmind_lab") is not None, reason="DeepMind Lab is installed")

@@ -144,7 +144,7 @@ def test_a_curriculum_stays_in_the_goal_space() -> None:
 
 
 def test_one_setter_after_another() -> None:
-    """The last setter decides, and each setter has its own memory."""
+    """Chained setters apply in order, each with its own memory."""
     first, second = AchievedGoals(share=1.0), AchievedGoals(share=0.0)
     chained = ChainedSetters(first, second)
     memory = _after(chained, [_step([0.75, 0.75], ends=True)])

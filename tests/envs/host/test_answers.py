@@ -72,14 +72,14 @@ def simulated(changes: dict[int, Any]) -> HostBackedEnv:
     return HostBackedEnv(lambda n: InProcessGymnasiumEnv(lambda: Answering(changes), n), EnvOptions(parallel=2), "loop")
 
 
-@pytest.mark.parametrize(("changes", "says"), FAULTS, ids=[", ".join(says) for _, says in FAULTS])
-def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, Any], says: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("changes", "parts"), FAULTS, ids=[", ".join(parts) for _, parts in FAULTS])
+def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, Any], parts: tuple[str, ...]) -> None:
     simulators = simulated(changes).simulators
     actions, seeds = np.zeros(2, np.int32), np.zeros((2, 2), np.uint32)
     answer = simulators.reset(seeds)
     arguments = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
     answer = simulators.step({**arguments, "token": answer["token"], "saved": answer["saved"]})
-    with raises_naming(HostEnvError, "environment 0", *says) as caught:
+    with raises_naming(HostEnvError, "environment 0", *parts) as caught:
         simulators.step({**arguments, "token": answer["token"], "saved": answer["saved"]})
     assert "step 2" in str(caught.value)
 

@@ -181,7 +181,7 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "parts"),
     [
         ("raise", ("environment 0", "step 5", "RuntimeError: the motor is burnt")),
         ("nan", ("environment 0", "observation", "not finite", "step 5")),
@@ -193,25 +193,25 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
     ],
 )
 def test_a_faulty_simulator_is_named_in_a_sentence(
-    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: tuple[str, ...]
+    of_faulty: tuple[Workflow, list[Faulty]], fault: str, parts: tuple[str, ...]
 ) -> None:
     workflow, envs = of_faulty
     for env in envs:
         env.fault, env.steps = fault, 0
-    with raises_naming(HostEnvError, *says):
+    with raises_naming(HostEnvError, *parts):
         workflow.learn(key=0)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "parts"),
     [
         ({"action_repeat": 2}, ("action_repeat", "JAX environments")),
         ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environments")),
         ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
 )
-def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *says):
+def test_what_simulators_cannot_have_is_refused_in_words(options: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         simulated(**options)
 
 

@@ -101,7 +101,7 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "parts"),
     [
         ({"obs": np.zeros((2, 3), np.float32)}, ("observation", "shape [2, 2]", "step 1", "got [2, 3]")),
         ({"obs": {"a": np.zeros((2, 2))}}, ("observation", "shape [2, 2]", "step 1", "got []")),
@@ -112,11 +112,11 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
         ({"obs": np.full((2, 2), np.inf)}, ("environment 0", "observation", "not finite", "step 1")),
     ],
 )
-def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, says: tuple[str, ...]) -> None:
+def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, parts: tuple[str, ...]) -> None:
     simulators = Simulators(Counter, 2, None)
     start = simulators.reset(SEEDS)
     simulators.main.answer = answer
-    with raises_naming(HostEnvError, *says):
+    with raises_naming(HostEnvError, *parts):
         simulators.step(step_arguments(start))
 
 
