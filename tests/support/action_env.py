@@ -30,8 +30,9 @@ class ActionEnv(Env):
         return 5
 
     def reset(self, key: jax.Array) -> EnvState:
-        """An action of zeros, which the environment never received."""
-        return self._state(self._space.zeros())
+        """An action of zeros, which the environment never received; of 32 bits, as JAX's arrays."""
+        dtype_of = jax.dtypes.canonicalize_dtype
+        return self._state(jax.tree.map(lambda x: jnp.zeros(x.shape, dtype_of(x.dtype)), self._space.spec))
 
     def step(self, env_state: EnvState, action: Any) -> EnvState:
         """Keep the action."""
