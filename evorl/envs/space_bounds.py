@@ -33,8 +33,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
     Raises:
         ValueError: the bound has a NaN, does not broadcast to ``shape``, or excludes every number of the dtype.
     """
-    wide = value.astype(np.float64)
-    if np.any(np.isnan(wide)):
+    if np.any(np.isnan(value.astype(np.float64))):
         raise ValueError(f"Box got a NaN in {name}: {value}.")
     kind, given, is_beyond = dtype, value, np.zeros(())
     if np.issubdtype(dtype, np.integer):
@@ -44,7 +43,7 @@ def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, nam
     elif jnp.issubdtype(dtype, jnp.floating):
         kind = dtype if dtype.itemsize < 4 else np.dtype(np.float32)
         with np.errstate(over="ignore"):
-            narrow = wide.astype(kind).astype(np.float64)
+            narrow = value.astype(np.float64).astype(kind).astype(np.float64)
         value = np.where(np.isinf(narrow), narrow, value) if np.isinf(narrow).any() else value
         is_beyond = narrow == (np.inf if name == "low" else -np.inf)
     if np.any(is_beyond):
