@@ -12,6 +12,7 @@ from evorl.cli.command_options import read_options
 from evorl.cli.options import CHECK_ENV
 from evorl.config.names import load_named
 from evorl.envs import create_env
+from evorl.envs.action_conversion import refusal_of
 from evorl.envs.env import Env
 from evorl.envs.env_check import env_problems
 from evorl.envs.env_trial import try_env
@@ -26,7 +27,8 @@ def check_env_from_arguments(arguments: Sequence[str]) -> None:
         arguments: ``package.module:function`` that creates the environment, and options.
 
     Raises:
-        ValueError: the environment violates its contract, with one line per fault; or an argument is invalid.
+        ValueError: the environment violates its contract, with one line per fault; no agent can act in its action
+            space; or an argument is invalid.
     """
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
@@ -52,6 +54,8 @@ def _check(factory: str, settings: dict[str, Any]) -> None:
         print(factory)
         print(f"  observations  {env.obs_space}")
         print(f"  actions       {env.action_space}")
+        refusal = refusal_of(env.action_space)
+        _refuse(factory, [f"No agent can learn to act here: {refusal}"] if refusal else [])
         if single is not None:
             print(f"  contract      kept, in {1000 * seconds:.0f} ms of tracing")
         trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))

@@ -131,11 +131,18 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
     """Return the conversion for an action space; ``None`` if agents act in that space itself, or cannot act at all."""
     if isinstance(env_space, Discrete) and env_space == Discrete(env_space.n):
         return None
+    conversion = None if refusal_of(env_space) else ActionConversion(env_space)
+    return None if conversion is None or conversion.is_identity else conversion
+
+
+@functools.lru_cache(maxsize=256)
+def refusal_of(env_space: Space) -> str:
+    """Return the reason why no agent can act in an action space, a sentence; empty if agents can."""
     try:
-        conversion = ActionConversion(env_space)
-    except NoActionConversion:
-        return None
-    return None if conversion.is_identity else conversion
+        ActionConversion(env_space)
+    except NoActionConversion as error:
+        return str(error)
+    return ""
 
 
 def seen_by_agents(env: Any) -> Any:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from evorl.envs.action_conversion import refusal_of
 from evorl.envs.space import Box, Discrete, Space
 
 
@@ -46,10 +47,10 @@ def describe_kinds(spaces: ActionSpaces) -> str:
 
 
 def kind_of(space: Space) -> ActionSpaces:
-    """Return the kind of an action space."""
+    """Return the kind of an action space; ``OTHERS`` for every space in which no agent can act."""
     if isinstance(space, Discrete) and space.start == 0:
         return ActionSpaces.DISCRETE
-    if isinstance(space, Box) and len(space.shape) == 1:
+    if isinstance(space, Box) and len(space.shape) == 1 and not refusal_of(space):
         return ActionSpaces.BOUNDED_BOXES if space.is_bounded else ActionSpaces.UNBOUNDED_BOXES
     return ActionSpaces.OTHERS
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.space import Box, Space
+from evorl.envs.space_bounds import fits_32_bits
 
 MAX_INTEGERS = 2**24  # per dimension: float32 cannot resolve more values in [-1, 1]
 
@@ -37,15 +38,18 @@ class BoxIntervals:
                 "float dtype."
             )
         for box in boxes:
-            if not _is_float(box) and box.dtype.itemsize == 8 and not _fits_32_bits(box):
+            if not _is_float(box) and not fits_32_bits(box.low, box.high):
                 raise NoActionConversion(
                     f"JAX computes in 32 bits, which cannot represent the actions of {box!r}. Use bounds within int32, "
                     "and add an offset inside the environment."
                 )
-        # A single bound at the limit of a dtype counts as unbounded.
+        # A single bound at the limit of a dtype, of float32 for wider ones, counts as unbounded.
+        largest = float(np.finfo(np.float32).max)
         far = np.concatenate(
             [
-                np.full(math.prod(box.shape), float(jnp.finfo(box.dtype).max) if _is_float(box) else math.inf)
+                np.full(
+                    math.prod(box.shape), min(float(jnp.finfo(box.dtype).max), largest) if _is_float(box) else math.inf
+                )
                 for box in boxes
             ]
         )
@@ -56,11 +60,8 @@ class BoxIntervals:
         self._only_low = np.where(self._from_low, low, 0.0).astype(np.float32)
         self._only_high = np.where(self._from_high, high, 0.0).astype(np.float32)
         self._is_whole, self._count = is_whole, count.astype(np.float32)
-        largest = np.finfo(np.float32).max
+        self._low, self._high = (np.where(np.isfinite(x), x, 0.0).astype(np.float32) for x in (low, high))
         with np.errstate(over="ignore"):
-            self._low, self._high = (
-                np.clip(np.where(np.isfinite(x), x, 0.0), -largest, largest).astype(np.float32) for x in (low, high)
-            )
             self._range = self._high - self._low
             # low + share * range is exact at both ends up to rounding, but overflows for huge ranges.
             is_plain = np.isfinite(self._range) & (self._low + self._range <= self._high)
@@ -144,11 +145,6 @@ class BoxIntervals:
 
 def _is_float(box: Box) -> bool:
     return bool(jnp.issubdtype(box.dtype, jnp.floating))
-
-
-def _fits_32_bits(box: Box) -> bool:
-    room = np.iinfo(jax.dtypes.canonicalize_dtype(box.dtype))
-    return bool(np.all(box.low >= room.min) and np.all(box.high <= room.max))
 
 
 def array_namespace(*arrays: Any) -> Any:

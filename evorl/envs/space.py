@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.space_bounds import check_size, filled_bound, known_bound, require_int32
+from evorl.envs.space_bounds import check_size, filled_bound, fits_32_bits, known_bound, require_int32
 from evorl.types import ByValue, PyTreeDict
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
@@ -59,11 +59,12 @@ class Box(Space):
         low: lower bound, a number or an array that broadcasts to ``shape``; stored as a NumPy array.
         high: upper bound, in the same form.
         shape: shape of an element; by default the broadcast shape of the bounds.
-        dtype: any real dtype; for integers an infinite bound means the limit of the dtype.
+        dtype: any real dtype; for integers an infinite bound means the limit of the dtype; for floats a bound beyond
+            the range of float32, in which JAX computes, or of a smaller dtype, is infinite.
 
     Raises:
-        ValueError: a lower bound exceeds its upper bound, a bound does not broadcast to ``shape`` or is a traced value,
-            or the dtype is not real.
+        ValueError: a lower bound exceeds its upper bound, the bounds exclude every number of the dtype, a bound does
+            not broadcast to ``shape`` or is a traced value, or the dtype is not real.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
@@ -102,12 +103,12 @@ class Box(Space):
         """Sample uniformly between two finite bounds, exponentially beyond a single one, else standard normal."""
         if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
             return _sample_integers(key, self.low, self.high)
-        return self._sample_floats(key).astype(self._dtype)
+        return self._sample_floats(key).astype(jax.dtypes.canonicalize_dtype(self._dtype))
 
     def _sample_floats(self, key: jax.Array) -> jax.Array:
         has_low, has_high = np.isfinite(self.low), np.isfinite(self.high)
         low, high = np.where(has_low, self.low, 0), np.where(has_high, self.high, 0)
-        compute = jnp.promote_types(self._dtype, jnp.float32)
+        compute = jax.dtypes.canonicalize_dtype(jnp.promote_types(self._dtype, jnp.float32))
         uniform_key, normal_key, exponential_key = jax.random.split(key, 3)
         u = jax.random.uniform(uniform_key, self.shape, compute)
         # Written so that high - low, which may overflow, is never formed.
@@ -126,7 +127,7 @@ class Box(Space):
         wrong_kind = np.issubdtype(x.dtype, np.floating) and not np.issubdtype(self._dtype, np.floating)
         if batch_ndim < 0 or x.shape[batch_ndim:] != self.shape or wrong_kind:
             return jnp.zeros(x.shape[: max(batch_ndim, 0)], jnp.bool_)
-        common = jnp.promote_types(x.dtype, self._dtype)
+        common = jax.dtypes.canonicalize_dtype(jnp.promote_types(x.dtype, self._dtype))
         x = x.astype(common)
         inside = (x >= self.low.astype(common)) & (x <= self.high.astype(common))
         return jnp.all(inside, axis=tuple(range(batch_ndim, x.ndim)))
@@ -312,7 +313,9 @@ def _all_of(conditions: Any) -> jax.Array:
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
     """Sample integers of up to 32 bits uniformly in ``[low, high]``; the unsigned span cannot overflow."""
+    if not fits_32_bits(low, high):
+        raise ValueError(f"JAX computes in 32 bits, which cannot represent numbers from {low} to {high}: use int32.")
     low64, high64 = low.astype(np.int64), high.astype(np.int64)
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)
-    return (offset + low64.astype(np.uint32)).astype(low.dtype)
+    return (offset + low64.astype(np.uint32)).astype(jax.dtypes.canonicalize_dtype(low.dtype))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 MAX_NUMBERS = 2**28  # maximum size of one observation or action: 1 GB of float32
@@ -24,22 +25,46 @@ def known_bound(bound: Any, name: str) -> np.ndarray:
 
 
 def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
-    """Return a bound as a read-only array of ``shape`` and ``dtype``, clipped to the range of an integer dtype.
+    """Return a bound as a read-only array of ``shape`` and ``dtype``.
+
+    Bounds of integers are clipped to the range of the dtype. Bounds of floats beyond the range of the dtype, or of
+    float32, in which JAX computes, are infinite.
 
     Raises:
-        ValueError: the bound has a NaN, or does not broadcast to ``shape``.
+        ValueError: the bound has a NaN, does not broadcast to ``shape``, or excludes every number of the dtype.
     """
     if np.any(np.isnan(value.astype(np.float64))):
         raise ValueError(f"Box got a NaN in {name}: {value}.")
+    kind, given, is_beyond = dtype, value, np.zeros(())
     if np.issubdtype(dtype, np.integer):
-        info = np.iinfo(dtype)
-        value = np.clip(value.astype(object), info.min, info.max)
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        value = value.astype(object)
+        is_beyond, value = value > most if name == "low" else value < least, np.clip(value, least, most)
+    elif jnp.issubdtype(dtype, jnp.floating):
+        kind = dtype if dtype.itemsize < 4 else np.dtype(np.float32)
+        with np.errstate(over="ignore"):
+            narrow = value.astype(np.float64).astype(kind).astype(np.float64)
+        value = np.where(np.isinf(narrow), narrow, value) if np.isinf(narrow).any() else value
+        is_beyond = narrow == (np.inf if name == "low" else -np.inf)
+    if np.any(is_beyond):
+        raise ValueError(
+            f"Box has no element: {name}={given} excludes every number of {kind.name}. Use bounds within its range, "
+            "and scale or shift the numbers inside the environment."
+        )
     try:
         bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
     except ValueError:
         raise ValueError(f"Box {name} of shape {value.shape} does not broadcast to shape {shape}.") from None
     bound.setflags(write=False)
     return bound
+
+
+def fits_32_bits(low: np.ndarray, high: np.ndarray) -> bool:
+    """Return true if bounds of integers or booleans are within the range of the dtype that JAX has for theirs."""
+    if low.dtype.itemsize < 8:
+        return True
+    room = np.iinfo(jax.dtypes.canonicalize_dtype(low.dtype))
+    return bool(np.all(low >= room.min) and np.all(high <= room.max))
 
 
 def require_int32(name: str, first: Any, last: Any) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import Agent
+from evorl.agent import Agent, shipped_agents
 from evorl.agents.policy import PolicyAgent
 from evorl.agents.random_actions import random_actions
 from evorl.algorithms.dqn import DQNWorkflow
@@ -19,6 +19,8 @@ from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.action_conversion import NoActionConversion, refusal_of
+from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import leaf_values
 from evorl.envs.stack import wrap_env
@@ -201,8 +203,21 @@ def test_a_deterministic_agent_refuses_open_ends_and_says_who_does_not(kind: str
         _made("td3", kind)
 
 
-def test_what_no_agent_can_do_is_refused_alike() -> None:
-    env = wrap_env(ActionEnv(TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))])), parallel=2)
-    for name in ("ppo", "sac", "td3", "dqn"):
-        with raises_naming(ValueError, "Discrete, MultiDiscrete, MultiBinary", "Boxes", "TupleSpace"):
-            WORKFLOWS[name].make_agent({}, env)
+REFUSED = {
+    "mixture": TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]),
+    "more than float32 tells apart": Box(0, 2**25, (1,), np.int64),
+    "more than an int32": Box(-(2**62), 2**62, (1,), np.int64),
+    "beyond an int32": Box(2**40, 2**40 + 5, (1,), np.int64),
+    "no numbers": Box(0.0, 1.0, (0,)),
+    "too many choices": MultiDiscrete([200, 200]),
+}
+LEARNERS = sorted((a for a in shipped_agents() if ActionSpaces.OTHERS not in a.acts_in), key=lambda a: a.__qualname__)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("agent", LEARNERS, ids=lambda agent: agent.__qualname__)
+def test_what_no_agent_can_do_is_refused_alike(agent: type[Agent], kind: str) -> None:
+    env = wrap_env(ActionEnv(REFUSED[kind]), parallel=2)
+    with pytest.raises(NoActionConversion) as error:
+        agent.from_config({}, env)
+    assert str(error.value) == refusal_of(REFUSED[kind])

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from evorl.cli.env_check import check_env_from_arguments
+from evorl.envs import Box, Discrete, TupleSpace
 from tests.support.errors import raises_naming
 from tests.support.faulty_envs import Walk
+from tests.support.toy_envs import ActionEnv
 
 MODULE = Walk.__module__
 FEW = ["steps=6", "num_envs=2"]
+THEIRS = {
+    "mixture": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0.0, 1.0, (2,))}),
+    "whole": spaces.Box(-(2**62), 2**62, (1,), np.int64),
+    "choices": spaces.MultiDiscrete([200, 200]),
+}
+OURS = {
+    "mixture": TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]),
+    "whole": Box(0, 2**25, (1,), np.int64),
+}
+
+
+class HostActions(gymnasium.Env):
+    """A simulator with one of the action spaces of ``THEIRS``."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, space: str) -> None:
+        self.action_space = THEIRS[space]
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def jax_actions(space: str) -> ActionEnv:
+    """An environment in JAX with one of the action spaces of ``OURS``."""
+    return ActionEnv(OURS[space])
 
 
 def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,3 +80,21 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 def test_faults_are_told(arguments: list[str], parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         check_env_from_arguments(arguments)
+
+
+@pytest.mark.parametrize(
+    ("factory", "space", "said"),
+    [
+        ("HostActions", "mixture", ("Discrete, MultiDiscrete, MultiBinary", "Boxes")),
+        ("HostActions", "whole", ("16,777,216",)),
+        ("HostActions", "choices", ("40,000 combinations",)),
+        ("jax_actions", "mixture", ("Discrete, MultiDiscrete, MultiBinary", "Boxes")),
+        ("jax_actions", "whole", ("16,777,216",)),
+    ],
+)
+def test_an_action_space_in_which_no_agent_acts_is_a_fault(
+    factory: str, space: str, said: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with raises_naming(ValueError, f"{__name__}:{factory}", *said):
+        check_env_from_arguments([f"{__name__}:{factory}", f"arguments={{space: {space}}}", *FEW])
+    assert "no errors" not in capsys.readouterr().out

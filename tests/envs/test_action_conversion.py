@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.action_conversion import ActionConversion, NoActionConversion, action_conversion
+from evorl.envs.action_conversion import ActionConversion, NoActionConversion, action_conversion, refusal_of
+from evorl.envs.action_spaces import ActionSpaces, kind_of
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import leaf_values
 from tests.support.errors import raises_naming
@@ -240,6 +241,30 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
     assert names == ["jit", "add", "div", "mul", "add"]  # the first one clips
 
 
+@st.composite
+def too_many_whole_numbers(draw: Any) -> Box:
+    """Boxes with a dimension of more whole numbers than float32 can tell apart, or beyond 32 bits."""
+    dtype = np.dtype(draw(st.sampled_from(["int32", "uint32", "int64", "uint64"])))
+    room, shape = np.iinfo(dtype), draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
+    low = draw(st.integers(room.min, room.max - 2**24))
+    return Box(low, draw(st.integers(low + 2**24, room.max)), shape, dtype)
+
+
+@given(space=st.one_of(too_many_whole_numbers(), st.tuples(BOXES, CHOICES).map(TupleSpace)))
+def test_a_space_without_a_conversion_is_of_no_kind_that_an_agent_takes(space: Space) -> None:
+    assert action_conversion(space) is None
+    with pytest.raises(NoActionConversion) as error:
+        ActionConversion(space)
+    assert str(error.value) == refusal_of(space)
+    assert kind_of(space) is ActionSpaces.OTHERS
+
+
+@given(space=st.one_of(BOXES, CHOICES))
+def test_the_space_of_agents_is_of_a_kind_that_an_agent_takes(space: Space) -> None:
+    assert not refusal_of(space)
+    assert kind_of(ActionConversion(space).agent_space) in ActionSpaces.DISCRETE_AND_BOXES
+
+
 @pytest.mark.parametrize(
     ("space", "parts"),
     [
@@ -249,6 +274,8 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
         ),
         (MultiDiscrete([200, 200]), ("40,000 combinations", "16,384")),
         (Box(-np.inf, np.inf, (1,), np.int32), ("16,777,216", "4,294,967,296", "Box(0, 100")),
+        (Box(0, 2**25, (1,), np.int64), ("16,777,216", "33,554,433", "Box(0, 100")),
+        (Box(-(2**62), 2**62, (1,), np.int64), ("16,777,216", "Box(0, 100")),
         (Box(2**40, 2**40 + 5, (1,), np.int64), ("32 bits", "int32")),
         (Box(0.0, 1.0, (0,)), ("at least one number",)),
         (MultiDiscrete(np.zeros(0, int)), ("at least one choice",)),
@@ -258,6 +285,7 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
 )
 def test_what_no_agent_can_do_is_refused(space: Space, parts: tuple[str, ...]) -> None:
     assert action_conversion(space) is None
+    assert kind_of(space) is ActionSpaces.OTHERS
     with raises_naming(NoActionConversion, *parts):
         ActionConversion(space)
 

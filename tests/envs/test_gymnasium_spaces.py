@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.envs import Box, DictSpace, Discrete, MultiDiscrete, TupleSpace
-from evorl.envs.action_conversion import ActionConversion
+from evorl.envs.action_conversion import ActionConversion, refusal_of
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from tests.support.errors import raises_naming
 
@@ -67,6 +70,42 @@ def test_what_an_agent_does_is_an_action_of_gymnasium(theirs: Any) -> None:
         assert theirs.contains(action), f"played: {action}"
         leaves = jax.tree.leaves(jax.tree.map(lambda x: np.asarray(x).dtype.name, action))
         assert leaves == [space.dtype.name for space in _arrays(theirs)]
+
+
+FAR = [3.4028235e38, 1e39, 1e300, float(np.finfo(np.float64).max), float("inf")]
+
+
+@given(low=st.sampled_from([*FAR, 1.0]), high=st.sampled_from([*FAR, 2.5]))
+def test_both_paths_have_one_rule_for_bounds_beyond_float32(low: float, high: float) -> None:
+    theirs = spaces.Box(-low, high, (2,), np.float64)
+    converted, to_dtypes = action_space_of(theirs)
+    theirs_converted, ours = ActionConversion(converted), ActionConversion(Box(-low, high, (2,), np.float64))
+    assert theirs_converted.agent_space == ours.agent_space
+    actions = np.linspace(-4.0, 4.0, 40, dtype=np.float32).reshape(-1, 2)
+    played = np.asarray(ours.to_env(jnp.asarray(actions)))
+    assert np.isfinite(played).all()
+    assert all((column[1:] > column[:-1]).any() for column in played.T)
+    np.testing.assert_allclose(np.asarray(theirs_converted.to_env(actions)), played, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(ours.to_env(actions), played, rtol=1e-6, atol=1e-6)
+    assert np.isfinite(ours.to_agent(jnp.asarray(played))).all()
+    assert all(theirs.contains(row) for row in batch_rows(converted, to_dtypes(played)))
+
+
+@pytest.mark.parametrize("bounds", [(1e300, 2e300), (-np.inf, -1e39)])
+def test_a_box_without_a_float32_is_refused(bounds: tuple[float, float]) -> None:
+    for make in (
+        lambda: action_space_of(spaces.Box(*bounds, (1,), np.float64)),
+        lambda: Box(*bounds, (1,), np.float64),
+    ):
+        with pytest.raises(ValueError, match="excludes every number of float32"):
+            make()
+
+
+@pytest.mark.parametrize("bounds", [(2**40, 2**40 + 5), (2**31 - 10, 2**31 + 10), (-(2**31) - 3, 0)])
+def test_whole_numbers_beyond_32_bits_are_refused_alike(bounds: tuple[int, int]) -> None:
+    ours, _ = action_space_of(spaces.Box(*bounds, (1,), np.int64))
+    assert ours == Box(*bounds, (1,), np.int64)
+    assert refusal_of(ours)
 
 
 def _arrays(space: Any) -> list[Any]:

@@ -83,6 +83,46 @@ def test_sample_distributions() -> None:
     assert wide.max() > 2**30
 
 
+FAR = [1e39, 1e300, np.finfo(np.float64).max, np.inf]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, jnp.bfloat16])
+@pytest.mark.parametrize("high", [0.0, *FAR])
+@pytest.mark.parametrize("far", FAR)
+def test_a_bound_beyond_float32_is_none(far: float, high: float, dtype: Any) -> None:
+    box = Box(-far, high, (2,), dtype)
+    assert box == Box(-np.inf, high if high == 0 else np.inf, (2,), dtype)
+    drawn = jax.jit(jax.vmap(box.sample))(KEYS[:50])
+    assert np.isfinite(np.asarray(drawn, np.float32)).all()
+    assert box.contains(drawn).all()
+    assert box == eval_copy(box)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "named"),
+    [
+        (1e300, 2e300, np.float64, "low=1e+300 excludes every number of float32"),
+        (-np.inf, [0.0, -1e39], np.float32, "excludes every number of float32"),
+        (np.inf, np.inf, np.float32, "low=inf excludes every number of float32"),
+        (1e5, 1e6, np.float16, "low=100000.0 excludes every number of float16"),
+        (2**40, 2**40 + 5, np.int32, "low=1099511627776 excludes every number of int32"),
+        (-9, -1, np.uint8, "high=-1 excludes every number of uint8"),
+    ],
+)
+def test_a_box_without_a_number_of_its_dtype_is_refused(low: Any, high: Any, dtype: Any, named: str) -> None:
+    with pytest.raises(ValueError) as error:
+        Box(low, high, dtype=dtype)
+    assert named in str(error.value)
+    assert "scale or shift the numbers inside the environment" in str(error.value)
+
+
+def test_64_bits_are_sampled_only_where_32_hold_them() -> None:
+    assert Box(-3, 2**31 - 1, (2,), np.int64).sample(KEYS[0]).dtype == np.int32
+    for low, high, dtype in ((-(2**62), 2**62, np.int64), (2**31, 2**31 + 4, np.int64), (0, 2**32, np.uint64)):
+        with pytest.raises(ValueError, match="32 bits, which cannot represent numbers from"):
+            Box(low, high, (2,), dtype).sample(KEYS[0])
+
+
 def test_contains() -> None:
     box = Box([0.0, -1.0], 1.0)
     assert box.shape == (2,)

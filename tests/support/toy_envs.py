@@ -92,7 +92,10 @@ class ActionEnv(ToyEnv):
     max_episode_steps = 5
 
     def reset(self, key: jax.Array) -> EnvState:
-        return toy_state(self.action_space.zeros(), jnp.zeros(1))
+        """Start with zeros of 32 bits, as JAX's arrays."""
+        dtype_of = jax.dtypes.canonicalize_dtype
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, dtype_of(x.dtype)), self.action_space.spec)
+        return toy_state(zeros, jnp.zeros(1))
 
     def step(self, env_state: EnvState, action: Any) -> EnvState:
         return toy_state(action, jnp.zeros(1))
