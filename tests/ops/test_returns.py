@@ -181,7 +181,7 @@ def test_shapes_are_checked(window: dict) -> None:
 def test_advantages_as_relaax_has_them(
     rewards: list[float], values: list[float], last: float, discount: float, lambda_: float, expected: list[float]
 ) -> None:
-    """Advantages equal DPPO and DA3C, whose returns are the targets with lambda 1."""
+    """Advantages equal RELAAX's DPPO and DA3C; the returns of DA3C are the targets with lambda 1."""
     now, following = jnp.array(values, jnp.float32), jnp.array([*values[1:], last], jnp.float32)
     going_on = jnp.zeros(3)
     steps = (jnp.array(rewards, jnp.float32), now, following, going_on, going_on)
