@@ -1,10 +1,14 @@
-"""HTTP server for an aiohttp application, with connection limits and one log line per malformed request."""
+"""HTTP server for an aiohttp application, with connection limits and one log line per malformed request.
+
+Requests with bytes that are not UTF-8 in the path or in a header are rejected before the application reads them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from evorl.sockets.socket_server import ConnectionLimits, SocketServer
@@ -31,6 +35,7 @@ class HttpServer:
         from aiohttp import web
 
         limits = limits or ConnectionLimits()
+        application.middlewares.insert(0, _refusing_other_bytes())
         # keepalive_timeout counts from the start of a connection or from its last response.
         self._runner = web.AppRunner(
             application,
@@ -61,6 +66,31 @@ class HttpServer:
         with contextlib.suppress(ConnectionError):
             await self._runner.cleanup()
         await self.sockets.stop()
+
+
+def _refusing_other_bytes() -> Any:
+    """Return the middleware that rejects a request whose path or headers are not UTF-8.
+
+    aiohttp decodes such bytes to surrogates, and no response, log or file could contain them.
+    """
+    from aiohttp import web
+
+    @web.middleware
+    async def refuse(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+        texts = [("path", request.raw_path), *request.headers.items()]  # a header may occur twice
+        if wrong := [name for name, text in texts if not _is_utf8(text)]:
+            raise web.HTTPBadRequest(text=f"{ascii(wrong[0])[1:-1]} is not UTF-8.\n")
+        return await handler(request)
+
+    return refuse
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _OneLine(logging.LoggerAdapter):
