@@ -51,8 +51,7 @@ class PyTreeDict(dict):
     Nested plain mappings are converted, so ``d.a.b`` works at any depth. Insertion order does not affect the structure.
 
     Raises:
-        AttributeError: a key is not a string, or has the name of a method (``items``, ``replace`` ...). Check names from
-            outside the program with ``is_entry_name``.
+        AttributeError: a key has the name of a method (``items`` ...) or is not a string: ``is_entry_name``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -82,9 +81,7 @@ class PyTreeDict(dict):
             if not isinstance(key, str):
                 raise AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
             if key in _METHODS:
-                raise AttributeError(
-                    f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
-                )
+                raise AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: rename it.")
         if not _CONTAINERS.isdisjoint(map(type, entries.values())):
             entries = {key: _convert_mappings(value) for key, value in entries.items()}
         super().update(entries)

@@ -94,8 +94,8 @@ def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
     for name, sent in zip(names, metrics, strict=True):
         if not name or not is_entry_name(name) or name in SERVER_COLUMNS or names.count(name) > 1:
             raise CommandRefused(
-                "the name of a metric must not be empty, a reserved word of Python or of the server, or equal to another "
-                f"one after the conversion of special characters to _; got {str(sent)[:80]!r}: rename it."
+                "the name of a metric must not be empty, a reserved word of Python or of the server, or equal to "
+                f"another one after the conversion of special characters to _; got {str(sent)[:80]!r}: rename it."
             )
     if len({*known_names, *names}) > MAX_NAMES:
         raise CommandRefused(

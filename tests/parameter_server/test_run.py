@@ -86,7 +86,7 @@ NAMES += ["timesteps", "iterations", "serving/", "=1+1", "$\\frac{", "eval/episo
 
 
 def test_no_name_of_a_metric_ends_the_run(tmp_path: Path) -> None:
-    """Names that a client sends become entries of a dict, columns and tags: one that cannot be one is refused alone."""
+    """Names that a client sends become entries of a dict, columns and tags: an invalid one is rejected alone."""
     recorder = CsvRecorder(tmp_path / "metrics.csv")
     run = _run(None, recorder, total_timesteps=64 * 1000, log_interval=64, eval_interval=0)
     body, refused = bytes(run.commands.layout.num_bytes), set()
