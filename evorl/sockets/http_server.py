@@ -35,7 +35,7 @@ class HttpServer:
         from aiohttp import web
 
         limits = limits or ConnectionLimits()
-        application.middlewares.insert(0, _refusing_other_bytes())
+        application.middlewares.insert(0, _utf8_only(web))
         # keepalive_timeout counts from the start of a connection or from its last response.
         self._runner = web.AppRunner(
             application,
@@ -68,15 +68,14 @@ class HttpServer:
         await self.sockets.stop()
 
 
-def _refusing_other_bytes() -> Any:
-    """Return the middleware that rejects a request whose path or headers are not UTF-8.
+def _utf8_only(web: Any) -> Any:
+    """Return the middleware of ``aiohttp.web`` that rejects a request whose path or headers are not UTF-8.
 
     aiohttp decodes such bytes to surrogates, and no response, log or file could contain them.
     """
-    from aiohttp import web
 
     @web.middleware
-    async def refuse(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+    async def refuse(request: Any, handler: Callable[[Any], Any]) -> Any:
         texts = [("path", request.raw_path), *request.headers.items()]  # a header may occur twice
         if wrong := [name for name, text in texts if not _is_utf8(text)]:
             raise web.HTTPBadRequest(text=f"{ascii(wrong[0])[1:-1]} is not UTF-8.\n")
