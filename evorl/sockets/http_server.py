@@ -34,8 +34,7 @@ class HttpServer:
     def __init__(self, application: web.Application, limits: ConnectionLimits | None = None) -> None:
         from aiohttp import web
 
-        limits = limits or ConnectionLimits()
-        application.middlewares.insert(0, _utf8_only(web))
+        limits, self._web = limits or ConnectionLimits(), web
         # keepalive_timeout counts from the start of a connection or from its last response.
         self._runner = web.AppRunner(
             application,
@@ -54,6 +53,8 @@ class HttpServer:
     async def start(self, host: str, port: int, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         """Start listening; see ``SocketServer.start`` for arguments and errors."""
         await self._runner.setup()
+        server: Any = self._runner.server
+        server.request_handler = _utf8_only(self._web, server.request_handler)
         try:
             await self.sockets.start(host, port, token, tls)
         except BaseException:
@@ -68,20 +69,20 @@ class HttpServer:
         await self.sockets.stop()
 
 
-def _utf8_only(web: Any) -> Any:
-    """Return the middleware of ``aiohttp.web`` that rejects a request whose path or headers are not UTF-8.
+def _utf8_only(web: Any, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a handler of ``aiohttp.web`` that rejects requests whose path or headers are not UTF-8.
 
-    aiohttp decodes such bytes to surrogates, and no response, log or file could contain them.
+    aiohttp decodes such bytes to surrogates, and no response, log or file could contain them. It quotes the header
+    ``Expect`` before any middleware.
     """
 
-    @web.middleware
-    async def refuse(request: Any, handler: Callable[[Any], Any]) -> Any:
+    async def handle(request: Any) -> Any:
         texts = [("path", request.raw_path), *request.headers.items()]  # a header may occur twice
         if wrong := [name for name, text in texts if not _is_utf8(text)]:
-            raise web.HTTPBadRequest(text=f"{ascii(wrong[0])[1:-1]} is not UTF-8.\n")
+            return web.Response(status=400, text=f"{ascii(wrong[0])[1:-1]} is not UTF-8.\n")
         return await handler(request)
 
-    return refuse
+    return handle
 
 
 def _is_utf8(text: str) -> bool:

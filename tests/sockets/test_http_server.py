@@ -63,6 +63,7 @@ MALFORMED = {
     "origin of other bytes": b"GET /" + ASKED + b"Origin: http://\xff\xfe\r\n\r\n",
     "odd origin": b"GET /" + ASKED + b"Origin: http://[::1\r\n\r\n",
     "token of other bytes": b"GET /metrics" + ASKED + b"Authorization: Bearer \xff\r\n\r\n",
+    "expectation of other bytes": b"GET /" + ASKED + b"Expect: \xff\r\n\r\n",
     "second header of other bytes": b"GET /" + ASKED + b"X-A: 1\r\nX-A: \xff\r\n\r\n",
     "odd cookie": b"GET /" + ASKED + b'Cookie: a="\\\xff; ;=;\r\n\r\n',
     "half upgrade": b"GET /ws" + ASKED + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
