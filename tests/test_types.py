@@ -21,6 +21,7 @@ from evorl.types import (
     State,
     check_entries,
     declared_entries,
+    is_entry_name,
     pytree_field,
 )
 from tests.support.errors import raises_naming
@@ -88,8 +89,9 @@ def test_dict_converts_nested_mappings_everywhere() -> None:
     assert d.pair[0].y == 2
 
 
-@pytest.mark.parametrize("key", ["items", "keys", "update", 3])
+@pytest.mark.parametrize("key", [*dir(PyTreeDict), 3])
 def test_dict_refuses_keys_that_shadow_methods(key) -> None:
+    assert not is_entry_name(key)
     with raises_naming(AttributeError, repr(key), "dict method" if isinstance(key, str) else "strings"):
         PyTreeDict()[key] = 1
 

@@ -86,7 +86,9 @@ def _draw(target: Path, episode: Any, env: Any) -> None:
     """Plot the trajectory of an episode in the first two dimensions of its achieved goals or observations."""
     shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
     name = next((name for name in shown if name in episode.arrays), None)
-    if name is None or episode.arrays[name].ndim != 2:
+    goals = episode.arrays.get("obs.desired_goal")
+    is_shown = name is not None and episode.arrays[name].ndim == 2 and 0 not in episode.arrays[name].shape
+    if not is_shown or (shown[name] == "goal" and (goals is None or goals.shape != episode.arrays[name].shape)):
         raise ValueError(
             "this episode has no body positions, and its observations are not vectors, so it cannot be drawn. Its "
             f"arrays are {', '.join(episode.arrays)}."

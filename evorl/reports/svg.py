@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from evorl.ops.terminal_text import escaped
 from evorl.recorders.learning_curve import BLUE, GRAY, GREEN
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "evorl", "path.simplify_threshold": 0.3}):
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "evorl", "path.simplify_threshold": 0.3}
+    with matplotlib.rc_context({**settings, "text.parse_math": False}):  # a name with two $ is not a formula
         figure = Figure(figsize=(width, height))
         FigureCanvasSVG(figure)
         yield figure
@@ -71,7 +73,7 @@ def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
     text = file.getvalue()
     for color in _VARIABLES:
         text = text.replace(color, variable(color))
-    root = ElementTree.fromstring(text)
+    root = ElementTree.fromstring(escaped(text))  # names may contain control characters, which XML does not allow
     _make_local(root, name)
     for metadata in root.findall("metadata"):
         root.remove(metadata)

@@ -65,6 +65,8 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("agent: ppo", ""), ("agent", "got null")),
         (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), ("server.bind", "127.0.0.1:7001, got 7001")),
         (("agent: ppo", "agent: ppo\nserver: {bind: 'x:99999'}"), ("server.bind", "got 'x:99999'")),
+        (("agent: ppo", f"agent: ppo\nserver: {{bind: 'x:{'9' * 5000}'}}"), ("server.bind", "127.0.0.1:7001", "...")),
+        (("agent: ppo", "agent: ppo\nrun: {stop_seconds: -1}"), ("run.stop_seconds", "negative", "-1")),
         (("agent: ppo", "agent: ppo\nservr: {}"), ("entry of app.yaml", "'servr'", "'server'")),
         (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), ("run.max_episodes", "got 0")),
         (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), ("run.infinite_run", "true or false", "got 1")),

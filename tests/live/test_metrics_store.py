@@ -84,6 +84,7 @@ def test_the_folder_keeps_points_and_events(tmp_path: Path) -> None:
         ("x" * 201, 1.0, None, ("1 to 200", "printable")),
         ("a\nb", 1.0, None, ("1 to 200", "printable")),
         (7, 1.0, None, ("1 to 200", "printable")),
+        ("timesteps", 1e30, 3.0, ("name", "'timesteps'")),  # the entry of a recorded row that has its step
     ],
 )
 def test_what_is_no_point_is_refused(name: str, y: float, x: float | None, parts: tuple[str, ...]) -> None:

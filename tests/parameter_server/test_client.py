@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,8 +43,8 @@ def test_it_repeats_what_was_not_answered() -> None:
     with served(commands.table()) as address, ParameterClient(address, "a") as client:
         exchange: Callable = client._exchange
 
-        def broken(message: bytes) -> tuple[dict, bytes]:
-            answer = exchange(message)
+        def broken(*request: Any) -> tuple[dict, bytes | None]:
+            answer = exchange(*request)
             if len(lost) % 2:
                 lost.append(True)
                 return answer

@@ -15,6 +15,7 @@ from evorl.parameter_server import push_record
 from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.frames import CommandRefused, frame, parsed_header
 from evorl.parameter_server.push_record import PushRecord, max_steps_per_push
+from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 from tests.support.odd_values import ODD, label
 from tests.support.servers import counting_commands
@@ -23,6 +24,7 @@ from tests.support.small_workflows import small
 BODY = np.asarray([1.0, 0.0, 2.0], np.float32).tobytes()
 GOOD = {"worker": "a", "sequence": 1, "step": 0, "updates": 0, "steps": 5, "metrics": {"loss": 0.5}}
 MAX_STEPS = 100
+names = st.text(max_size=4) | st.sampled_from([*dir(PyTreeDict), *push_record.SERVER_COLUMNS])
 numbers = st.one_of(st.sampled_from(ODD), st.integers(), st.floats(), st.booleans(), st.text(max_size=3))
 
 
@@ -82,7 +84,7 @@ def test_any_value_in_any_place_of_episodes(place: int, value: Any) -> None:
             "step": numbers,
             "updates": numbers,
             "steps": numbers,
-            "metrics": st.dictionaries(st.text(max_size=4), numbers, max_size=3) | numbers,
+            "metrics": st.dictionaries(names, numbers, max_size=3) | numbers,
             "episodes": st.lists(numbers, max_size=4) | numbers,
         },
     ),
@@ -92,7 +94,7 @@ def test_any_header(header: dict[str, Any]) -> None:
     commands = counting_commands(3, max_steps=MAX_STEPS, after_push=records.append)
     refused_or_taken(commands, {**GOOD, **header})
     for pushed in records:
-        sums = np.asarray([*pushed.metrics.values(), *pushed.episodes], np.float32)
+        sums = np.asarray([*PyTreeDict(pushed.metrics).values(), *pushed.episodes], np.float32)
         assert np.isfinite(sums).all()
 
 

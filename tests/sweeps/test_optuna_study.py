@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("optuna", reason="needs the extra optuna")
 
+from evorl.runs.files import RunFolderError
 from evorl.sweeps.optuna_study import OptunaStudy
+from tests.support.errors import raises_naming
 
 OVER = {
     "a": {"low": 1e-3, "high": 1.0, "scale": "log"},
@@ -43,6 +49,39 @@ def test_a_failure_is_remembered(tmp_path: Path) -> None:
     study.end(study.next_trial(), None)
     study.end(study.next_trial(), 1.0)
     assert [(trial.state, trial.value) for trial in study.trials] == [("failed", None), ("finished", 1.0)]
+
+
+DAMAGE = ["null", "[]", "{}", "[", "no JSON", '{"op_code": 99}', "[" * 5000]
+VALUES: list[Any] = [None, [], "abc", -1, 10**30, [[1]], {"a": {"b": 1}}, ["abc"]]
+
+
+def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
+    search(tmp_path / "whole.log", 1, reopen=False)
+    lines = (tmp_path / "whole.log").read_text().splitlines()
+    damaged = [[*lines[:i], text, *lines[i + 1 :]] for i in range(len(lines)) for text in ["", *DAMAGE]]
+    for i, entries in enumerate(map(json.loads, lines)):
+        changes = [{**entries, key: value} for key in entries for value in VALUES]
+        changes += [{name: x for name, x in entries.items() if name != key} for key in entries]
+        damaged += [[*lines[:i], json.dumps(entry), *lines[i + 1 :]] for entry in changes]
+    for number, text in enumerate(damaged):
+        path = tmp_path / f"{number}.log"
+        path.write_text("".join(f"{line}\n" for line in text))
+        with contextlib.suppress(RunFolderError), warnings.catch_warnings(action="ignore"):
+            study = OptunaStudy(path, OVER, 3)
+            study.end(study.next_trial(), 1.0)
+            assert all(isinstance(trial.value, float | int | None) for trial in study.trials)
+    path.write_text('{"op_code": 0}\n')
+    with raises_naming(RunFolderError, path, "corrupted", "journal"):
+        OptunaStudy(path, OVER, 3)
+
+
+def test_a_journal_behind_a_link_is_not_touched(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine, without a line end")
+    (tmp_path / "study.log").symlink_to(precious)
+    with raises_naming(RunFolderError, "study.log", "symbolic link"):
+        OptunaStudy(tmp_path / "study.log", OVER, 3)
+    assert precious.read_text() == "mine, without a line end"
 
 
 def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class Lab:
     """Stand-in that ends after three actions."""
 
     def __init__(self, level: str, observations: list[str], config: dict[str, str]) -> None:
-        self.level, self.observations, self.config = level, observations, config
+        self.level, self.requested, self.config = level, observations, config
         self.steps: list[tuple[Any, int]] = []
         self.seeds: list[int | None] = []
         self.left = 0
@@ -46,7 +46,7 @@ def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> Non
     training = LabTraining(options, Lab)
     training.run()
     lab = training.lab
-    assert (lab.level, lab.observations, lab.config) == (
+    assert (lab.level, lab.requested, lab.config) == (
         "mine",
         ["RGB_INTERLEAVED"],
         {"width": "84", "height": "84", "fps": "60"},
