@@ -81,8 +81,8 @@ class Archive(PyTreeNode):
 
     def cells(self, descriptors: jax.Array) -> jax.Array:
         """Return the cells, int32 ``[N]``, of descriptors ``[N, D]``."""
-        # Halved, so that differences are finite in float32.
-        low, high, descriptors = (0.5 * jnp.asarray(x, jnp.float32) for x in (self.low, self.high, descriptors))
+        # Scaled by a power of two, so that differences and their reciprocals are normal numbers of float32.
+        low, high, descriptors = (jnp.asarray(x, jnp.float32) / 16 for x in (self.low, self.high, descriptors))
         return self.cells_of(jnp.clip((descriptors - low) / (high - low), 0.0, 1.0))
 
     def init(self, solution: Params) -> ArchiveState:
