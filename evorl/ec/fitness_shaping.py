@@ -70,9 +70,10 @@ def log_rank_weights(num_elites: int) -> jax.Array:
 def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the weights of individuals, and the precision of sums with these weights.
 
-    The k-th best individual has weight ``best_weights[k]``, and 0 beyond their end. If individuals fail, i.e. have
-    non-finite fitness, the others are a smaller population: each one's weight is the sum over its share of the ranks,
-    and failures have none. The sums of positive and of negative weights do not change.
+    The k-th best individual has weight ``best_weights[k]``, and 0 beyond the end of ``best_weights``. Individuals with
+    non-finite fitness have weight 0. The others are then treated as a smaller population: the P ranks are divided
+    evenly between them, and each has the sum of the weights of its ranks. The sums of positive and of negative weights
+    do not change.
 
     Args:
         fitness: fitness ``[P]``.

@@ -107,6 +107,6 @@ def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.
 
 
 def _near_one(numbers: jax.Array, axis: int | None = None) -> jax.Array:
-    """Scale numbers by a power of two, along an axis or all alike, so that squares of the greatest are finite."""
+    """Scale numbers by a power of two, one along each row of an axis or one in total, so that squares are finite."""
     exponent = power_of_two_near(jnp.max(jnp.abs(numbers), axis=axis, keepdims=True))
     return jnp.ldexp(numbers, -exponent)
