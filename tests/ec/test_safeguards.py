@@ -209,7 +209,7 @@ def test_several_objectives_with_failures(name: str, pop_size: int) -> None:
             return (state, is_finite & _all_finite(checked)), None
 
         start = (optimizer.init(START, jax.random.key(0)), jnp.bool_(True))
-        (state, is_finite), _ = jax.lax.scan(generation, start, jnp.arange(1_000 if pop_size == 4 else 100))
+        (state, is_finite), _ = jax.lax.scan(generation, start, jnp.arange(1_000 if pop_size == 4 else 40))
         return is_finite, state
 
     finite, states = jax.jit(jax.vmap(search))(*(jnp.array(values) for values in zip(*lanes, strict=True)))
