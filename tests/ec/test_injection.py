@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from evorl.ec import EvoOptimizer
@@ -46,7 +47,7 @@ def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> N
     optimizer = OPTIMIZERS[name]
     state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
     population = optimizer.ask(state)
-    weights = weights_by_rank(FITNESS, log_rank_weights(P // 2))
+    weights, _ = weights_by_rank(FITNESS, log_rank_weights(P // 2))
     assert weights[2] > weights[5] > 0.0  # external solutions are the best
     updated = optimizer.tell(state, FITNESS)
     mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, axes=1), population)
@@ -71,6 +72,19 @@ def test_a_fit_solution_becomes_an_elite() -> None:
     optimizer = OPTIMIZERS["ga"]
     updated = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
     assert_identical(optimizer.solution(updated), jax.tree.map(lambda x: x[1], SOLUTIONS))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_policy_of_a_diverged_learner_is_ignored(name: str) -> None:
+    optimizer = OPTIMIZERS[name]
+    fitness = FITNESS.at[ROWS].set(jnp.nan)
+    broken = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), SOLUTIONS)
+    states = [optimizer.tell(optimizer.inject(fresh(optimizer), x, ROWS), fitness) for x in (broken, SOLUTIONS)]
+    if name == "openes":  # failures count as the worst individuals
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(states[0].mean))
+        assert (states[0].mean.a != START.a).any()
+    else:
+        assert_identical(*(optimizer.solution(state) for state in states))
 
 
 @pytest.mark.parametrize(("name", "expected"), [("ga", 4), ("openes", P), ("vanilla_es", P), ("sepcem", P)])

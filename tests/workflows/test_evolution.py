@@ -107,12 +107,15 @@ def test_a_generation_without_a_number_is_not_remembered(workflow: Workflow, col
         assert metrics.episodes.count == 0
 
 
-def test_a_return_that_is_no_number_is_as_bad_as_the_worst(workflow: Workflow, collect: Callable) -> None:
+@pytest.mark.parametrize("failure", [jnp.nan, jnp.inf, -jnp.inf])
+def test_a_return_that_is_no_number_is_as_bad_as_the_worst(
+    workflow: Workflow, collect: Callable, failure: float
+) -> None:
     outcomes, state = collect(workflow.init(0))
-    outcomes = outcomes.replace(returns=jnp.arange(2.0 * POP_SIZE).reshape(POP_SIZE, 2).at[3, 0].set(jnp.nan))
+    outcomes = outcomes.replace(returns=jnp.arange(2.0 * POP_SIZE).reshape(POP_SIZE, 2).at[3, 0].set(failure))
     metrics, state = jax.jit(workflow.update)(state, outcomes)
     assert (float(metrics.best_fitness), float(metrics.fitness_max)) == (10.5, 10.5)
-    assert np.isfinite(metrics.fitness)
+    assert np.isfinite([metrics.fitness, metrics.fitness_std]).all()
     assert (float(metrics.episodes.count), float(metrics.episodes.return_sum)) == (2 * POP_SIZE - 1, 66.0 - 6.0)
     assert all(np.isfinite(leaf).all() for leaf in arrays(state.agent_state).values())
 

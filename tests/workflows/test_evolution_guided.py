@@ -200,6 +200,21 @@ def test_a_learner_without_a_policy_is_refused() -> None:
         small("erl", discrete, learner={**inner_config("dqn"), "num_envs": 1})
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_broken_episodes_spoil_nothing(algorithm: str) -> None:
+    """The episodes of one individual fail, and the last one, which is a learner's where learners explore."""
+    workflow, collected, _, states = generations(algorithm, 4)
+    outcomes, rows = collected[3], jnp.array([1, workflow.num_rows - 1])
+    assert outcomes.transitions is not None
+    transitions = outcomes.transitions.replace(rewards=outcomes.transitions.rewards.at[rows].set(jnp.nan))
+    outcomes = outcomes.replace(returns=outcomes.returns.at[rows].set(jnp.nan), transitions=transitions)
+    metrics, state = jax.jit(type(workflow).update)(workflow, states[3], outcomes)
+    assert all(np.isfinite(x).all() for name, x in metrics.items() if name != "episodes"), metrics
+    for tree in (state.learners, state.best, state.agent_state, workflow.optimizer.ask(state.ec_state)):
+        assert all(np.isfinite(x).all() for x in arrays(tree).values())
+    assert metrics.updates > 0
+
+
 def test_the_state_stays_finite() -> None:
     _, _, _, states = generations("erl", 4)
     assert isinstance(states[-1].learners, PyTreeDict)

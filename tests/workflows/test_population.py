@@ -109,6 +109,8 @@ def test_what_is_not_finite_is_left_out_of_means_but_not_of_timesteps() -> None:
     assert (means.loss, means.other, means.timesteps) == (2.0, 50.5, 21)
     assert (means.episodes.count, means.episodes.return_sum) == (2.0, 4.0)
     assert jnp.isnan(means_over_members(metrics, jnp.zeros(3, bool)).loss)
+    episodes = _episodes(jnp.array([1.0, 1.0, 0.0]), jnp.array([jnp.inf, 1.0, jnp.nan]))
+    assert healthy_members(PyTreeDict(loss=STEP, episodes=episodes)).tolist() == [False, True, True]
 
 
 def test_training_scores() -> None:

@@ -98,6 +98,11 @@ def test_equals_do_not_replace_one_another() -> None:
     np.testing.assert_allclose(state.descriptors[0], [0.2])
 
 
+def test_a_box_as_wide_as_float32() -> None:
+    archive = GridArchive(low=(-3e38,), high=(3e38,), bins=(4,))
+    np.testing.assert_array_equal(archive.cells(jnp.array([[-3e38], [-1e38], [2e38], [3.4e38]])), [0, 1, 3, 3])
+
+
 def test_elites_are_drawn_alike() -> None:
     archive = GridArchive(bins=(8,))
     state = archive.init(jnp.full((), -1.0))

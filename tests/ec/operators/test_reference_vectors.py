@@ -93,6 +93,21 @@ def test_nobody_is_finite() -> None:
     assert not is_filled.any()
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e25, 3e37])
+def test_objectives_of_any_size(scale: float) -> None:
+    objectives = jnp.asarray(np.random.default_rng(0).uniform(-10.0, 10.0, (SIZE, 3)), jnp.float32)
+    for own, same in zip(select(scale * objectives, VECTORS, 0.5), select(objectives, VECTORS, 0.5), strict=True):
+        np.testing.assert_array_equal(own, same)
+    adapted = adapt_vectors(VECTORS, VECTORS, scale * objectives)
+    np.testing.assert_allclose(adapted, adapt_vectors(VECTORS, VECTORS, objectives), rtol=1e-5)
+
+
+def test_extents_that_differ_beyond_float32_leave_unit_vectors() -> None:
+    first = unit_vectors(jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
+    adapted = adapt_vectors(first, first, jnp.array([[0.0, 3e-7], [3e38, 0.0], [-3e38, 0.0]]))
+    np.testing.assert_allclose(jnp.linalg.norm(adapted, axis=1), 1.0, rtol=1e-6)
+
+
 def test_vectors_are_scaled_to_the_objectives() -> None:
     first = unit_vectors(jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
     objectives = jnp.array([[0.0, 30.0], [10.0, 0.0], [jnp.nan, 99.0], [-jnp.inf, -jnp.inf]])

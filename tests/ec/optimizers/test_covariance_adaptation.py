@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.ec.optimizers import CMAES, SepCMAES
 from evorl.ec.optimizers.covariance_adaptation import AdaptationConstants
+from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 
 
@@ -44,3 +47,24 @@ def test_what_cannot_work_is_refused(optimizer: type[CMAES]) -> None:
         optimizer(pop_size=3)
     with raises_naming(ValueError, "num_elites=9", "population of 8"):
         optimizer(pop_size=8, num_elites=9)
+
+
+@pytest.mark.parametrize("optimizer", [CMAES, SepCMAES])
+def test_paths_have_their_length_under_random_selection_whatever_fails(optimizer: type[CMAES]) -> None:
+    """Without a direction, squared paths have the expectation n, and the step size has no trend."""
+    n, shares = 10, jnp.array([0.0, 0.5, 0.75, 0.9])
+    search = optimizer(pop_size=16)
+
+    def lane(key: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def generation(state: PyTreeDict, number: jax.Array) -> tuple[PyTreeDict, jax.Array]:
+            fails, random = jax.random.uniform(jax.random.fold_in(key, number), (2, 16))
+            state = search.tell(state, jnp.where(fails < share, jnp.nan, random))
+            return state, jnp.square(state.sigma_path).mean()
+
+        state, lengths = jax.lax.scan(generation, search.init({"x": jnp.zeros(n)}, key), jnp.arange(200))
+        return lengths[100:].mean(), jnp.log(state.sigma / search.initial_std)
+
+    lanes = jax.vmap(jax.vmap(lane, (0, None)), (None, 0))
+    lengths, growth = jax.jit(lanes)(jax.random.split(jax.random.key(0), 32), shares)
+    np.testing.assert_allclose(lengths.mean(axis=1), 1.0, atol=0.15)
+    assert np.abs(growth.mean(axis=1)).max() < 1.5, growth.mean(axis=1)
