@@ -31,8 +31,8 @@ def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]
     qpos, qvel = physics
     if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):
         raise ValueError(
-            f"Positions and velocities of the episode have the shapes {list(qpos.shape)} and {list(qvel.shape)}, but "
-            f"the model of its environment has {model.nq} and {model.nv} of them: it was saved with another version of "
-            "the environment."
+            f"The episode has coordinates of shape {list(qpos.shape)} and velocities of shape {list(qvel.shape)}, but "
+            f"the model of its environment has {model.nq} and {model.nv}: it was saved with another version of the "
+            "environment."
         )
     return qpos, qvel

@@ -68,7 +68,7 @@ class RowFile:
         header, rows = self.table()
         for number, row in enumerate(rows, start=2):
             if len(row) != len(header):
-                raise self.damaged(f"line {number} is not a row of {len(header)} cells")
+                raise self.damaged(f"line {number} is not a row of {len(header)} numbers")
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def damaged(self, reason: str) -> RunFolderError:

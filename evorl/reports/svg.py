@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -69,7 +70,9 @@ def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
         about: text alternative of the figure, for screen readers.
     """
     file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
+    with warnings.catch_warnings():  # of characters that Matplotlib's font lacks: the browser's fonts draw the text
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
     text = file.getvalue()
     for color in _VARIABLES:
         text = text.replace(color, variable(color))

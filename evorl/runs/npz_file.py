@@ -31,12 +31,13 @@ def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.nda
         NpzError: the file is missing or corrupted, has no array of that name, or has one that is not of numbers.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it is not an .npz file")
             arrays = {name: stored[name] for name in (stored.files if names is None else names)}
     except _DAMAGE as error:
         raise NpzError(str(error)[:200] or type(error).__name__) from error
-    except AttributeError as error:  # np.load returns the array of an .npy file instead of an archive
-        raise NpzError("it is not an .npz file") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
             raise NpzError(f"{name} is not an array of numbers")

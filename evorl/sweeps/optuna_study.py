@@ -65,6 +65,8 @@ class OptunaStudy:
                 raise ValueError(f"its direction is {self._study.direction.name}")
             for trial in self._study.get_trials(deepcopy=False):
                 float(trial.value or 0.0)
+                if not all(isinstance(name, str) for name in trial.params):
+                    raise ValueError(f"trial {trial.number} has a parameter without a name")
         except Exception as error:  # Optuna raises various exceptions on corrupted lines
             raise RunFolderError(
                 f"{path} is corrupted, or is not the journal of a search: {type(error).__name__}: {str(error)[:200]}."

@@ -132,24 +132,24 @@ class _MortalClient(ParameterClient):
         self._draws = random.Random(number)
         self._dies_at, self._calls = dies_at, 0
 
-    def _exchange(self, message: bytes) -> tuple[dict[str, Any], bytes]:
+    def _exchange(self, message: bytes, most: int) -> tuple[dict[str, Any], bytes]:
         self._calls += 1
         dying = self._calls == self._dies_at
         if self._socket is None:
-            super()._exchange(frame({"command": "n_step"}))
+            super()._exchange(frame({"command": "n_step"}), most)
         assert self._socket is not None, "it has just connected"
         if dying or self._draws.random() < 0.2:
             cut = self._draws.choice([1, 5, 60, len(message) - 1, len(message)])
             self._socket.sendall(message[:cut])
             if cut == len(message) and self._draws.random() < 0.5:
-                self._answer(self._socket)  # applied, but the worker never receives the response
+                self._answer(self._socket, most)  # applied, but the worker never receives the response
             linger = struct.pack("ii", 1, 0)  # a reset, as from a killed process
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             if dying:
                 self.close()
                 raise _Dies
             raise ConnectionError("cut")
-        return super()._exchange(message)
+        return super()._exchange(message, most)
 
 
 def test_no_update_is_lost_or_applied_twice_when_workers_die() -> None:

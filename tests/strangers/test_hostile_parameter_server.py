@@ -91,7 +91,10 @@ def nearly(commands: ParameterCommands, change: Callable[[str, dict[str, Any], b
 
     def respond(connection: socket.socket, header: Mapping[str, Any], body: bytes) -> None:
         name = header["command"]
-        answer, out = change(name, *table[name].handler(header, body))
+        try:
+            answer, out = change(name, *table[name].handler(header, body))
+        except CommandRefused as error:
+            answer, out = {"error": str(error)}, b""
         text = json.dumps(answer).encode()
         connection.sendall(LENGTHS.pack(len(text), len(out)) + text + out)
 
