@@ -88,10 +88,10 @@ def _draw(target: Path, episode: Any, env: Any) -> None:
     name = next((name for name in shown if name in episode.arrays), None)
     goals = episode.arrays.get("obs.desired_goal")
     is_shown = name is not None and episode.arrays[name].ndim == 2 and 0 not in episode.arrays[name].shape
-    if not is_shown or (shown[name] == "goal" and (goals is None or goals.shape != episode.arrays[name].shape)):
+    if not is_shown or (shown[name] == "goal" and (goals is None or goals.shape != episode.arrays[name].shape)):  # pyright: ignore[reportArgumentType]
         raise ValueError(
             "this episode has no body positions, and its observations are not vectors, so it cannot be drawn. Its "
             f"arrays are {', '.join(episode.arrays)}."
         )
     dimensions = tuple(range(min(2, episode.arrays[name].shape[1])))
-    draw_episodes(target, [episode], shown[name], dimensions, env, str(episode.about.get("name") or ""))
+    draw_episodes(target, [episode], shown[name], dimensions, env, str(episode.about.get("name") or ""))  # pyright: ignore[reportArgumentType]

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from evorl.ops.terminal_text import escaped
@@ -54,7 +54,7 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "evorl", "path.simplify_threshold": 0.3}
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "evorl", "path.simplify_threshold": 0.3}
     with matplotlib.rc_context({**settings, "text.parse_math": False}):  # a name with two $ is not a formula
         figure = Figure(figsize=(width, height))
         FigureCanvasSVG(figure)
