@@ -137,7 +137,7 @@ class ParameterClient:
         for name, kind in kinds.items():
             value = answer.get(name)
             fits = type(value) is kind or (kind is float and type(value) is int)
-            if not fits or (kind in (int, float) and not 0 <= value <= 2**53):  # pyright: ignore[reportOperatorIssue]
+            if not fits or (kind in (int, float) and (value is None or not 0 <= value <= 2**53)):
                 expected = "a number from 0 to 2^53" if kind in (int, float) else kind.__name__
                 raise self._refusal(command, f"{name}={short_repr(value)}", expected)
         return answer
