@@ -1,7 +1,7 @@
-"""``python -m benchmarks.actor_faults``: kill actors at random while they collect, and see what is left.
+"""``python -m benchmarks.actor_faults``: kill actors at random while they collect, and report the effects.
 
-Each kill is a signal (TERM, KILL or STOP) to one actor of a training, at a random moment. Told is how long it took
-to find out, whether any transition that the learner had was lost, and which processes outlive the run.
+Each kill is a signal (TERM, KILL or STOP) to one actor of a training, at a random moment. The report states how
+long detection took, whether the learner lost any transition, and which processes outlive the run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Generator) -> dict[str, Any]:
-    """One training of which actors are killed. Returns what was seen."""
+    """Run one training, kill some of its actors, and return the observations."""
     from evorl.assembly import workflow_from_config
     from evorl.execution.collector import iterate
 
@@ -68,7 +68,7 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
     }
     workflow = workflow_from_config(config)
     state = workflow.init(int(rng.integers(2**31)))
-    told: list[float] = []  # when something was said of an actor
+    told: list[float] = []  # times of messages about actors
 
     def note(message: str) -> None:
         told.append(time.monotonic())

@@ -1,6 +1,6 @@
-"""The machine that measures, the time and the versions: what belongs to every result.
+"""Metadata of every result: machine, time and versions.
 
-Peers import this module in environments of their own, so it needs the standard library only.
+Peers import this module in separate virtual environments, so it requires only the standard library.
 """
 
 from __future__ import annotations

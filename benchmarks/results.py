@@ -1,7 +1,7 @@
 """Recorded results, in ``benchmarks/results``, one row a line.
 
-``speed.jsonl`` and ``learning.jsonl`` have a line for each result: what was run, when, where, with which versions.
-``speed/<name>.jsonl`` has its readings, ``learning/<name>.jsonl`` its learning curve, a line each.
+``speed.jsonl`` and ``learning.jsonl`` have one line per result: settings, time, machine and versions.
+``speed/<name>.jsonl`` has its readings, ``learning/<name>.jsonl`` its learning curve, one entry per line.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-ROWS = {"speed": "readings", "learning": "curve"}  # the entry of a result that has a file of its own
+ROWS = {"speed": "readings", "learning": "curve"}  # entry of a result that is stored in a separate file
 
 
 def load(kind: str, folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """The recorded results of a kind by name; none if there is no such file."""
+    """Return the recorded results of a kind by name; empty without a file."""
     results = {}
     for summary in _read(folder / f"{kind}.jsonl"):
         name = summary.pop("name")
@@ -25,9 +25,9 @@ def load(kind: str, folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def record(kind: str, name: str, result: Mapping[str, Any], folder: Path = RESULTS) -> None:
-    """Write a result, in place of the one of that name.
+    """Write a result; replace an earlier one of the same name.
 
-    ``notes`` (written into the file by hand: why something is not met) stay with the name.
+    ``notes``, which explain unmet requirements and are written by hand, are preserved.
     """
     summaries = {summary["name"]: summary for summary in _read(folder / f"{kind}.jsonl")}
     notes = summaries.get(name, {}).get("notes")

@@ -6,5 +6,5 @@ from collections.abc import Sequence
 
 
 def flat(entries: Sequence[str | Sequence[str]]) -> list[str]:
-    """Texts in one list; YAML puts the shared ones into it as a list of their own."""
+    """Flatten a list of texts, in which YAML represents shared texts as nested lists."""
     return [text for entry in entries for text in ([entry] if isinstance(entry, str) else entry)]

@@ -30,7 +30,7 @@ class AgentState(PyTreeData):
 
     Attributes:
         params: network parameters, by network name.
-        obs_preprocessor_state: running statistics of the observations; ``None`` without normalisation.
+        obs_preprocessor_state: running statistics of the observations; ``None`` without normalization.
         extra_state: further state needed for acting.
         recurrent_state: recurrent state at the start of an episode, leaves ``[*]``; ``None`` for non-recurrent agents.
     """
@@ -49,7 +49,7 @@ class Agent(PyTreeNode):
     """Policy and losses of an algorithm. Methods are pure; everything that changes is in ``AgentState``.
 
     Attributes:
-        normalize_obs: normalise observations by running statistics.
+        normalize_obs: normalize observations by running statistics.
     """
 
     normalize_obs: bool = pytree_field(static=True, default=False, kw_only=True)
@@ -58,6 +58,7 @@ class Agent(PyTreeNode):
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
     # True if ``actor_loss`` improves any policy of its kind from replayed transitions, see ``agents.critic_ensemble``.
     improves_policies: ClassVar[bool] = False
+    learns: ClassVar[bool] = True  # false for baselines without parameters
     # Settings of the parts that ``parts`` builds, with their defaults.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 

@@ -7,13 +7,17 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from evorl.actors.actor_loop import Actors
+from evorl.actors.actor_settings import actor_settings
 from evorl.agents.flat_images import check_image_networks
+from evorl.agents.intrinsic import make_intrinsic
 from evorl.config.defaults import completed
 from evorl.config.gate import distrusting, grant
-from evorl.config.names import SHIPPED_WORKFLOWS, load, load_class
+from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.config.nodes import default_of, fields_from_config
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
 from evorl.envs import AutoresetMode, create_env
+from evorl.episodes.recording_options import make_recording_options
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution.plan import plan_execution
 from evorl.ops.schedules import Schedule
@@ -33,9 +37,6 @@ TRAINING_OPTIONS = frozenset(
     {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
     | {"terminal_on_life_loss", "goal_setter"}
 )
-_IS_REMOTE = "evorl.envs.remote:is_remote"
-_MAKE_KEEPING = "evorl.episodes.recording_options:make_recording_options"  # loaded only if evaluations record something
-_MAKE_INTRINSIC = "evorl.agents.intrinsic:make_intrinsic"  # loaded only if there is an intrinsic reward
 OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended is not reset, so training would get no more data",
@@ -82,7 +83,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
         (name for name in ("learner", "inner") if name in {field.name for field in dataclasses.fields(cls)}), None
     )
     if part is None:
-        instead = "remove it, or choose an off-policy agent such as dqn, td3 or sac"
+        instead = "remove it, or choose an off-policy algorithm"
     else:
         replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
         settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]
@@ -99,7 +100,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     """Return the constructor arguments of ``cls`` from a config. See ``Workflow.build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-    refuse_replay(cls, config)
+    if "replay" in config:
+        refuse_replay(cls, config)
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config has no environment: set env, for example {'library': 'gymnax', 'name': ...}.")
@@ -113,7 +115,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         actors, num_envs = _make_actors(cls, config, num_envs)
     env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
     if fields.get("intrinsic") is not None:
-        fields["intrinsic"] = load(_MAKE_INTRINSIC)(fields["intrinsic"], env)
+        fields["intrinsic"] = make_intrinsic(fields["intrinsic"], env)
     eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)
@@ -128,12 +130,12 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if execution.num_devices > 1 and eval_env.num_envs % multiple:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, multiple), AutoresetMode.DISABLED)
     plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
-    if plays_episodes and not load(_IS_REMOTE)(eval_env):
+    if plays_episodes and eval_env.max_episode_steps is None and not eval_env.is_remote:
         longest_episode(eval_env)  # raises now instead of at the first evaluation or generation
     keeping = None
     if config.get("evaluation") is not None:
         is_standard = cls.evaluation.__module__ == "evorl.workflows.workflow"
-        keeping = load(_MAKE_KEEPING)(config["evaluation"], eval_env, eval_episodes, is_standard)
+        keeping = make_recording_options(config["evaluation"], eval_env, eval_episodes, is_standard)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     check_image_networks(agent, env.obs_space, env.action_space)
     execution = dataclasses.replace(execution, collector=actors)
@@ -178,7 +180,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
     Raises:
         ValueError: the environments cannot be divided evenly among the actors, or a setting is invalid.
     """
-    settings = load("evorl.actors.actor_settings:actor_settings")(config["actors"])
+    settings = actor_settings(config["actors"])
     if num_envs % settings.count:
         raise ValueError(
             f"num_envs={num_envs} environments cannot be divided evenly among actors.count={settings.count}: choose a "
@@ -186,13 +188,12 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         )
     envs_per_actor, path = num_envs // settings.count, f"{cls.__module__}.{cls.__qualname__}"
     actor_config = {**config, "workflow": path, "num_envs": envs_per_actor, "eval_episodes": 1}
-    grant(path)  # the class has passed the gate, perhaps under another path
+    grant(path)  # the class has passed the gate, possibly under another path
     for name in ("actors", "num_seeds", "devices", "evaluation"):
         actor_config.pop(name, None)
     if "num_minibatches" in config_keys(cls):
         actor_config["num_minibatches"] = 1  # the learner's number may not divide an actor's part of the batch
-    actors = load("evorl.actors.actor_loop:Actors")(settings, actor_config)
-    return actors, envs_per_actor if settings.is_async else num_envs
+    return Actors(settings, actor_config), envs_per_actor if settings.is_async else num_envs
 
 
 def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:

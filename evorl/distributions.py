@@ -26,14 +26,14 @@ class Categorical(PyTreeData):
     """Categorical distribution over the last axis.
 
     Attributes:
-        logits: ``[..., A]``, unnormalised; ``-inf`` excludes an action.
+        logits: ``[..., A]``, unnormalized; ``-inf`` excludes an action.
     """
 
     logits: jax.Array
 
     @property
     def log_probs(self) -> jax.Array:
-        """Normalised logits, ``[..., A]``."""
+        """Normalized logits, ``[..., A]``."""
         return jax.nn.log_softmax(self.logits)
 
     @property

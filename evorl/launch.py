@@ -220,7 +220,7 @@ def _report(first: Process, processes: Sequence[Process], settings: Sequence[str
     if not ended_itself:
         arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]
         resume = shlex.join(["resume=latest", *arguments])
-        message += f" Checkpoints are kept; to go on: {first.info.command} {resume}"
+        message += f" Checkpoints are kept. To resume: {first.info.command} {resume}"
     if first.status != LOST_STATUS:  # such a process has printed its own message
         print(message, file=sys.stderr)
 

@@ -1,7 +1,7 @@
 """Batches of episodes, or slices of episodes, of different lengths: padded in time, with the length of each.
 
 Every operation on NumPy arrays returns NumPy arrays, so that batches can be assembled in processes that run simulators.
-All operations on JAX arrays can be traced, except those marked "Not in a trace": their output shapes depend on lengths.
+All operations on JAX arrays can be traced, except those marked "Not traceable": their output shapes depend on lengths.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         return jax.tree.map(lambda x: x[np.arange(self.num_rows), steps], self.data)
 
     def running_at(self, step: int) -> tuple[Tree, np.ndarray]:
-        """Return ``step`` of the rows that have it, leaves ``[R, ...]``, and their indices ``[R]``. Not in a trace."""
+        """Return ``step`` of the rows that have it, leaves ``[R, ...]``, and their indices ``[R]``. Not traceable."""
         rows = np.flatnonzero(self._lengths_on_host("running_at") > step).astype(np.int32)
         return jax.tree.map(lambda x: x[rows, np.full_like(rows, step)], self.data), rows
 
     def shorten(self) -> PaddedBatch[Tree]:
-        """Remove the steps that are padding in all rows. Not in a trace."""
+        """Remove the steps that are padding in all rows. Not traceable."""
         return self.between(0, int(self._lengths_on_host("shorten").max(initial=0)))
 
     def expand(self, num_rows: int) -> PaddedBatch[Tree]:
@@ -101,7 +101,7 @@ class PaddedBatch(PyTreeData, Generic[Tree]):
         return jax.tree.map(lambda x: _with_zeros(x, num_rows - self.num_rows, axis=0), self)
 
     def episodes(self) -> list[Tree]:
-        """Return every row without its padding, leaves ``[length, ...]``. Not in a trace."""
+        """Return every row without its padding, leaves ``[length, ...]``. Not traceable."""
         lengths = self._lengths_on_host("episodes")
         return [jax.tree.map(lambda x, i=i, n=n: x[i, :n], self.data) for i, n in enumerate(lengths)]
 
@@ -180,7 +180,7 @@ def concatenate(batches: Sequence[PaddedBatch[Tree]]) -> PaddedBatch[Tree]:
 
 
 def split_episodes(trajectory: Tree, dones: Any) -> PaddedBatch[Tree]:
-    """Split a window into episodes, whole or cut at its ends, one per row, ordered by environment. Not in a trace.
+    """Split a window into episodes, whole or cut at its ends, one per row, ordered by environment. Not traceable.
 
     Args:
         trajectory: leaves ``[T, B, ...]``, as returned by a rollout.

@@ -34,7 +34,7 @@ def rollout(
     env_extra_fields: Sequence[str] = (),
     env_chunk: int | None = None,
 ) -> tuple[SampleBatch, EnvState]:
-    """Run an agent in (vectorised) environments for a fixed number of steps.
+    """Run an agent in (vectorized) environments for a fixed number of steps.
 
     Each environment has its own stream of keys, folded from ``key`` and its global index. The trajectory therefore
     does not depend on how environments are split over devices or chunks.
@@ -72,18 +72,23 @@ def rollout(
         block_state, packed = jax.lax.scan(one_step, block_state, keys)
         return block_state, packed.unpack()
 
-    num_envs = jax.tree.leaves(env_state.done)[0].size
-    size = block_size(num_envs, env_chunk)
-    if size == num_envs:
-        env_state, trajectory = block(env_state)
-        return trajectory, env_state
+    size = block_size(env_state.done.size, env_chunk)
+    is_whole = size == env_state.done.size
+    env_state, trajectory = block(env_state) if is_whole else _in_blocks(block, env_state, size)
+    return trajectory, env_state
+
+
+def _in_blocks(
+    block: Callable[[EnvState], tuple[EnvState, SampleBatch]], env_state: EnvState, size: int
+) -> tuple[EnvState, SampleBatch]:
+    """Return ``block(env_state)``, computed for ``size`` environments at a time."""
+    num_envs = env_state.done.size
     blocks = jax.tree.map(lambda x: x.reshape(num_envs // size, size, *x.shape[1:]), env_state)
     blocks, trajectories = jax.lax.map(block, blocks)  # trajectories: [blocks, T, size, ...]
     env_state = jax.tree.map(lambda x: x.reshape(num_envs, *x.shape[2:]), blocks)
-    trajectory = jax.tree.map(
-        lambda x: jnp.moveaxis(x, 0, 1).reshape(rollout_length, num_envs, *x.shape[3:]), trajectories
+    return env_state, jax.tree.map(
+        lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], num_envs, *x.shape[3:]), trajectories
     )
-    return trajectory, env_state
 
 
 def env_step(
@@ -212,7 +217,7 @@ def block_size(num_envs: int, env_chunk: int | None) -> int:
 def step_keys(key: Key, env_state: EnvState, steps: jax.Array) -> Key:
     """Return the keys of the steps ``steps`` ``[T]`` of a rollout, for use inside a loop.
 
-    Their shape is ``[T, B]`` for vectorised environments, ``[T]`` for a single one.
+    Their shape is ``[T, B]`` for vectorized environments, ``[T]`` for a single one.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, steps)
     env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None

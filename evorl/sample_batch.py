@@ -100,5 +100,5 @@ def first_episodes(dones: jax.Array, num_episodes: int, env_ids: jax.Array, num_
 
 def _present(field: Any, name: str) -> Any:
     if field is None:
-        raise ValueError(f"this SampleBatch has no {name!r}: collect it with the rollout.")
+        raise ValueError(f"this SampleBatch has no {name!r}: record it during the rollout.")
     return field

@@ -26,7 +26,7 @@ from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.evolution import EvolutionWorkflow, initial_best
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.workflow import Workflow
+from evorl.workflows.workflow import Workflow, learning_algorithms
 
 STATISTICS = "observation statistics"
 _PARAMS = "agent_state/params/"
@@ -114,7 +114,7 @@ def warm_start(
 
 
 def _search_around(workflow: EvolutionWorkflow, state: State) -> tuple[PyTreeDict, State]:
-    """Initialise the evolutionary optimizer around the loaded policy."""
+    """Initialize the evolutionary optimizer around the loaded policy."""
 
     def begin(state: State) -> tuple[PyTreeDict, State]:
         key, optimizer_key = jax.random.split(state.key)
@@ -131,17 +131,17 @@ def _shapes_here(workflow: Workflow) -> Leaves:
     """Return the leaves of this run's agent, without the axis of seeds.
 
     Raises:
-        ValueError: the workflow does not train a single agent, or uses virtual batch normalisation.
+        ValueError: the workflow does not train a single agent, or uses virtual batch normalization.
     """
     name = type(workflow).__name__.removesuffix("Workflow")
     if not isinstance(workflow, OnPolicyWorkflow | OffPolicyWorkflow | EvolutionWorkflow):
         raise ValueError(
-            f"init_from loads the parameters of one agent, but {name} trains a population, or nothing: use an agent "
-            "such as ppo, a2c, sac, td3, dqn or ec/openes."
+            f"init_from loads the parameters of one agent, but {name} trains a population, or nothing: choose an "
+            f"evolutionary optimizer, or one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if getattr(workflow, "virtual_batch", None) is not None:
         raise ValueError(
-            "init_from is not supported with virtual_batch, whose layers are normalised for a particular reference "
+            "init_from is not supported with virtual_batch, whose layers are normalized for a particular reference "
             "batch: remove one of the two."
         )
     state = jax.eval_shape(programs.initial_state, workflow, jax.random.key(0))
@@ -171,8 +171,8 @@ def _shapes_there(checkpointer: RunCheckpointer, which: str | int, run: Path) ->
     if not any(spec.path.startswith(_PARAMS) for spec in agent):
         entries = ", ".join(dict.fromkeys(spec.path.partition("/")[0] for spec in specs))
         raise ValueError(
-            f"{run} did not train a single agent: its checkpoint has {entries}. Start from a run of ppo, a2c, sac, "
-            "td3, dqn, ec/openes or the like."
+            f"{run} did not train a single agent: its checkpoint has {entries}. Start from a run of an "
+            f"evolutionary optimizer, or of one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     return {spec.path: spec for spec in _of_one_seed(agent, num_seeds)}, num_seeds
 
@@ -255,16 +255,16 @@ def _statistics(here: Leaves, there: Leaves, run: Path | str) -> tuple[bool, tup
     """Return True if observation statistics are loaded, and messages about them.
 
     Raises:
-        ValueError: the other run normalises observations, but this run does not, or with different shapes.
+        ValueError: the other run normalizes observations, but this run does not, or with different shapes.
     """
     if there and not here:
         raise ValueError(
-            f"The networks of {run} were trained on normalised observations, but this run does not normalise them: set "
+            f"The networks of {run} were trained on normalized observations, but this run does not normalize them: set "
             "agent.normalize_obs=true."
         )
     if here and not there:
         remark = (
-            "The other run did not normalise observations, but this one does, so that the networks get inputs on "
+            "The other run did not normalize observations, but this one does, so that the networks get inputs on "
             "another scale than in training. Set agent.normalize_obs=false to keep the scale."
         )
         return False, (remark,)
@@ -312,4 +312,4 @@ def _describe_fresh(
     unused = [name for name in there if name not in loaded]
     not_loaded = f" Not loaded: {', '.join(unused)}." if unused else ""
     fresh += ["optimizers", "environments", "counters"]
-    return f"Newly initialised: {', '.join(fresh)}, and the replay buffer if there is one.{not_loaded}"
+    return f"Newly initialized: {', '.join(fresh)}, and the replay buffer if there is one.{not_loaded}"

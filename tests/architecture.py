@@ -6,13 +6,23 @@ The tests next door apply every rule to the repository, and to a small broken tr
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 import statistics
 from collections.abc import Callable, Iterator
 
-from tests.support.import_graph import circles, import_graph
-from tests.support.source_tree import ClassInTree, SourceFile, classes_of
+from tests.support.errors import matched_sentences
+from tests.support.source_tree import (
+    LOAD_CALLERS,
+    LOAD_TABLES,
+    ClassInTree,
+    SourceFile,
+    circles,
+    classes_of,
+    depth,
+    import_graph,
+    overrides,
+    sibling_bases,
+)
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -24,7 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "episodes", "execution", "actors", "assembly"),
     ("workflows", "warm_start", "interop"),
     ("algorithms", "algorithm"),
-    tuple("recorders rendering reports sockets live serving parameter_server sweeps apps export cli launch".split()),
+    ("recorders", "rendering", "reports", "sockets", "live", "serving", "parameter_server", "training"),
+    ("sweeps", "apps", "export", "cli", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -69,7 +80,7 @@ DEPRECATED_NAMES = (
 ).split()
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 FORBIDDEN_WORDS = {"utils", "util", "misc", "helpers", "helper", "common", "template", "templates"}
-
+MAX_MATCHED_SENTENCES = 0
 Files = list[SourceFile]
 Rule = Callable[[Files], list[str]]
 
@@ -87,7 +98,10 @@ def _function_lines(node: ast.AST) -> int:
 
 
 def layers(files: Files) -> list[str]:
-    """A file imports only from lower layers, earlier rooms of its layer, or its own room."""
+    """A file imports only from lower layers, earlier rooms of its layer, or its own room.
+
+    Names that strings load late count as imports; tables of such strings are no exception, as none points upwards.
+    """
     breaches = []
     for file in _package(files):
         if not file.room:
@@ -95,7 +109,7 @@ def layers(files: Files) -> list[str]:
         if file.room not in ROOMS:
             breaches.append(f"{file.path}: room {file.room!r} stands in no layer; add it to LAYERS")
             continue
-        for target, line in file.imports:
+        for target, line in (*file.imports, *file.loads):
             parts = target.split(".")
             if parts[0] != "evorl":
                 continue
@@ -107,13 +121,6 @@ def layers(files: Files) -> list[str]:
     return breaches
 
 
-def _sibling_bases(file: SourceFile) -> set[str]:
-    """The modules whose classes a file's classes are changes of."""
-    origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
-    classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
-    return {origin[base] for node in classes for base in _base_names(node) if base in origin}
-
-
 def algorithms_stand_alone(files: Files) -> list[str]:
     """No algorithm imports another, but for the founder of its family: the one whose classes its own change."""
     return [
@@ -121,13 +128,28 @@ def algorithms_stand_alone(files: Files) -> list[str]:
         for file in files
         if file.path.startswith("evorl/algorithms/") and not file.is_init
         for target, line in file.imports
-        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module, *_sibling_bases(file)])
+        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module, *sibling_bases(file)])
     ]
 
 
 def no_circles(files: Files) -> list[str]:
-    """No file imports one that comes back to it, in functions and for types too."""
-    return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files))]
+    """No file imports one that comes back to it, in functions, for types and by strings that load a name late too."""
+    return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files, loads=True))]
+
+
+def late_names_in_tables(files: Files) -> list[str]:
+    """Strings that load a name late stand in tables only, and only the readers of the tables load them."""
+    breaches = []
+    for file in _package(files):
+        if file.path not in LOAD_TABLES:
+            breaches += [f"{file.path}:{line}: loads {name} late: import it" for name, line in file.loads]
+        if file.path not in LOAD_CALLERS:
+            breaches += [
+                f"{file.path}:{line}: imports {name}, which only readers of tables need"
+                for name, line in file.imports
+                if name == "evorl.config.names.load"
+            ]
+    return breaches
 
 
 def libraries_at_home(files: Files) -> list[str]:
@@ -230,35 +252,11 @@ def plain_names(files: Files) -> list[str]:
     return breaches
 
 
-def _base_names(node: ast.ClassDef) -> list[str]:
-    """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
-    return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
-
-
-def _depth(name: str, classes: dict[str, ClassInTree]) -> int:
-    """Steps of inheritance from the class down to the package's own root."""
-    bases = [b for b in classes[name].bases if b in classes and b != name]
-    return 1 + max(_depth(b, classes) for b in bases) if bases else 0
-
-
 def class_depth(files: Files) -> list[str]:
     """At most four steps of inheritance inside the package."""
     classes = classes_of(_package(files))
-    depths = {name: _depth(name, classes) for name in classes}
+    depths = {name: depth(name, classes) for name in classes}
     return [f"class {name} stands {depth} steps deep, at most 4" for name, depth in depths.items() if depth > 4]
-
-
-def _overrides(method: str, name: str, classes: dict[str, ClassInTree]) -> bool:
-    """Whether a class below it, here or built in, already tells what the method does."""
-    for base in classes[name].bases:
-        last = base.rpartition(".")[2]
-        if base in classes and base != name:
-            here = any(getattr(n, "name", "") == method for n in classes[base].node.body)
-            if here or _overrides(method, base, classes):
-                return True
-        elif hasattr(getattr(builtins, last, None), method) or (last == "Module" and method == "setup"):
-            return True
-    return False
 
 
 def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree]) -> Iterator[tuple[str, int]]:
@@ -276,7 +274,7 @@ def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree])
             if (
                 "overload" in marks
                 or ".setter" in marks
-                or _overrides(member.name, f"{file.module}.{node.name}", classes)
+                or overrides(member.name, f"{file.module}.{node.name}", classes)
             ):
                 continue
             yield f"{node.name}.{member.name}", member.lineno
@@ -304,6 +302,13 @@ def asserts_speak(files: Files) -> list[str]:
     ]
 
 
+def errors_by_parts(files: Files) -> list[str]:
+    """A test checks what an error names; ``match=`` has at most four plain words in a row."""
+    tests = [f for f in files if f.path.startswith("tests/")]
+    found = [f"{f.path}:{at}: use raises_naming for {text!r}" for f in tests for text, at in matched_sentences(f.tree)]
+    return found if len(found) > MAX_MATCHED_SENTENCES else []
+
+
 def mirror_tests(files: Files) -> list[str]:
     """Nine modules in ten have their test at the mirrored path, and tests are at least 0.6 lines per source line."""
     paths = {f.path for f in files}
@@ -327,6 +332,7 @@ RULES: tuple[Rule, ...] = (
     layers,
     algorithms_stand_alone,
     no_circles,
+    late_names_in_tables,
     libraries_at_home,
     devices_in_one_place,
     modern_jax,
@@ -337,5 +343,6 @@ RULES: tuple[Rule, ...] = (
     class_depth,
     documented,
     asserts_speak,
+    errors_by_parts,
     mirror_tests,
 )

@@ -1,4 +1,4 @@
-"""Rules on where text becomes code, and on where a stranger's files come in: each place passes the gate or is reviewed.
+"""Rules for places where text becomes code, or where files of others are read: each passes the gate or is reviewed.
 
 A place that is not in a table here fails the test. Look whether a setting, a file or a server can choose the text: then
 it goes through ``evorl.config.gate``. Otherwise enter the place, with the reason why nobody else chooses it.
@@ -37,7 +37,6 @@ Place = tuple[str, str]  # file and function
 # Why the sinks of a function execute nothing that a stranger chooses.
 REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/__init__.py", "__getattr__"): "names of the package's own table",
-    ("evorl/actors/inline_pool.py", "start"): "the class of workers, which the code that makes the pool names",
     ("evorl/actors/process_pool.py", "_jax_settings"): "names of settings of JAX, written there",
     ("evorl/actors/process_pool.py", "_serve"): "the class of workers, which the code that makes the pool names",
     ("evorl/actors/ray_pool.py", "answer"): "the class of workers, which the code that makes the pool names",
@@ -55,19 +54,16 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/cli/commands.py", "run"): "a table of commands",
     ("evorl/cli/composition.py", "compose_config"): "overrides of the user, or of app.yaml after refuse_composed_code",
     ("evorl/cli/errors.py", "print_any_character"): "stdout and stderr",
-    ("evorl/cli/hydra_job.py", "with_hydra"): "the user's command line, or a sweep's after refuse_composed_code",
+    ("evorl/cli/run_command.py", "with_hydra"): "the user's command line, or a sweep's after refuse_composed_code",
     ("evorl/config/names.py", "load"): "callers are checked by this test",
     ("evorl/config/names.py", "load_all"): "callers are checked by this test",
     ("evorl/config/names.py", "_import_for"): "load_named and load_class call it behind the gate",
-    ("evorl/ec/archives/archive.py", "variant"): "a table of archives",
-    ("evorl/ec/archives/archive.py", "variant_name"): "a table of archives",
     ("evorl/envs/brax.py", "__getattr__"): "stands in for jax.numpy in a module of brax",
     ("evorl/envs/craftax.py", "__init__"): "the module of a class that is imported already",
     ("evorl/envs/envpool.py", "__init__"): "tasks of EnvPool's list; options pass the gate",
     ("evorl/envs/envpool.py", "make_pool"): "as above",
     ("evorl/envs/factory.py", "_create"): "tables of libraries",
-    ("evorl/envs/factory.py", "_module"): "tables of libraries",
-    ("evorl/envs/factory.py", "adapter_function"): "tables of libraries",
+    ("evorl/envs/factory.py", "_made_as_configured"): "tables of libraries",
     ("evorl/envs/goals/goal_envs.py", "create_wrapped_goal_env"): "a table of environments",
     ("evorl/envs/gymnasium.py", "_make_one"): "name and arguments pass the gate; wrappers are of Gymnasium's list",
     ("evorl/envs/gymnax_import.py", "__getattr__"): "a table of modules",
@@ -75,15 +71,16 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/envs/gymnax_import.py", "load_environment_class"): "a table of environments",
     ("evorl/envs/jaxmarl.py", "_make_adapter"): "environments of JaxMARL's list",
     ("evorl/envs/jumanji.py", "_make_adapter"): "environments of Jumanji's list",
+    ("evorl/envs/libraries.py", "adapter_function"): "tables of libraries",
+    ("evorl/envs/libraries.py", "available_envs"): "tables of libraries",
     ("evorl/envs/mujoco_frames.py", "draw_without_screen"): "libraries named there",
     ("evorl/envs/pettingzoo.py", "_make_copy"): "names of PettingZoo's list; arguments pass the gate",
     ("evorl/envs/xminigrid.py", "_make_adapter"): "environments of a list",
-    ("evorl/export/artefacts.py", "_checked"): "the file that was just written by this process",
+    ("evorl/export/artifacts.py", "_checked"): "the file that was just written by this process",
     ("evorl/export/exported_policy.py", "_read_stablehlo"): "a program whose calls are checked by program_calls",
     ("evorl/export/html_file.py", "checked_page"): "the page that was just written by this process",
     ("evorl/export/onnx_file.py", "__init__"): "operations of ONNX, which execute no code of the file",
     ("evorl/export/onnx_file.py", "_imported"): "packages named by the callers in that file",
-    ("evorl/export/play.py", "simulators_of"): "a table of libraries",
     ("evorl/launch.py", "__init__"): "the user's command line",
     ("evorl/ops/optimization.py", "_maker"): "names of OptimizerName, or a name that load_named has let through",
     ("evorl/recorders/video_recorder.py", "__init__"): "the command line of this package, which inherits the gate",
@@ -101,7 +98,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/runs.py", "list_runs"): "shown with a warning, never built",
     ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in cli/train",
     ("evorl/parameter_server/service.py", "refuse_ordinary_run"): "looks whether a key is there",
-    ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_handed_out",
+    ("evorl/cli/work.py", "work_from_arguments"): "distrust and check_worker_config",
     ("evorl/serving/remote_run.py", "refuse_local_run"): "looks whether a key has a value",
     ("evorl/cli/show_episode.py", "show_episode_from_arguments"): "distrust_config and refuse_foreign_code",
     ("evorl/runs/stored.py", "read_stored"): "plain data; stored_spec has distrust_config and refuse_foreign_code",
@@ -131,11 +128,11 @@ def sinks(file: SourceFile) -> Iterator[tuple[str, int, str]]:
         t.id for node in file.tree.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
     }
     for function, node in by_function(file.tree):
-        if isinstance(node, ast.Attribute | ast.Name) and (name := spelt(node, aliases)) and _is_sink(name):
+        if isinstance(node, ast.Attribute | ast.Name) and (name := spelled(node, aliases)) and _is_sink(name):
             yield function, node.lineno, name
         if not isinstance(node, ast.Call):
             continue
-        called = spelt(node.func, aliases) or ""
+        called = spelled(node.func, aliases) or ""
         if called in LOADERS and not (node.args and _is_written(node.args[0], constants)):
             yield function, node.lineno, f"{called} of a text that is not written here"
         if called == "getattr" and _is_module(node.args[0], aliases) and not isinstance(node.args[1], ast.Constant):
@@ -151,7 +148,7 @@ def sources(file: SourceFile) -> Iterator[tuple[str, int, str]]:
     """Function, line and name of what in a file reads what somebody else may have written."""
     aliases = aliases_of(file)
     for function, node in by_function(file.tree):
-        if isinstance(node, ast.Call) and (name := spelt(node.func, aliases)):
+        if isinstance(node, ast.Call) and (name := spelled(node.func, aliases)):
             for source in SOURCES:
                 if name == source or name.endswith(source if source[0] == "." else f".{source}"):
                     yield function, node.lineno, name
@@ -179,12 +176,12 @@ def aliases_of(file: SourceFile) -> dict[str, str]:
     return aliases
 
 
-def spelt(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
+def spelled(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
     """The full name of a name or a chain of attributes; of an attribute of anything else ``.attribute``."""
     if isinstance(node, ast.Name):
         return aliases.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
-        above = spelt(node.value, aliases)
+        above = spelled(node.value, aliases)
         return f"{above or ''}.{node.attr}"
     return None
 

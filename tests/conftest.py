@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import io
 import itertools
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -49,6 +55,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_skipped: list[str] = []
+
+
+def _is_whole_suite(config: pytest.Config) -> bool:
+    return config.args == config.getini("testpaths")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which all tests run in the long lane: importing them takes 10 processor seconds per worker."""
+    if config.getoption("--lane") != "short" or not _is_whole_suite(config):
+        return None
+    beginning = f"{collection_path.relative_to(config.rootpath).as_posix()}::"
+    if reason_for_long(beginning) is None:
+        return None
+    _skipped.append(beginning)
+    return True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the lane.
 
@@ -58,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lane = config.getoption("--lane")
     if lane == "all":
         return
-    if config.args == config.getini("testpaths") and (unused := unused_patterns(item.nodeid for item in items)):
+    if _is_whole_suite(config) and (unused := unused_patterns([*_skipped, *(item.nodeid for item in items)])):
         raise pytest.UsageError(f"tests/lanes.py: no test matches {', '.join(unused)}: correct or remove the pattern.")
     in_lane = [(reason_for_long(item.nodeid) is not None) == (lane == "long") for item in items]
     config.hook.pytest_deselected(items=[item for item, keep in zip(items, in_lane, strict=True) if not keep])
@@ -67,10 +91,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise."""
-    from tests.support.compilation import keep_programs, lower_in_one_context  # its asserts are to be rewritten
+    from tests.support.compilation import keep_programs  # its asserts are to be rewritten
 
     collect_garbage_seldom()
-    lower_in_one_context()
+    if config.getoption("--lane") == "long":
+        from tests.support.jax_internals import lower_in_one_context
+
+        lower_in_one_context()
     # What has survived twice is mostly kept by caches of JAX, millions of objects that take 5 s to go through, until
     # ``release_programs`` does.
     gc.set_threshold(*gc.get_threshold()[:2], 10_000)
@@ -95,11 +122,9 @@ def few_programs() -> Iterator[None]:
 
     To look takes 34 ms where there are 30,000 maps, and no 40 tests add more than 11,000 (of 65,530).
     """
-    from tests.support.compilation import forget_programs_at_hand
-
     yield
-    if next(_tests) % 40 == 0 and release_programs():
-        forget_programs_at_hand()
+    if next(_tests) % 40 == 0:
+        release_programs()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -107,6 +132,27 @@ def flags() -> str:
     """The compiler's, before any test: they and the number of devices are settled, whichever test is the first."""
     jax.devices()
     return os.environ["XLA_FLAGS"]
+
+
+@pytest.fixture(scope="session")
+def train_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Train by ``evorl train`` with the given arguments; return its ``RunFolder``.
+
+    Equal arguments return the same run, so tests must not change it.
+    """
+    from evorl.cli import main as cli
+    from evorl.runs.folder import RunFolder
+
+    @functools.cache
+    def train(*arguments: str) -> RunFolder:
+        root = tmp_path_factory.mktemp("runs")
+        # What it prints is not the output of the test that happens to be the first.
+        with pytest.MonkeyPatch.context() as context, contextlib.redirect_stdout(io.StringIO()):
+            context.setattr(sys, "argv", ["evorl", *arguments, f"runs_folder={root}"])
+            cli.train()
+        return RunFolder.latest(root)
+
+    return train
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +175,20 @@ def few_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command in this process: what it printed, and its error if it failed."""
+
+    def run(command, *arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
+        try:
+            command()
+        except SystemExit as end:
+            if end.code != 1:
+                raise
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return run

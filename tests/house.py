@@ -16,38 +16,39 @@ from typing import Any
 
 from tests import house_measures
 from tests.support.entered import EnteredFunctions
-from tests.support.import_graph import circles, closure, import_graph
-from tests.support.source_tree import read_tree
+from tests.support.source_tree import circles, closure, import_graph, read_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is measured, and what it may be at most: as it stands, to be tightened whenever it gets better.
 # A step enters two more files than in the first version: the search for non-finite numbers of environments, and the
 # observations, which were part of agent.py. An import reads the conversion of actions, the encoding of observations,
-# their spaces, the gate, the session, the collector and the run's settings besides (94; 70 before them).
+# their spaces, the gate, the session, the collector and the run's settings besides (94; 70 before them), and the 29
+# files that strings loaded late until this measure could not miss them: actors, goals, intrinsic rewards, synonyms.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1146,
-    "files of the functions that a PPO step enters": 24,
-    "lines of the functions that a SAC step enters": 1339,
-    "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5600,
-    "files of the functions that evorl train enters before a step": 115,
-    "files that the import of algorithms/ppo.py reads": 95,
+    "lines of the functions that a PPO step enters": 1119,
+    "files of the functions that a PPO step enters": 23,
+    "lines of the functions that a SAC step enters": 1318,
+    "files of the functions that a SAC step enters": 28,
+    "lines of the functions that evorl train enters before a step": 5285,
+    "files of the functions that evorl train enters before a step": 103,
+    "files that the import of algorithms/ppo.py reads": 123,
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
     "settings in configs/agent that differ from it": 33,
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
-    "circles of imports, with names that strings load late": 2,
-    "functions with a parameter config": 98,
+    "circles of imports, with names that strings load late": 0,
+    "functions with a parameter config": 92,
     "functions with a parameter of type DictConfig": 4,
     "imports inside functions": 144,
-    "strings that load a name late": 72,
+    "strings that load a name late, in tables": 40,
+    "strings that load a name late, outside of tables": 0,
     "functions with more than six positional parameters": 0,
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66370,
+    "lines of the package": 66450,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.
@@ -62,7 +63,7 @@ GOALS: dict[str, float] = {
     "functions with a parameter config": 40,
     "functions with a parameter of type DictConfig": 4,
     "imports inside functions": 150,
-    "strings that load a name late": 25,
+    "strings that load a name late, outside of tables": 0,
     "functions with more than six positional parameters": 0,
     "methods of Workflow": 20,
     "fields of Workflow": 12,
@@ -164,7 +165,8 @@ def measure() -> dict[str, float]:
             house_measures.functions_of_config,
             house_measures.functions_of_dict_config,
             house_measures.imports_in_functions,
-            house_measures.load_strings,
+            house_measures.load_strings_in_tables,
+            house_measures.other_load_strings,
             house_measures.functions_of_many_positions,
         )
     ]

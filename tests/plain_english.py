@@ -50,6 +50,18 @@ _CONSTRUCTIONS = (
     r"\bwho\b",
     r"\b(?:these|those) (?:of|that|which|who)\b",
     r"\bby it\b",
+    # One spelling, the American one.
+    r"\w*(?:colour|behaviour|favour|neighbour|artefact|labelled|labelling|judgement)\w*",
+    (
+        r"\b(?:re|de|un)?(?:character|custom|discret|factor|general|initial|linear|maxim|minim|normal|optim|organ|parallel|"
+        r"penal|priorit|random|recogn|regular|serial|special|stabil|standard|summar|synchron|util|vector|visual)"
+        r"is(?:e|ed|es|er|ers|ing|ation|ations)\b"
+    ),
+    r"\b(?:centred?|metres?|spelt|burnt|licence|whilst|grey(?!:))\b",
+    # Input is rejected, a run is resumed; ``Refused:`` is an exception.
+    r"(?<!connection )(?<!connection is )\brefus(?:es?|ed|ing|als?)\b(?!:)",
+    r"\b(?:to go on|go on (?:from|with|by)|way on)\b",
+    r"\b(?:are such|is of (?:a|the|another)|perhaps|\d+ [a-z]+ at least)\b",
 )
 _BANNED = re.compile("|".join(f"(?:{c})" for c in _CONSTRUCTIONS), re.IGNORECASE)
 _CODE = re.compile(r"``.*?``|`[^`\n]*`|\"[^\"\n]*\"", re.DOTALL)

@@ -13,6 +13,7 @@ from tests.support.source_tree import SourceFile, read_tree, tracked_texts
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = '"""Doc."""\n'
+_TOO_MANY = architecture.MAX_MATCHED_SENTENCES + 1
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,13 @@ def repository() -> list[SourceFile]:
 def test_repository_keeps(rule: architecture.Rule, repository: list[SourceFile]) -> None:
     breaches = rule(repository)
     assert not breaches, rule.__doc__ + "\n" + "\n".join(breaches)
+
+
+def test_private_parts_of_jax_are_used_in_one_file_of_the_long_lane(repository: list[SourceFile]) -> None:
+    private = {f.path for f in repository if any(name.startswith("jax._src") for name, _ in f.imports)}
+    assert private == {"tests/support/jax_internals.py"}
+    users = {f.path for f in repository if any(name.startswith("tests.support.jax_internals") for name, _ in f.imports)}
+    assert users == {"tests/conftest.py", "tests/support/trained_together.py"}  # test_launch.py, in the long lane
 
 
 def test_tracked_files_name_no_machine() -> None:
@@ -94,6 +102,30 @@ CASES = [
         _tree(evorl__a="import evorl.b", evorl__b="def f():\n    from evorl.c import x", evorl__c="import evorl.a"),
         "evorl/a.py -> evorl/b.py -> evorl/c.py",
         _tree(evorl__a="import evorl.b", evorl__b="from evorl.c import x", evorl__c=""),
+    ),
+    (
+        "layers",
+        _tree(evorl__agent='f = "evorl.rollout:rollout"'),
+        "above",
+        _tree(evorl__rollout='f = "evorl.agent:Agent"'),
+    ),
+    (
+        "no_circles",
+        _tree(evorl__a='f = "evorl.b:g"', evorl__b="import evorl.a"),
+        "evorl/a.py -> evorl/b.py",
+        _tree(evorl__a='f = "evorl.b"', evorl__b="import evorl.a"),
+    ),
+    (
+        "late_names_in_tables",
+        _tree(evorl__agent='f = "evorl.ops.trees:pack"'),
+        "loads evorl.ops.trees.pack late",
+        _tree(evorl__cli__command_table='f = "evorl.ops.trees:pack"'),
+    ),
+    (
+        "late_names_in_tables",
+        _tree(evorl__agent="from evorl.config.names import load"),
+        "only readers of tables",
+        _tree(evorl__cli__commands="from evorl.config.names import load"),
     ),
     (
         "no_circles",
@@ -203,6 +235,12 @@ CASES = [
         ),
     ),
     ("asserts_speak", _tree(evorl__a="assert True"), "message", _tree(evorl__a="assert True, 'why'")),
+    (
+        "errors_by_parts",
+        _tree(tests__test_a="raises(ValueError, match='one sentence of five words')\n" * _TOO_MANY),
+        "raises_naming",
+        _tree(tests__test_a="raises(ValueError, match='num_envs.* got 0')\n" * _TOO_MANY),
+    ),
     (
         "mirror_tests",
         _tree(evorl__ops__a="\n", tests__test_a="\n" * 9),

@@ -23,11 +23,11 @@ from packaging.utils import canonicalize_name
 
 from evorl.cli.app_words import without_flags
 from evorl.cli.arguments import overrides_first
+from evorl.cli.combinations import combinations
 from evorl.cli.command_options import read_options
 from evorl.cli.command_table import COMMANDS
 from evorl.cli.composition import compose_config, initialize_configs
-from evorl.cli.preparation import check_training
-from evorl.cli.sweep_jobs import combinations
+from evorl.cli.training import check_training
 from evorl.config.names import load
 from evorl.runs.spec import RunSpec
 from tests.support.compilation import compiled_to_run_long
@@ -160,7 +160,7 @@ def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
             overrides = ["env=remote", *overrides]
         in_sweep = ["-m"] if {"-m", "--multirun"} & set(command.split()) else []
         overrides = [word for word in overrides_first([*overrides, *in_sweep]) if not word.startswith("-")]
-        # Runs of the reader; physics whose numbers are randomised, of which there are none where bodies are still.
+        # Runs of the reader; physics whose numbers are randomized, of which there are none where bodies are still.
         if any(word.startswith(("resume=", "hydra", "init_from", "env.randomization")) for word in overrides):
             continue
         overrides = [word for word in overrides if not word.startswith(tuple(f"{name}=" for name in _READERS))]

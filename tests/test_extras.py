@@ -1,4 +1,4 @@
-"""Every command with the packages that it says it needs, and no others."""
+"""Every command works with the packages that it declares, and without others."""
 
 from __future__ import annotations
 

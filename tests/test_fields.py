@@ -9,6 +9,7 @@ import pytest
 
 from evorl.fields import Within
 from evorl.types import PyTreeNode
+from tests.support.errors import raises_naming
 
 
 class Settings(PyTreeNode):
@@ -31,6 +32,5 @@ def test_intervals(interval: str) -> None:
     "interval", ["", "0, 1", "[0 1]", "[0, 1", "[1, 0]", "(1, 1]", "[a, b]", "[0, 1, 2]", "{0, 1}"]
 )
 def test_malformed_intervals_are_refused(interval: str) -> None:
-    with pytest.raises(ValueError, match=r"interval must have the form \(0, 1\]") as raised:
+    with raises_naming(ValueError, "(0, 1]", repr(interval)):
         Within(interval)
-    assert repr(interval) in str(raised.value)

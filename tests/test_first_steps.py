@@ -25,6 +25,6 @@ def test_first_steps_run_as_they_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "runs/report.html").is_file()
     assert (best / "export/policy.py").is_file()
     assert list((best / "play").glob("*.gif"))
-    told = done.stdout
-    assert "evaluation return 500.0" in told
-    assert "episode 1: 500 steps, return 500.00" in told
+    output = done.stdout
+    assert "evaluation return 500.0" in output
+    assert "episode 1: 500 steps, return 500.00" in output

@@ -19,8 +19,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
-from tests.conformance.env import assert_trees_equal
-from tests.support.small_workflows import assert_identical
+from tests.support.small_workflows import assert_close, assert_identical
 
 SMALL = ["num_envs=2", "rollout_length=4", "agent.network.torso=[8]", "eval_episodes=2", "eval_interval=0"]
 SMALL += ["log_interval=8", "checkpoint_interval=0", "recorders.progress=false", "recorders.tensorboard=false"]
@@ -69,7 +68,7 @@ def test_other_simulators_start_new_episodes_and_the_run_says_so(tmp_path: Path)
 
 
 def test_what_plays_whole_episodes_plays_them_on_the_host() -> None:
-    """A population's episodes, their recording for learners, and normalised observations: the numbers of JAX."""
+    """A population's episodes, their recording for learners, and normalized observations: the numbers of JAX."""
     network = {"network": {"torso": [4]}}
     small = {"agent": {**network, "normalize_obs": True}, "optimizer": {"name": "openes", "pop_size": 6}}
     path = "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow"
@@ -80,7 +79,7 @@ def test_what_plays_whole_episodes_plays_them_on_the_host() -> None:
         states.append(iterate(workflow, workflow.init(0), 2)[1])
         workflow.close()
     host, device = states
-    assert_trees_equal(host.agent_state, device.agent_state, 1e-4)
+    assert_close(host.agent_state, device.agent_state, 1e-4)
     assert int(host.timesteps.total()) == int(device.timesteps.total())
 
 

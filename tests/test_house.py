@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import house
-from tests.support.import_graph import closure, import_graph
-from tests.support.source_tree import SourceFile
+from tests.support.source_tree import SourceFile, closure, import_graph
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,10 @@ def test_measures_of_the_source_count() -> None:
     files = [SourceFile("evorl/a.py", SOURCE), SourceFile("tests/a.py", SOURCE)]
     measures = house.house_measures
     assert measures.functions_of_config(files) == measures.functions_of_dict_config(files) == 1
-    assert measures.imports_in_functions(files) == measures.load_strings(files) == 1
+    assert measures.imports_in_functions(files) == measures.other_load_strings(files) == 1
+    assert measures.load_strings_in_tables(files) == 0
+    table = SourceFile("evorl/cli/command_table.py", SOURCE)
+    assert (measures.load_strings_in_tables([table]), measures.other_load_strings([table])) == (1, 0)
     assert measures.functions_of_many_positions(files) == 1
     assert measures.english_breaches(files) == 1
     assert measures.interface(files, "evorl/a.py", "A") == (2, 1, 1)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.lanes import reason_for_long, unused_patterns
+from tests.lanes import LONG, reason_for_long, unused_patterns
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def _collected(lane: str, *paths: str) -> set[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "--lane", lane, *paths]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return {line for line in done.stdout.splitlines() if "::" in line}
-
-
 def test_the_lanes_divide_the_tests() -> None:
-    paths = ["tests/ops/test_returns.py", "tests/test_architecture.py"]
-    lanes = {lane: _collected(lane, *paths) for lane in ("short", "long", "all")}
-    assert lanes["short"] | lanes["long"] == lanes["all"]
+    paths = ["tests/ops/test_schedules.py", "tests/test_architecture.py"]
+    lanes, left_out = {}, {}
+    for lane in ("short", "long"):
+        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "--lane", lane]
+        done = subprocess.run([*command, *paths], cwd=ROOT, capture_output=True, text=True, check=False)
+        lanes[lane] = {line for line in done.stdout.splitlines() if "::" in line}
+        left_out[lane] = int(re.findall(r"(\d+) deselected", done.stdout)[0])
     assert {test.partition("::")[0] for test in lanes["short"]} == {paths[0]}
     assert {test.partition("::")[0] for test in lanes["long"]} == {paths[1]}
+    assert left_out == {"short": len(lanes["long"]), "long": len(lanes["short"])}
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,25 @@ def test_the_lanes_divide_the_tests() -> None:
         ("tests/cli/test_every_agent.py::test_an_agent_trains_from_the_command_line[sac]", False),
         ("tests/cli/test_every_agent.py::test_an_agent_trains_from_the_command_line[tqc]", True),
         ("tests/ops/test_returns.py::test_gae", False),
+        ("tests/algorithms/test_map_elites.py::TestContract::test_neither_devices_nor_seeds_show", False),
+        ("tests/ec/optimizers/test_open_es.py::TestContract::test_it_climbs_a_sphere", False),
+        ("tests/ec/optimizers/test_ars.py::TestContract::test_it_climbs_a_sphere", True),
+        ("tests/envs/test_gymnax.py::TestCartPole::test_spaces_match", False),
+        ("tests/envs/test_gymnax.py::TestPendulum::test_spaces_match", True),
+        ("tests/replay_buffers/test_uniform.py::TestContract::test_devices_do_not_show[2]", False),
+        ("tests/replay_buffers/test_latest.py::TestContract::test_devices_do_not_show[2]", True),
     ],
 )
 def test_first_of_a_family_is_in_the_short_lane(test: str, is_long: bool) -> None:
     assert (reason_for_long(test) is not None) == is_long
+
+
+def test_a_file_is_left_out_only_if_all_of_its_tests_are_long() -> None:
+    """The short lane does not import a file if a pattern matches the beginning of its ids, whatever comes after."""
+    patterns = [pattern for patterns in LONG.values() for pattern in patterns]
+    assert not [pattern for pattern in patterns if re.search(r"::\(*\?[!=]|::.*\|\)", pattern)]
+    assert reason_for_long("tests/envs/test_mjx.py::") is not None
+    assert reason_for_long("tests/envs/test_gymnax.py::") is None
 
 
 def test_a_pattern_without_tests_is_noticed() -> None:

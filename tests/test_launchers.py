@@ -1,4 +1,4 @@
-"""Jobs that Hydra's launchers start, in other processes than the one that asks for them."""
+"""Runs that Hydra's launchers start in separate processes."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.metrics import EvaluationMetrics, WideCounter, episode_statistics
+from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize("start", [0, 5, 2**32 - 3, 2**40 + 2**32 - 1])
@@ -40,7 +41,7 @@ def test_counter_in_a_scan_and_over_seeds() -> None:
 
 @pytest.mark.parametrize("value", [-1, 2**64])
 def test_counter_refuses_what_it_cannot_hold(value: int) -> None:
-    with pytest.raises(ValueError, match="values from 0"):
+    with raises_naming(ValueError, "from 0", value):
         WideCounter.create(value)
 
 

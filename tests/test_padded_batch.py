@@ -12,6 +12,7 @@ import pytest
 from evorl.padded_batch import PaddedBatch, concatenate, pad_episodes, padded_batch, split_episodes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 LENGTHS = [6, 10, 3]
 
@@ -44,7 +45,7 @@ def test_slices_of_time_have_the_lengths_that_are_left() -> None:
     np.testing.assert_array_equal(later.data.actions[1], [104, 105, 106, 107])
     np.testing.assert_array_equal(later.info.agent_id, [0, 1, 2])
     np.testing.assert_array_equal(batch.between(8, 20).lengths, [0, 2, 0])
-    with pytest.raises(ValueError, match=r"between\(4, 2\)"):
+    with raises_naming(ValueError, "between(4, 2)"):
         batch.between(4, 2)
 
 
@@ -66,7 +67,7 @@ def test_rows_are_chosen_and_a_single_one_is_no_batch() -> None:
     np.testing.assert_array_equal(chosen.lengths, [3, 6])
     np.testing.assert_array_equal(chosen.data.actions[:, 0], [200, 0])
     np.testing.assert_array_equal(chosen.info.agent_id, [2, 0])
-    with pytest.raises(TypeError, match=r"episodes\(\)\[1\]"):
+    with raises_naming(TypeError, "episodes()[1]"):
         batch[1]
     with pytest.raises(TypeError):
         iter(batch)
@@ -93,7 +94,7 @@ def test_rows_of_zeros_are_added_and_types_stay() -> None:
     assert (more.data.actions.dtype, more.data.obs.dtype) == (np.int32, np.float32)
     assert not more.data.obs[3:].any()
     assert more.mask.sum() == 19
-    with pytest.raises(ValueError, match=r"batch\[:2\]"):
+    with raises_naming(ValueError, "batch[:2]"):
         more.expand(2)
 
 
@@ -135,20 +136,20 @@ def test_all_that_has_fixed_shapes_may_be_traced() -> None:
     batch = _batch(LENGTHS)
     jax.tree.map(np.testing.assert_array_equal, jax.jit(operations)(batch), operations(batch))
     for name in ("shorten", "episodes"):
-        with pytest.raises(ValueError, match=f"{name} returns arrays whose shapes depend on lengths"):
+        with raises_naming(ValueError, name, "lengths"):
             jax.jit(lambda batch, name=name: getattr(batch, name)())(batch)
 
 
 def test_what_does_not_agree_is_refused_in_words() -> None:
     data = _batch(LENGTHS).data
     wrong = {
-        "lengths of shape": lambda: padded_batch(data, np.array([1, 2])),
-        "from 0 to 10": lambda: padded_batch(data, np.array([1, 2, 11])),
-        "for each of 3 rows": lambda: padded_batch(data, info=np.zeros(2)),
-        r"share the axes \[B, T\]": lambda: padded_batch({"a": np.zeros((3, 2)), "b": np.zeros((3, 4))}),
-        "at least one episode": lambda: pad_episodes([]),
-        "episode 1 has": lambda: pad_episodes([{"a": np.zeros(2)}, {"a": np.zeros(2), "b": np.zeros(3)}]),
+        ("3 lengths", "shape (2,)"): lambda: padded_batch(data, np.array([1, 2])),
+        ("0 to 10", "got [1, 2, 11]"): lambda: padded_batch(data, np.array([1, 2, 11])),
+        ("info", "3 rows"): lambda: padded_batch(data, info=np.zeros(2)),
+        ("axes [B, T]",): lambda: padded_batch({"a": np.zeros((3, 2)), "b": np.zeros((3, 4))}),
+        ("at least one episode",): lambda: pad_episodes([]),
+        ("episode 1", "[2, 3]"): lambda: pad_episodes([{"a": np.zeros(2)}, {"a": np.zeros(2), "b": np.zeros(3)}]),
     }
-    for said, build in wrong.items():
-        with pytest.raises(ValueError, match=said):
+    for parts, build in wrong.items():
+        with raises_naming(ValueError, *parts):
             build()

@@ -9,7 +9,8 @@ import pytest
 from tests.plain_english import breaches_of, constructions, docstring, page_breaches, python_breaches, yaml_breaches
 
 ROOT = Path(__file__).resolve().parents[1]
-READ = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "configs", "docs", "evorl", "examples"]
+PAGES = ["CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md"]
+READ = [*PAGES, "benchmarks", "configs", "docs", "evorl", "examples"]
 FILES = sorted(
     path
     for root in READ
@@ -53,6 +54,13 @@ def test_an_opening_bites(text: str) -> None:
         "Return an error that says why.",
         "Return a copy of its own.",
         "Return what it has.",
+        "Initialise the networks.",
+        "Return the colours of the lines.",
+        "Return the centre of the search.",
+        "Raise an error for refused arguments.",
+        "Return the command to go on from the checkpoint.",
+        "Return a box whose actions are such.",
+        "Return a token of 8 characters at least.",
     ],
 )
 def test_a_construction_bites(text: str) -> None:
@@ -65,6 +73,7 @@ def test_a_construction_bites(text: str) -> None:
         "Return the minimum over the ensemble, clipped double Q-learning.",
         'Compute ``told`` and "what is it" from the standard deviation.',
         "Raise an error if the file is no longer there.",
+        "Exit if the connection is refused.",
     ],
 )
 def test_plain_sentences_pass(text: str) -> None:

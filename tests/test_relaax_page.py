@@ -1,4 +1,4 @@
-"""The page for those who come from RELAAX: what it names exists, settings are taken, no capability is left out."""
+"""The page about RELAAX: its names exist, its settings are valid, and no feature is missing."""
 
 from __future__ import annotations
 

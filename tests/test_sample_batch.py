@@ -15,6 +15,7 @@ from evorl.sample_batch import (
     valid_mask,
 )
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 T, B = 4, 2
 
@@ -60,9 +61,9 @@ def test_episode_sums_up_to_its_end() -> None:
     episode = Episode(_batch())
     np.testing.assert_array_equal(episode.length, [2, 4])
     np.testing.assert_array_equal(episode.episode_return, [0 + 2, 1 + 3 + 5 + 7])
-    with pytest.raises(ValueError, match="no 'dones'"):
+    with raises_naming(ValueError, "'dones'"):
         _ = Episode(SampleBatch(rewards=jnp.ones(3))).valid_mask
-    with pytest.raises(ValueError, match="no 'rewards'"):
+    with raises_naming(ValueError, "'rewards'"):
         _ = Episode(SampleBatch(dones=jnp.ones(3))).episode_return
 
 

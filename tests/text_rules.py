@@ -1,4 +1,4 @@
-"""Rules of texts that are no Python: settings stand in one YAML file, and nothing names a machine or a registry."""
+"""Rules for files other than Python: settings occur in one YAML file, and nothing names a machine or a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.learning [names...]``: train by the shipped configs, record what is reached and when."""
+"""``python -m benchmarks.learning [names...]``: train with the shipped configs, and record learning curves."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from evorl.config.names import no_such
 
 def show(task: LearningTask, result: Mapping[str, Any]) -> str:
     """Return the requirement, the results and the last evaluation of a task as console output."""
-    judgement = task.judge(result["curve"])
+    judgment = task.judge(result["curve"])
     last = result["curve"][-1] if result["curve"] else None
-    lines = [f"    required {task.limit}: {'met' if judgement.met else 'NOT MET'}"]
-    for what, point in (("counts", judgement.point), ("reached at", judgement.reached), ("last", last)):
+    lines = [f"    required {task.limit}: {'met' if judgment.met else 'NOT MET'}"]
+    for what, point in (("counts", judgment.point), ("reached at", judgment.reached), ("last", last)):
         if point is not None:
             lines.append(f"    {what}: {show_value(point)} at {point['timesteps']:,} steps")
     lines.append(f"    {result['timesteps']:,} steps in {result['seconds']:.0f} s")

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.learning.evolution_budgets``: evaluations that optimizers need, ours and those of evosax 0.3.
+"""``python -m benchmarks.learning.evolution_budgets``: evaluations needed by evorl's optimizers and by evosax 0.3.
 
 Three functions of 20 numbers, from the same starts with the same settings; the median over seeds of the evaluations
-until an individual is within 1e-6 of the optimum. The tests hold ours to 1.2 times the numbers of evosax.
+until an individual is within 1e-6 of the optimum. The tests limit evorl's numbers to 1.2 times those for evosax.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def rotated_ellipsoid(x: jax.Array) -> jax.Array:
     return ellipsoid(x @ ROTATION)
 
 
-PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # and where each number of the start lies
+PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # and the range of the initial numbers
     "sphere": (sphere, 3.0),
     "Rosenbrock": (rosenbrock, 0.0),
     "rotated ellipsoid": (rotated_ellipsoid, 3.0),

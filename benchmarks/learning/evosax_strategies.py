@@ -18,13 +18,13 @@ FAST_COMPILE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive
 
 
 def fitness(population: Params) -> jax.Array:
-    """The negative cost ``[P]`` of a sphere with another centre in each leaf."""
+    """The negative cost ``[P]`` of a sphere with another center in each leaf."""
     cost = jnp.square(population["matrix"] - 1.0).sum(axis=(1, 2)) + jnp.square(population["vector"] + 0.5).sum(axis=1)
     return -cost
 
 
 def fitness_of(solution: Params) -> float:
-    """Of one."""
+    """Return the cost of one solution."""
     return float(fitness(jax.tree.map(lambda x: x[None], solution))[0])
 
 
@@ -43,7 +43,7 @@ def evolve(strategy: EvosaxStrategy, key: Key, num_generations: int) -> tuple[St
 
 
 def main(names: list[str]) -> int:
-    """Say what each strategy makes of it; the number of those that end no better than they started."""
+    """Print the result of each strategy; return the number of strategies that do not improve."""
     failed = 0
     for name in names or strategy_names():
         clock = time.process_time()

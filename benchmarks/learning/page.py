@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.statistics import summarize
-from benchmarks.learning.task import TASKS, Judgement, LearningTask, Point, Published
+from benchmarks.learning.task import TASKS, Judgment, LearningTask, Point, Published
 from benchmarks.markdown import provenance, show_versions, table, verdict
 
 _PLACE = re.compile(r"(<!-- learning -->\n).*?(<!-- end of learning -->)", re.DOTALL)
@@ -122,14 +122,14 @@ def _tables(tasks: Iterable[LearningTask], results: Mapping[str, Any], title: An
         if result is None:
             (published if task.published else ours).append(_row_not_recorded(task, title(task)))
             continue
-        judgement = task.judge(result["curve"])
+        judgment = task.judge(result["curve"])
         head = [title(task) + (f", {result['backend']}" if result.get("backend") else ""), str(len(result["seeds"]))]
-        first = f"{judgement.reached['timesteps']:,} steps" if judgement.reached else "never"
+        first = f"{judgment.reached['timesteps']:,} steps" if judgment.reached else "never"
         if task.published:
-            cells = [_show_published(task.published), f">= {task.bound:,.1f}", _show_at(judgement.point)]
-            published.append([*head, *cells, _show_verdict(judgement), first])
+            cells = [_show_published(task.published), f">= {task.bound:,.1f}", _show_at(judgment.point)]
+            published.append([*head, *cells, _show_verdict(judgment), first])
         else:
-            ours.append([*head, task.limit, first, _show_at(result["curve"][-1]), _show_verdict(judgement)])
+            ours.append([*head, task.limit, first, _show_at(result["curve"][-1]), _show_verdict(judgment)])
     return (
         table(PUBLISHED_COLUMNS, published) if published else "",
         table(OUR_COLUMNS, ours) if ours else "",
@@ -151,8 +151,8 @@ def _show_at(point: Point | None) -> str:
     return f"{show_value(point)} at {point['timesteps']:,}" if point else "not evaluated in time"
 
 
-def _show_verdict(judgement: Judgement) -> str:
-    return verdict(judgement.met) + (", with a shorter training" if judgement.shorter else "")
+def _show_verdict(judgment: Judgment) -> str:
+    return verdict(judgment.met) + (", with a shorter training" if judgment.shorter else "")
 
 
 def _provenances(results: Mapping[str, Any]) -> Iterable[str]:

@@ -14,20 +14,20 @@ SEEDS_FOR_IQM = 10
 
 
 def center(values: Sequence[float]) -> float:
-    """What several seeds ``[n]`` reach together: the interquartile mean from 10 seeds on, the mean of fewer."""
+    """Return the interquartile mean of the seeds ``[n]``; the mean if there are fewer than 10."""
     statistic = mean if len(values) < SEEDS_FOR_IQM else interquartile_mean
     return float(statistic(np.asarray(values, dtype=np.float64)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What several seeds reach together, and how far that may be off.
+    """Mean over seeds, with its confidence interval.
 
     Attributes:
         value: the mean, or the interquartile mean.
-        is_iqm: which of them.
-        low: where its 95 % interval begins; ``None`` where there are too few seeds for one.
-        high: where it ends.
+        is_iqm: true for the interquartile mean.
+        low: lower end of the 95 % interval; ``None`` for too few seeds.
+        high: its upper end.
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""What is to be learned: tasks as they stand in ``tasks.yaml``, and how a learning curve is judged by one."""
+"""Learning tasks of ``tasks.yaml``, and the judgment of learning curves."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from benchmarks.learning.statistics import center
 from benchmarks.shared_lists import flat
 
 EVAL_EPISODES = 20  # of each seed in each evaluation
-NEARLY_AS_LONG = 0.9  # a training of this share of the published steps is as long: evaluations stand apart
+NEARLY_AS_LONG = 0.9  # trainings of at least this fraction of the published steps are complete
 TASK_FILE = Path(__file__).with_name("tasks.yaml")
 Point = Mapping[str, Any]  # an evaluation: timesteps, seconds, mean, spread, and by_seed where there are several
 
 
 def value(point: Point) -> float:
-    """What counts of an evaluation: the center of its seeds."""
+    """Return the value of an evaluation that is judged: the center over its seeds."""
     return center(point["by_seed"]) if "by_seed" in point else point["mean"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The return that others publish for the same algorithm and environment, after a whole training.
+    """Published return of the same algorithm in the same environment, after a complete training.
 
     Attributes:
-        by: whose it is.
-        source: the page, a link.
+        by: its authors.
+        source: URL of the page.
         timesteps: environment steps of their training.
         mean: the return after it.
-        spread: the standard deviation that is published with it; ``None`` where there is none.
+        spread: the published standard deviation; ``None`` if none is published.
     """
 
     by: str
@@ -48,13 +48,13 @@ class Published:
 
 
 @dataclasses.dataclass(frozen=True)
-class Judgement:
-    """What a learning curve comes to.
+class Judgment:
+    """Judgment of a learning curve.
 
     Attributes:
-        met: whether what is asked is reached.
-        point: the evaluation that is judged: the last one within the steps (or minutes) asked for; ``None`` before any.
-        reached: the first evaluation that has what is asked; ``None`` for never.
+        met: true if the requirement is met.
+        point: the evaluation that is judged: the last one within the limit; ``None`` if there was no evaluation.
+        reached: the first evaluation that meets the requirement; ``None`` if none does.
         shorter: the training ended before the published number of steps.
     """
 
@@ -66,23 +66,23 @@ class Judgement:
 
 @dataclasses.dataclass(frozen=True)
 class LearningTask:
-    """A training by the shipped configs, and what it has to reach.
+    """A training with the shipped configs, and its requirement.
 
     With a published figure, the mean return at the published number of steps has to be in the published band or above
     it. Without one, some evaluation within ``within_timesteps`` or ``within_minutes`` has to reach ``threshold``.
 
     Attributes:
-        name: by which the command line chooses it.
-        title: what is learned.
-        overrides: of ``scripts/train.py``.
-        published: what others publish.
+        name: name on the command line.
+        title: description.
+        overrides: overrides for ``scripts/train.py``.
+        published: published result; ``None`` for none.
         threshold: the mean over all seeds that counts as reached.
         within_timesteps: environment steps of each seed it may take; or
         within_minutes: minutes it may take, set-up and compilation included; the training ends then.
-        solvable: whether the threshold is to be reached at all; a task without what it needs has to stay below.
+        solvable: whether the threshold can be reached; unsolvable tasks must stay below it.
         score: the column of the rows of metrics that is judged.
-        one_seed_at_a_time: whether each seed is a training of its own, as where actors collect: they serve one seed.
-        recorded_by: overrides of the training whose replay buffer is learned from, offline; ``None`` where none is.
+        one_seed_at_a_time: true if each seed is a separate training, as with actors.
+        recorded_by: overrides of the training that records the replay buffer; ``None`` for online learning.
     """
 
     name: str
@@ -116,7 +116,7 @@ class LearningTask:
 
     @property
     def limit(self) -> str:
-        """What is asked, in words."""
+        """Description of the requirement."""
         if self.published:
             return f">= {self.bound:,.1f} at {self.published.timesteps:,} steps"
         what = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
@@ -126,22 +126,22 @@ class LearningTask:
         return f"{bound} {self.within_timesteps:,} steps"
 
     def allows(self, point: Point) -> bool:
-        """Whether an evaluation counts."""
+        """Return True if an evaluation counts."""
         if self.within_minutes is not None:
             return point["seconds"] <= 60 * self.within_minutes
         most = self.published.timesteps if self.published else self.within_timesteps
         return most is None or point["timesteps"] <= most
 
-    def judge(self, curve: Sequence[Point]) -> Judgement:
+    def judge(self, curve: Sequence[Point]) -> Judgment:
         """Judge evaluations in their order."""
         counted = [point for point in curve if self.allows(point)]
         last = counted[-1] if counted else None
         if self.published:
             reached = next((point for point in curve if value(point) >= self.bound), None)
             shorter = not curve or curve[-1]["timesteps"] < NEARLY_AS_LONG * self.published.timesteps
-            return Judgement(last is not None and value(last) >= self.bound, last, reached, shorter)
+            return Judgment(last is not None and value(last) >= self.bound, last, reached, shorter)
         reached = next((point for point in counted if value(point) >= self.bound), None)
-        return Judgement((reached is not None) == self.solvable, last, reached)
+        return Judgment((reached is not None) == self.solvable, last, reached)
 
 
 def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:

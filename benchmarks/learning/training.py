@@ -59,12 +59,12 @@ class ScoreCurve(Recorder):
 
 
 def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> list[str]:
-    """The overrides of ``scripts/train.py`` with which a task is trained.
+    """Return the overrides of ``scripts/train.py`` for a task.
 
     Args:
-        task: which one.
-        num_seeds: seeds trained side by side.
-        total_timesteps: environment steps instead of those of the task.
+        task: the task.
+        num_seeds: seeds trained in parallel.
+        total_timesteps: environment steps, if different from the task's.
     """
     overrides = [
         *task.overrides,
@@ -79,10 +79,10 @@ def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None
 
 
 def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The curves of seeds that were trained one after another, as of seeds side by side: what all of them reached.
+    """Merge the curves of seeds that were trained sequentially into one curve over all seeds.
 
     Args:
-        curves: of each seed, with the same evaluations; one that ended early has the first of them.
+        curves: curve of each seed, at the same evaluations; a seed that ended early has only the first ones.
     """
     points = []
     for same in zip(*curves, strict=False):
@@ -95,7 +95,7 @@ def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 @functools.cache
 def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """The replay buffer of a training with these overrides, as a file that goes with this process; and its facts."""
+    """Return the replay buffer of a training with these overrides, as a temporary file, and its description."""
     from evorl.assembly import workflow_from_config
     from evorl.execution.recorded_steps import save_recorded_steps
     from evorl.execution.runtime import prepare_for
@@ -117,18 +117,18 @@ def trainings(
     total_timesteps: int | None = None,
     earlier: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Train as the command line does, recorded in a folder that is thrown away; give what there is so far each time.
+    """Train as the command line does, in a temporary folder; yield the results so far after each seed.
 
     Args:
-        task: what to train.
-        num_seeds: seeds trained side by side, or one after another where the task says so.
-        total_timesteps: environment steps instead of those of the task.
-        earlier: a recorded result of the task; seeds that it has by the same settings are not trained again, where
-            they are trained one after another.
+        task: the task.
+        num_seeds: seeds trained in parallel, or sequentially if the task requires it.
+        total_timesteps: environment steps, if different from the task's.
+        earlier: a recorded result of the task. If seeds are trained sequentially, those recorded with the same
+            settings are not trained again.
 
     Returns:
-        JSON: what was run, with which versions, and its ``curve``; ``load`` is the greatest of the machine's loads when
-        trainings began and ended. After each seed, where they are trained one after another.
+        JSON: settings, versions and ``curve``; ``load`` is the largest load of the machine at the start or end of a
+        training. Yielded after each seed if seeds are trained sequentially.
     """
     if not task.one_seed_at_a_time:
         yield _train(task, overrides_of(task, num_seeds, total_timesteps))
@@ -167,7 +167,7 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     from evorl.assembly import workflow_from_config
     from evorl.execution.runtime import prepare_for
     from evorl.recorders import make_recorder
-    from evorl.recorders.recorder_group import RecorderGroup
+    from evorl.recorders.standard import RecorderGroup
     from evorl.runs.folder import RunFolder
 
     load_before = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.speed [names...]``: measure speed, memory and starting times beside peers and floors."""
+"""``python -m benchmarks.speed [names...]``: measure speed, memory and start-up times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames that no honest client sends, made of those that one does; seeded, so that the same can be made again.
+"""Invalid frames, derived from valid ones with a seed, so that they are reproducible.
 
 A carrier is ``rlx``, ``text`` (JSON over WebSocket) or ``binary`` (MessagePack over WebSocket).
 """
@@ -18,14 +18,14 @@ from evorl.serving.packed_messages import pack_message
 from evorl.serving.rlx import encode
 
 CARRIERS = ("rlx", "text", "binary")
-MOST_REAL_BYTES = 2**18  # of a frame that is as large as it says
+MOST_REAL_BYTES = 2**18  # of a frame whose declared size is correct
 LARGE = (0, 1, 2**16, 2**24, 2**31, 2**32 - 1)
 OPCODES = {"text": 1, "binary": 2}
 SPACE = {"shape": [3], "low": -1.0, "high": 1.0}
 
 
 def valid_messages(state: Any) -> list[dict[str, Any]]:
-    """What an honest client may say, with such a state."""
+    """Return the valid messages of a client with such a state."""
     update = {"command": "update", "reward": 0.5, "state": state, "terminal": False}
     return [
         {"command": "init", "exploit": False, "token": "none", "obs_space": SPACE, "action_space": SPACE, "sid": 1},
@@ -57,7 +57,7 @@ def framed(carrier: str, payload: bytes) -> bytes:
 
 
 def websocket_frame(payload: bytes, opcode: int, told_size: int | None = None, is_last: bool = True) -> bytes:
-    """A frame of WebSocket as clients send it, masked with zeros; ``told_size`` is what its header says."""
+    """Return a WebSocket frame of a client, masked with zeros; ``told_size`` is the size in its header."""
     size = len(payload) if told_size is None else told_size
     first = opcode | (0x80 if is_last else 0)
     if size < 126:
@@ -93,7 +93,7 @@ class BrokenFrames:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Names of what may be wrong with a frame."""
+        """Names of the faults of frames."""
         return tuple(self._kinds)
 
     def draw(self, carrier: str) -> bytes:
@@ -163,7 +163,7 @@ class BrokenFrames:
         )  # fmt: skip
 
     def _wrong_counts(self, carrier: str) -> bytes:
-        """Parts that are missing or come twice, and a frame that says another length than it has."""
+        """Omit or repeat parts, or declare a wrong length."""
         rng, payload = self._rng, self._payload(carrier)
         at, size = rng.randrange(len(payload)), rng.randint(1, 16)
         how = rng.randrange(3)
@@ -179,7 +179,7 @@ class BrokenFrames:
         return framed(carrier, bytes(payload))
 
     def _changed(self, carrier: str) -> bytes:
-        """Some bytes are others, of the message or of what is around it."""
+        """Change some bytes of the message or of its framing."""
         rng, payload = self._rng, self._payload(carrier)
         whole = payload if rng.random() < 0.5 else bytearray(framed(carrier, bytes(payload)))
         for _ in range(rng.randint(1, 4)):

@@ -34,11 +34,9 @@ class BusyEnv(HostVectorEnv):
         self._elapsed = np.zeros(num_envs, np.int64)
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
-        """See ``HostVectorEnv.reset``."""
         return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-        """See ``HostVectorEnv.partial_reset``."""
         for i in np.flatnonzero(mask):
             self._random[i] = np.random.default_rng(int(seeds[i]))
             self._obs[i] = self._random[i].uniform(-1.0, 1.0, _OBS_SIZE)
@@ -46,7 +44,6 @@ class BusyEnv(HostVectorEnv):
         return self._obs.copy()
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """See ``HostVectorEnv.step``."""
         reward = (actions == (self._obs[:, 0] > 0.0)).astype(np.float32)
         for i in range(self.num_envs):
             self._pass_time(self._seconds)
@@ -57,7 +54,7 @@ class BusyEnv(HostVectorEnv):
 
 
 def spin(seconds: float) -> None:
-    """Use so much processor time of this thread: on a machine that does other things too it takes longer."""
+    """Consume this much processor time of the thread; on a busy machine this takes longer."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass

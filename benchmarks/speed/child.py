@@ -1,6 +1,6 @@
-"""The child's side of a measurement: read settings, and for every line that comes in measure once and answer in JSON.
+"""Child process of a measurement: reads settings, then measures once per input line and responds in JSON.
 
-Peers import this module in environments of their own, so it needs the standard library only.
+Peers import this module in separate virtual environments, so it requires only the standard library.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def read_settings() -> dict[str, Any]:
 def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
     """Prepare (compile, warm up), then answer every line of standard input with one measurement.
 
-    Whatever else is printed goes to standard error. A measurement during which the process was stopped (job control) is
-    taken again.
+    All other output is redirected to standard error. A measurement during which the process was stopped (job control)
+    is repeated.
 
     Args:
-        prepare: makes everything ready and returns what measures once.
-        packages: whose versions are told.
+        prepare: prepares and returns the function that measures once.
+        packages: packages whose versions are reported.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -49,10 +49,10 @@ def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
 
 
 def timed(steps: int | None, run: Callable[[], int | None]) -> dict[str, Any]:
-    """A reading of ``run``, which takes so many environment steps; ``None`` if it is ``run`` that counts them.
+    """Return the reading of ``run``, which takes ``steps`` environment steps; ``None`` if ``run`` returns their number.
 
-    Steps per second are what counts; steps per second of processor time, of all threads together, depend less on what
-    else the machine does.
+    Steps per second are the result; steps per second of processor time, over all threads, depend less on the load of
+    the machine.
     """
     start, cpu_start = time.perf_counter(), time.process_time()
     counted = run()

@@ -1,4 +1,4 @@
-"""Rollouts of PPO's agent from which nothing is learned: what is left is acting and stepping environments."""
+"""Rollouts of PPO's agent without learning: only acting and stepping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evorl.types import Key, PyTreeDict
 
 
 class CollectingWorkflow(PPOWorkflow):
-    """PPO whose agent stays as it is. It collects as PPO does, by the same code."""
+    """PPO without updates; it collects with the same code as PPO."""
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

@@ -1,4 +1,4 @@
-"""What a comparison is: sides that are measured in turn, and bars that their medians have to clear."""
+"""Comparisons: sides that are measured in turn, and limits for their medians."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reading = Mapping[str, Any]
 Readings = Mapping[str, Sequence[Reading]]  # by side, one of each round
 Medians = Mapping[str, Reading]
 
-DRIVERS = {  # what a child process runs, python -m
+DRIVERS = {  # module that a child process runs with python -m
     **{name: f"benchmarks.speed.drivers.{name}" for name in ("training", "floor", "replay_adding", "process")},
     **{
         name: f"benchmarks.speed.drivers.{name}"
@@ -37,7 +37,7 @@ DRIVERS = {  # what a child process runs, python -m
     "library": "benchmarks.speed.peers.library_stepping",
     "mjx": "benchmarks.speed.peers.mjx_stepping",
 }
-OWN_PYTHON = {  # peers that need other packages than ours, and which: each in a virtual environment of its own
+OWN_PYTHON = {  # peers with further packages; each has a separate virtual environment
     "rejax": "rejax 0.1.3 and gymnax 0.0.9",
     "grpc": "ours and grpcio 1.85.1",
     "sb3": "stable-baselines3 2.9.2, sbx-rl 0.28.0, gymnasium[mujoco] 1.4.0 and imageio",
@@ -63,12 +63,12 @@ class Side:
 
     @property
     def module(self) -> str:
-        """What the child runs, ``python -m``."""
+        """Module that the child runs with ``python -m``."""
         return DRIVERS.get(self.driver, self.driver)
 
     @property
     def python(self) -> str:
-        """Whose interpreter: ``"evorl"``, or a peer's name."""
+        """Name of the interpreter: ``"evorl"``, or a peer's name."""
         return self.driver if self.driver in OWN_PYTHON else "evorl"
 
 
@@ -78,7 +78,7 @@ def ratio(medians: Medians, quantity: str, numerator: str, denominator: str) -> 
 
 
 def difference(medians: Medians, quantity: str, larger: str, smaller: str) -> float:
-    """What one side has more than another."""
+    """Difference between two sides."""
     return medians[larger][quantity] - medians[smaller][quantity]
 
 
@@ -94,7 +94,7 @@ def per_state(medians: Medians, quantity: str, large: str, bare: str) -> float:
 
 
 def over_echo_and_policy(medians: Medians, quantity: str, server: str, echo: str) -> float:
-    """What a server takes, in units of what it cannot do without: bare messages, and its policy's own share."""
+    """Cost of a server, relative to its minimum: bare messages and its share of the policy."""
     return medians[server][quantity] / (medians[echo][quantity] + medians[server]["policy_cpu_seconds"])
 
 
@@ -104,16 +104,16 @@ FORMULAS: Mapping[str, Callable[..., float]] = {f.__name__: f for f in _FORMULAS
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A number made of the sides' medians, and its limit.
+    """A number computed from the medians of the sides, and its limit.
 
     Attributes:
-        formula: how the number is made, a name of ``FORMULAS``.
-        sides: what it is made of.
+        formula: formula of the number, a name of ``FORMULAS``.
+        sides: arguments of the formula.
         quantity: the entry of the readings.
-        text: what the number is.
-        unit: what the number is divided by, to be shown.
-        at_least: met from here on; or
-        at_most: met up to here. With neither it is shown only.
+        text: description of the number.
+        unit: divisor of the displayed number.
+        at_least: lower limit; or
+        at_most: upper limit. Without a limit the number is only displayed.
     """
 
     formula: str
@@ -126,7 +126,7 @@ class Bar:
 
     @property
     def limit(self) -> str:
-        """What is asked, in words."""
+        """Description of the requirement."""
         if self.at_least is not None:
             return f">= {self.at_least:g}"
         return "-" if self.at_most is None else f"<= {self.at_most:g}"
@@ -136,7 +136,7 @@ class Bar:
         return FORMULAS[self.formula](medians, self.quantity, *self.sides) / self.unit
 
     def is_measured(self, readings: Readings) -> bool:
-        """Whether readings have all that the number is made of."""
+        """Return True if the readings contain all arguments of the number."""
         return all(side in readings and self.quantity in readings[side][0] for side in self.sides)
 
     def judge(self, readings: Readings) -> Verdict:
@@ -150,7 +150,7 @@ class Bar:
 
     @property
     def per_cpu_second(self) -> Bar | None:
-        """The same ratio by processor time; ``None`` where there is no such thing."""
+        """Return the same ratio by processor time; ``None`` if it is undefined."""
         quantity = CPU_QUANTITIES.get(self.quantity)
         if self.formula != "ratio" or quantity is None:
             return None
@@ -162,10 +162,10 @@ class Verdict:
     """A bar's number.
 
     Attributes:
-        value: of the medians.
-        lowest: of a round.
-        highest: of a round.
-        met: whether the limit is kept; ``None`` where there is none.
+        value: value for the medians.
+        lowest: lowest value of a round.
+        highest: highest value of a round.
+        met: true if the limit is met; ``None`` without a limit.
     """
 
     value: float
@@ -179,12 +179,12 @@ class Comparison:
     """Sides, measured in turn.
 
     Attributes:
-        name: by which the command line chooses it.
-        title: what is compared.
-        sides: by name.
-        bars: what is asked of their medians.
-        quantity: the entry of a reading that is shown.
-        most_rounds: where one takes minutes; ``None`` for as many as are asked for.
+        name: name on the command line.
+        title: description.
+        sides: sides by name.
+        bars: limits for their medians.
+        quantity: displayed entry of a reading.
+        most_rounds: maximum number of rounds, for rounds that take minutes; ``None`` for no maximum.
     """
 
     name: str
@@ -196,7 +196,7 @@ class Comparison:
 
     @property
     def pythons(self) -> set[str]:
-        """Whose interpreters it needs."""
+        """Names of the required interpreters."""
         return {side.python for side in self.sides.values()}
 
     def show(self, reading: Reading) -> str:

@@ -1,8 +1,8 @@
 """``python -m benchmarks.speed.env_chunk``: learning speed by the number of environments that are stepped at a time.
 
-``env_chunk=auto`` is measured beside 16, 32, 64, 128 and all together, in turn, on two physics of hopper. The bar: it
-learns at 0.95 of the best of them at least. Steps per second are what counts; those per second of processor time, of
-all threads together, depend less on what else the machine does.
+``env_chunk=auto`` is compared with 16, 32, 64, 128 and all together, in turn, on two physics of hopper. It must reach
+0.95 of the speed of the best. Steps per second are the result; those per second of processor time, over all threads,
+depend less on the load of the machine.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _measure(name: str, devices: str | int, options: argparse.Namespace) -> bool
 
 
 def _training(config: Mapping[str, Any], seconds: float) -> tuple[Callable[[], tuple[float, float]], int | None]:
-    """What measures a training once: steps per second, and per second of processor time; and its ``env_chunk``."""
+    """Return a function that measures a training (steps per second, and per processor second), and ``env_chunk``."""
     import jax
 
     from evorl.assembly import workflow_from_config

@@ -23,13 +23,13 @@ class MeasurementFailed(RuntimeError):
 
 
 class Child:
-    """A process that measures once for every line it is sent; see ``benchmarks.speed.child``.
+    """A process that measures once for every line it receives; see ``benchmarks.speed.child``.
 
     Args:
         side: what to run.
         python: the interpreter.
         cache: folder for compiled programs.
-        log: file for what the child prints.
+        log: file for the output of the child.
     """
 
     def __init__(self, side: Side, python: str, cache: str, log: Path) -> None:
@@ -59,7 +59,7 @@ class Child:
         return self._answer()
 
     def close(self) -> None:
-        """End the process: it ends by itself, and what it started with it, when it is asked for nothing more."""
+        """End the process by closing its input; it then ends its own children."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
@@ -87,16 +87,16 @@ def run_comparison(
     pythons: Mapping[str, str],
     rounds: int,
     folder: Path,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure every side once in each round, in turn.
 
     Args:
         comparison: what to compare.
-        pythons: interpreters by the name that ``Side.python`` has; ours where there is none.
-        rounds: how many; the comparison may be content with fewer.
+        pythons: interpreters by the names in ``Side.python``; by default this one.
+        rounds: number of rounds; the comparison may have a smaller maximum.
         folder: for logs and compiled programs.
-        say: what to do with a line about every round.
+        report: function that receives a line about every round.
 
     Returns:
         JSON: title, versions by side, the greatest ``load`` of the machine, and ``readings``, each with its side and
@@ -119,7 +119,7 @@ def run_comparison(
                 rows.append({"side": name, "round": number, **reading})
                 latest.append(f"{name} {comparison.show(reading)}")
             loads.append(os.getloadavg()[0])
-            say(f"  {number + 1}/{rounds}  {'  '.join(latest)}")
+            report(f"  {number + 1}/{rounds}  {'  '.join(latest)}")
         return {
             "title": comparison.title,
             "quantity": comparison.quantity,

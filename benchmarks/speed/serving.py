@@ -1,7 +1,7 @@
-"""What measurements of servers share: the agent that answers, clients in another process, processor time of a message.
+"""Common parts of server measurements: the agent, clients in another process, and processor time per message.
 
-A client asks as a simulator of a locomotion task would: a state float32[17], an action float32[6], and a policy with
-two layers of 64. Messages are the same for all servers that are compared.
+Clients resemble simulators of a locomotion task: states float32[17], actions float32[6], and a policy with two layers
+of 64. All compared servers receive the same messages.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Policy:
         records: whether its transitions are wanted, as in a training.
 
     Attributes:
-        workflow: of the training.
-        inference: who answers.
-        sizes: how often so many questions were answered together.
+        workflow: workflow of the training.
+        inference: the batched inference.
+        sizes: number of batches by their size.
     """
 
     def __init__(self, max_clients: int, records: bool) -> None:
@@ -74,7 +74,7 @@ class Policy:
         self.inference.ask = counted
 
     def own_cpu_seconds(self) -> float:
-        """Of the compiled program alone, for each message of those that ``sizes`` counts, answers on the host."""
+        """Return the processor time of the compiled program per message, for the batch sizes in ``sizes``."""
         from evorl.serving.batched_inference import bucket_sizes
 
         costs: dict[int, float] = {}
@@ -105,14 +105,14 @@ def cpu_seconds_of(call: Callable[[], object], seconds: float = 0.3) -> float:
 
 
 class Clients:
-    """Clients in a process of their own, which play from now on until they are closed.
+    """Clients in a separate process, which play until they are closed.
 
     Args:
-        module: of the benchmarks, what they are.
+        module: module of the benchmarks that the process runs.
         settings: JSON, its argument.
 
     Raises:
-        RuntimeError: they did not get as far as to be ready.
+        RuntimeError: they did not become ready.
     """
 
     def __init__(self, module: str, settings: Mapping[str, Any]) -> None:
@@ -129,24 +129,24 @@ class Clients:
 
     @property
     def is_over(self) -> bool:
-        """Whether they have ended by themselves."""
+        """True if the clients ended by themselves."""
         return self._process.poll() is not None
 
     def close(self) -> dict[str, Any]:
-        """What the clients saw."""
+        """Results of the clients."""
         told, _ = self._process.communicate(timeout=STARTING_SECONDS)
         return json.loads(told or "{}")
 
 
 class Load(Clients):
-    """Clients that ask the same over and over.
+    """Clients that repeat one request.
 
     Args:
         address: of the server, host and port.
         carrier: rlx, websocket or grpc.
-        clients: how many.
-        messages: the first one and the one that is repeated, as bytes.
-        pause: mean seconds between an answer and the next question; 0 for none.
+        clients: number of clients.
+        messages: the first and the repeated message, as bytes.
+        pause: mean seconds between a response and the next request; 0 for none.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Load(Clients):
 
 @contextlib.contextmanager
 def loads(*arguments: tuple[Any, ...]) -> Iterator[list[dict[str, float]]]:
-    """Several loads; what they saw stands in the list afterwards, in their order."""
+    """Run several loads; append their results to the list, in order."""
     started: list[Load] = []
     seen: list[dict[str, float]] = []
     try:
@@ -191,7 +191,7 @@ def message_cpu_seconds(
 
 
 def messages_as(carrier: str) -> tuple[bytes, bytes]:
-    """The first message and the one that is repeated."""
+    """Return the first and the repeated message."""
     from evorl.serving.client import encode
     from evorl.serving.packed_messages import pack_message
 

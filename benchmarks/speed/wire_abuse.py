@@ -60,14 +60,14 @@ class Line(asyncio.Protocol):
 
 
 class Abuser:
-    """One that comes again and again.
+    """A client that reconnects again and again.
 
     Args:
         address: of the server.
         carrier: rlx, text or binary.
-        frames: to send in all.
-        seed: of what it does.
-        tally: counts what was done, by all of them.
+        frames: total number of frames to send.
+        seed: seed of its actions.
+        tally: counts of the actions of all clients.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Abuser:
     def _leave(self, line: Line) -> None:
         with contextlib.suppress(OSError):
             getattr(line.transport, self._rng.choice(WAYS_OUT))()
-        # Who only ends what it says is gone a little later.
+        # A client that only closes its sending side disappears a little later.
         asyncio.get_running_loop().call_later(LEAVING_SECONDS, line.transport.abort)
 
 
 async def abuse(
     addresses: Mapping[str, Sequence[Any]], connections: int = 50, frames: int = 100_000, seed: int = 0
 ) -> dict[str, int]:
-    """All of them together; what they did: ``frames``, ``connections``, ``dripped`` and ``answered``."""
+    """Run all clients; return counts of their actions: ``frames``, ``connections``, ``dripped`` and ``answered``."""
     tally: collections.Counter[str] = collections.Counter()
     carriers = ("rlx", "text", "rlx", "binary")
     shares = [frames // connections + (i < frames % connections) for i in range(connections)]

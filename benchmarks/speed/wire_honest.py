@@ -1,11 +1,11 @@
 """Clients that play and check each answer, all in one process: ``python -m benchmarks.speed.wire_honest SETTINGS``.
 
 Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``clients`` (8, by both in turn), ``pause``
-(seconds between an answer and the next question). It says ``ready`` when all have been answered, goes on until its
-input is closed, and tells what was asked, answered as it should be, and lost.
+(seconds between a response and the next request). It prints ``ready`` when all have been answered, continues until its
+input is closed, and reports the numbers of requests, correct responses and lost responses.
 
-Every second pair of clients exploits: its answers to the same state have to be the same each time, and are others than
-those that its neighbours get.
+Every second pair of clients exploits: its responses to the same state must be the same each time, and must differ from
+the responses to its neighbors.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def connect(carrier: str, address: Sequence[Any]) -> OverTcp | OverWebSock
 
 
 class Tally:
-    """What all clients saw."""
+    """Results of all clients."""
 
     def __init__(self, clients: int) -> None:
         self.clients, self.begun = clients, 0
@@ -91,7 +91,7 @@ class Tally:
         self.failures: list[str] = []
 
     def told(self) -> dict[str, Any]:
-        """Of all answers how many were lost (or wrong), the median and the slowest of a hundred, in seconds."""
+        """Return the number of lost or wrong responses, the median latency and the 99th percentile, in seconds."""
         middle, slow = np.quantile(self.seconds or [np.nan], (0.5, 0.99))
         return {
             "asked": self.asked,
@@ -122,7 +122,7 @@ class Honest:
     async def play(
         self, carrier: str, address: Sequence[Any], pause: float, is_over: Callable[[], bool], began: Callable[[], None]
     ) -> None:
-        """Episode after episode, until it is over; what goes wrong is noted and ends it."""
+        """Play episode after episode until the end; errors are recorded and end the client."""
         connection = None
         try:
             connection = await connect(carrier, address)

@@ -1,11 +1,11 @@
-"""Clients that ask a server over and over, all in one process: ``python -m benchmarks.speed.wire_load SETTINGS``.
+"""Clients that repeat one request, all in one process: ``python -m benchmarks.speed.wire_load SETTINGS``.
 
 Settings, JSON: ``address`` (host, port), ``carrier`` (rlx, websocket, grpc), ``clients``, ``hello`` and ``question``
-(the bytes of a message without its frame, base64; the first is sent once), ``pause`` (seconds between an answer and the
-next question, drawn anew between nothing and twice that; 0 for none). It says ``ready`` when all have been answered,
-goes on until its input is closed, and tells how many seconds answers took.
+(the bytes of a message without its frame, base64; the first is sent once), ``pause`` (mean seconds between a response
+and the next request, uniform between 0 and twice that; 0 for none). It prints ``ready`` when all have been answered,
+continues until its input is closed, and reports latencies in seconds.
 
-It needs the standard library only, but for grpc: what it costs to make and read messages falls on nobody.
+It requires only the standard library, except for grpc, so that encoding and decoding messages costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-MASK = b"\0\0\0\0"  # of a WebSocket frame; with this one the bytes stay as they are
+MASK = b"\0\0\0\0"  # of a WebSocket frame; this mask leaves the bytes unchanged
 UPGRADE = (
     b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -37,7 +37,7 @@ def as_netstring(payload: bytes) -> bytes:
 
 
 def netstring_ends(data: bytes) -> int:
-    """Where the first frame of ``data`` ends, greater than its length where it is not complete."""
+    """Return the end of the first frame of ``data``; greater than its length if the frame is incomplete."""
     digits, colon, _ = data[:10].partition(b":")
     return len(digits) + 2 + int(digits) if colon else len(data) + 1
 
@@ -64,7 +64,7 @@ FRAMES: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], int]]] = {
 
 
 class Asking:
-    """What all clients have in common: their question, and how long answers took."""
+    """Shared state of all clients: their request, and their latencies."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.hello, self.question = (base64.b64decode(settings[name]) for name in ("hello", "question"))

@@ -14,13 +14,11 @@ from evorl.actors.actor_settings import ActorSettings
 from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
-from evorl.actors.worker import acting_template, leaves_of, tree_of
+from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
 from evorl.execution.collector import PROGRAM
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
-
-_WORKER = "evorl.actors.worker:Worker"
 
 
 class Actors(ByValue):
@@ -46,17 +44,17 @@ class Actors(ByValue):
         if not workflow.capabilities.rollouts:
             raise ValueError(f"{name} does not collect rollouts in a way that actors support: remove actors.")
         if workflow.execution.num_seeds is not None:
-            raise ValueError("actors collect for one seed: remove num_seeds, or run a sweep over seeds.")
+            raise ValueError("actors support a single seed: remove num_seeds, or run a sweep over seeds.")
         if not self.settings.is_async:
             return
         if not workflow.capabilities.lag:
             raise ValueError(
                 f"actors.mode=async collects with policies that are up to {self.settings.max_lag} updates old, and "
-                f"{name} does not correct for that: use mode=sync, agent=impala, or an off-policy agent."
+                f"{name} does not correct for that: use mode=sync, IMPALA, or an off-policy algorithm."
             )
         if not workflow.capabilities.single_steps:
             raise ValueError(
-                f"{name} learns from several steps in a row, which rollouts of different actors are not: use "
+                f"{name} learns from consecutive steps, but rollouts of different actors are not consecutive: use "
                 "actors.mode=sync, or remove the settings that need them (n_step, replay.hindsight, "
                 "replay.overwrite=random, normalize_rewards)."
             )
@@ -83,7 +81,7 @@ class Actors(ByValue):
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:
-            pool = make_pool(self.settings.kind, _WORKER, lambda number: self._config)
+            pool = make_pool(self.settings.kind, Worker, lambda number: self._config)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
             workflow.env.close()  # only needed for setup: from now on, the actors run the simulators

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from evorl.actors.pool import ActorPool, ActorWorker
-from evorl.config.names import load
 from evorl.envs.host.answers import refuse_exit
 
 
@@ -18,13 +17,13 @@ class InlinePool(ActorPool):
         settings_of: see ``ActorPool``.
     """
 
-    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+    def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
         self._workers: dict[int, ActorWorker] = {}
         self._requests: dict[int, tuple[Any, ...]] = {}
 
     def start(self, number: int) -> None:
-        self._workers[number] = load(self._worker)(self._settings_of(number))
+        self._workers[number] = self._worker(self._settings_of(number))
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
         self._requests[number] = request

@@ -13,8 +13,12 @@ SILENT_SECONDS = 6.0  # an actor without a heartbeat for this long counts as hun
 class ActorWorker(Protocol):
     """Worker inside an actor, created from settings."""
 
-    def answer(self, *request: Any) -> Any:
-        """Process a request and return the result."""
+    def __init__(self, settings: Any, /) -> None: ...
+
+    @property
+    def answer(self) -> Callable[..., Any]:
+        """The function that processes a request and returns the result."""
+        ...
 
     def close(self) -> None:
         """Release all resources."""
@@ -24,11 +28,11 @@ class ActorPool(abc.ABC):
     """Pool of numbered actors, each with at most one pending request.
 
     Args:
-        worker: class of an ``ActorWorker``, ``"package.module:name"``, imported in the process of the actor.
+        worker: class of an ``ActorWorker``; other processes import it by its name.
         settings_of: returns the settings of the worker for an actor's number; called whenever an actor starts.
     """
 
-    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+    def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         self._worker, self._settings_of = worker, settings_of
 
     @abc.abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evorl.actors.inline_pool import InlinePool
-from evorl.actors.pool import ActorPool
+from evorl.actors.pool import ActorPool, ActorWorker
 from evorl.actors.process_pool import ProcessPool
 from evorl.actors.ray_pool import RayPool
 from evorl.config.names import no_such
@@ -14,7 +14,7 @@ from evorl.config.names import no_such
 POOLS: Mapping[str, type[ActorPool]] = {"inline": InlinePool, "process": ProcessPool, "ray": RayPool}
 
 
-def make_pool(kind: str, worker: str, settings_of: Callable[[int], Any]) -> ActorPool:
+def make_pool(kind: str, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> ActorPool:
     """Return a pool without actors.
 
     Args:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
-from evorl.config.names import load
+from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool, ActorWorker
+from evorl.config.names import load, path_of
 
 _BEAT_SECONDS = 0.5
 
@@ -29,14 +29,14 @@ class ProcessPool(ActorPool):
         settings_of: see ``ActorPool``.
     """
 
-    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+    def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
         # Forking a process with JAX's threads can deadlock, so actors are spawned.
         self._context = multiprocessing.get_context("spawn")
         self._actors: dict[int, _Actor] = {}
 
     def start(self, number: int) -> None:
-        self._actors[number] = _Actor(self._context, self._worker, self._settings_of(number), number)
+        self._actors[number] = _Actor(self._context, path_of(self._worker), self._settings_of(number), number)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
         with contextlib.suppress(OSError):  # the process has ended: ``why_dead`` reports it

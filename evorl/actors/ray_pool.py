@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
+from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool, ActorWorker
 from evorl.config.gate import carried, carry_on, is_restricted
-from evorl.config.names import load
+from evorl.config.names import load, path_of
 from evorl.ops.processes import without_working_directory
 
 _BEAT_SECONDS = 2.0
@@ -29,7 +29,7 @@ class RayPool(ActorPool):
         ImportError: Ray is not installed.
     """
 
-    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+    def __init__(self, worker: type[ActorWorker], settings_of: Callable[[int], Any]) -> None:
         super().__init__(worker, settings_of)
         try:
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise Ray writes a token to the home folder
@@ -52,7 +52,7 @@ class RayPool(ActorPool):
         self._causes: dict[int, str] = {}
 
     def start(self, number: int) -> None:
-        self._actors[number] = self._class.remote(self._worker, self._settings_of(number), carried())
+        self._actors[number] = self._class.remote(path_of(self._worker), self._settings_of(number), carried())
         self._seen_at[number] = time.monotonic() + STARTING_SECONDS - SILENT_SECONDS
         self._beats[number] = (self._actors[number].beat.remote(), time.monotonic())
         self._causes.pop(number, None)

@@ -42,14 +42,14 @@ class Supervisor:
         """Actors with pending requests or results that have not been taken."""
         return [*self._requests, *self._done]
 
-    def take(self, wanted: Collection[int]) -> tuple[int, Any]:
-        """Wait for a rollout of any of the ``wanted`` actors; return the first one available.
+    def take(self, numbers: Collection[int]) -> tuple[int, Any]:
+        """Wait for a rollout of any of the ``numbers`` actors; return the first one available.
 
         Raises:
             HostEnvError: an actor failed, or keeps dying.
         """
         while True:
-            for number in wanted:
+            for number in numbers:
                 if number in self._done:
                     return number, self._done.pop(number)
             self._receive(_POLL_SECONDS)
@@ -85,7 +85,7 @@ class Supervisor:
             self._deaths[number] += 1
             if self._deaths[number] > MAX_DEATHS:
                 raise HostEnvError(f"actor {number} {reason}, {MAX_DEATHS + 1} times in a row without a rollout.")
-            self.message(f"Actor {number} {reason}: replaced; its running episodes are dropped, nothing else is lost.")
+            self.message(f"Actor {number} {reason}: it was replaced, and its unfinished episodes were discarded.")
             self._pool.stop(number)
             self._pool.start(number)
             self._has_answered.discard(number)

@@ -1,10 +1,11 @@
 """Base agent of value-based algorithms: values of discrete actions with epsilon-greedy exploration.
 
-An algorithm adds its loss and hyperparameters.
+An algorithm adds its loss and hyperparameters. With a target network, the parameters are ``online`` and ``target``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -22,8 +23,10 @@ from evorl.networks.heads import apply_network
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.torsos import build_torso
 from evorl.ops.exploration import epsilon_greedy
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.random import draw, split_rows
 from evorl.ops.schedules import Schedule, value_at
+from evorl.ops.trees import hard_update, polyak_update
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 
@@ -71,8 +74,8 @@ class ActionValueAgent(Agent):
     def __post_init__(self) -> None:
         if self.max_final_epsilon is not None and not self.can_draw_epsilon:
             raise ValueError(
-                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}: remove "
-                "it, or use agent=dqn."
+                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}, "
+                "whose recurrent_state holds the network's state: remove it."
             )
         low, high = self.epsilon.end if isinstance(self.epsilon, Schedule) else self.epsilon, self.max_final_epsilon
         if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
@@ -157,3 +160,44 @@ def values_of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:
 def values_of_actions_along(values: jax.Array, actions: jax.Array) -> jax.Array:
     """Select the entries of the actions ``[T, N]`` from ``[T, N, A]``."""
     return jnp.take_along_axis(values, actions[..., None], axis=-1)[..., 0]
+
+
+def init_online_optimizer(optimizer: Optimizer, agent_state: AgentState) -> PyTreeDict:
+    """Return the optimizer's state as ``network``, and the number of updates."""
+    return PyTreeDict(network=optimizer.init(agent_state.params.online), num_updates=jnp.zeros((), jnp.int32))
+
+
+def update_online_and_target(
+    loss_fn: Callable[..., tuple[jax.Array, Any]],
+    optimizer: Optimizer,
+    agent_state: AgentState,
+    opt_state: PyTreeDict,
+    *args: Any,
+    progress: jax.Array,
+    tau: jax.Array | float,
+    interval: int,
+) -> tuple[AgentState, PyTreeDict, Any]:
+    """Take a gradient step on ``loss_fn(online, agent_state, *args) -> (loss, auxiliary)``; update the target if due.
+
+    Args:
+        loss_fn: loss function.
+        optimizer: optimizer of the network.
+        agent_state: state with ``online`` and ``target`` in its parameters.
+        opt_state: state created by ``init_online_optimizer``.
+        *args: further arguments of the loss.
+        progress: completed fraction of training in [0, 1].
+        tau: Polyak step size of the target network; 1 copies.
+        interval: number of gradient steps between two updates of the target network.
+
+    Returns:
+        The agent state, the optimizer's state and the auxiliary output of the loss.
+    """
+    params = agent_state.params
+    online, network_opt, auxiliary = gradient_step(
+        loss_fn, optimizer, params.online, opt_state.network, agent_state, *args, progress=progress
+    )
+    num_updates = opt_state.num_updates + 1
+    updated = polyak_update(params.target, online, tau)
+    target = hard_update(params.target, updated, num_updates % interval == 0)
+    agent_state = agent_state.replace(params=PyTreeDict(online=online, target=target))
+    return agent_state, PyTreeDict(network=network_opt, num_updates=num_updates), auxiliary

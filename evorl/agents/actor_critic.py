@@ -52,9 +52,9 @@ class ActorCriticBatch(PyTreeData):
     Attributes:
         obs: observations, ``[..., *observation]``.
         raw_actions: unsquashed actions, ``[...]`` or ``[..., A]``.
-        log_probs: log-probabilities of these actions under the behaviour policy, ``[...]``.
-        targets: value targets, ``[...]``.
-        advantages: ``[...]``.
+        log_probs: log-probabilities of these actions under the behavior policy, ``[...]``.
+        targets: value targets, ``[...]``; ``None`` before they are computed.
+        advantages: ``[...]``; ``None`` before they are computed.
         values: values at collection, ``[...]``; ``None`` without a value function.
         weights: weights of the steps, with mean 1, ``[...]``; ``None`` for equal weights.
         dones: for recurrent agents, true where an episode ends, ``[T, B]``.
@@ -64,8 +64,8 @@ class ActorCriticBatch(PyTreeData):
     obs: Observation
     raw_actions: Action
     log_probs: jax.Array
-    targets: jax.Array
-    advantages: jax.Array
+    targets: Any = None
+    advantages: Any = None
     values: Any = None
     weights: Any = None
     dones: Any = None
@@ -189,7 +189,7 @@ class ActorCriticAgent(Agent):
     @property
     def is_recurrent(self) -> bool:
         """True if actions depend on earlier observations of the episode."""
-        return bool(self.network.initial_state())
+        return any(isinstance(getattr(self.network, name), RecurrentNetwork) for name in _PARTS)
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Return fresh parameters of each network, from separate keys."""
@@ -226,35 +226,20 @@ class ActorCriticAgent(Agent):
         values: Any = self.estimates(agent_state, params, obs).values
         return values
 
-    def estimates_along(
-        self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, dones: jax.Array | None
-    ) -> Estimates:
-        """Return policy and values for observations ``[..., *observation]``; sequences ``[T, B]`` if recurrent.
-
-        Args:
-            agent_state: state whose statistics normalise the observations.
-            params: parameters of the network.
-            obs: observations.
-            recurrent_state: for recurrent agents, the state before the first observation, ``[1, B, *]``.
-            dones: for recurrent agents, true where an episode ends, ``[T, B]``.
-        """
-        if dones is None or not self.is_recurrent:
-            return self.estimates(agent_state, params, obs)
-        starts = jnp.concatenate([jnp.zeros_like(dones[:1]), dones[:-1]])
-        return self.estimates(agent_state, params, obs, jax.tree.map(lambda x: x[0], recurrent_state), starts)
-
     def estimates_of_batch(self, agent_state: AgentState, params: Params, batch: ActorCriticBatch) -> Estimates:
-        """Return policy and values for the observations of a batch."""
-        return self.estimates_along(agent_state, params, batch.obs, batch.recurrent_state, batch.dones)
+        """Return policy and values for the observations of a batch, or of sequences ``[T, B]`` if recurrent."""
+        if batch.dones is None:
+            return self.estimates(agent_state, params, batch.obs)
+        starts = jnp.concatenate([jnp.zeros_like(batch.dones[:1]), batch.dones[:-1]])
+        first = jax.tree.map(lambda x: x[0], batch.recurrent_state)
+        return self.estimates(agent_state, params, batch.obs, first, starts)
 
     def estimates_of_trajectory(
         self, agent_state: AgentState, params: Params, trajectory: SampleBatch
     ) -> tuple[Estimates, Any]:
         """Return policy and values for a trajectory ``[T, B]``, and the values of the true successor observations."""
-        recurrent_state = trajectory.extras.get("recurrent_state")
-        estimates = self.estimates_along(agent_state, params, trajectory.obs, recurrent_state, trajectory.dones)
-        after = estimates.recurrent_state
-        return estimates, self.estimates(agent_state, params, trajectory.next_obs, after).values
+        estimates = self.estimates_of_batch(agent_state, params, self.batch_of(trajectory))
+        return estimates, self.estimates(agent_state, params, trajectory.next_obs, estimates.recurrent_state).values
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -16,6 +17,8 @@ from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.q_networks import EnsembleQNetwork
 from evorl.networks.torsos import build_torso
+from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.trees import polyak_update
 from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
@@ -95,7 +98,7 @@ class CriticEnsembleAgent(Agent):
         """Return the outputs of all critics for actions ``[N, ...]``, ``[K, N, *]``; ``None`` for all discrete actions.
 
         Args:
-            agent_state: state whose statistics normalise the observations.
+            agent_state: state whose statistics normalize the observations.
             params: parameters of the critics or of their target networks.
             obs: ``[N, ...]``.
             actions: ``[N, ...]``, or ``None`` for ``[K, N, A]``.
@@ -107,6 +110,47 @@ class CriticEnsembleAgent(Agent):
             return apply_network(network, params, obs, actions)
         outputs = apply_network(network, params, obs)  # [K, N, A]
         return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
+
+
+def update_part(
+    name: str,
+    agent_state: AgentState,
+    opt_state: PyTreeDict,
+    *args: Any,
+    loss_fn: Callable[..., tuple[jax.Array, PyTreeDict]],
+    optimizer: Optimizer,
+    progress: jax.Array,
+) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+    """Take one gradient step on one group of the agent's parameters; see ``gradient_step``.
+
+    Args:
+        name: name of the parameters, and of their optimizer's state.
+        agent_state: state of the agent.
+        opt_state: optimizer states by name.
+        *args: further arguments of the loss.
+        loss_fn: ``loss_fn(params, *args) -> (loss, metrics)``.
+        optimizer: optimizer of these parameters.
+        progress: completed fraction of training in [0, 1].
+
+    Returns:
+        The agent state and optimizer states with that group updated, and the metrics of the loss.
+    """
+    params, part_state, losses = gradient_step(
+        loss_fn, optimizer, agent_state.params[name], opt_state[name], *args, progress=progress
+    )
+    agent_state = agent_state.replace(params=agent_state.params.replace(**{name: params}))
+    return agent_state, opt_state.replace(**{name: part_state}), losses
+
+
+def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDict:
+    """Update all target networks: parameters ``target_<name>`` move towards ``<name>``.
+
+    Args:
+        params: parameters by name.
+        tau: Polyak step size of the target networks.
+    """
+    targets = [name for name in params if name.startswith("target_")]
+    return params.replace(**{x: polyak_update(params[x], params[x.removeprefix("target_")], tau) for x in targets})
 
 
 def policy_improvers() -> list[str]:

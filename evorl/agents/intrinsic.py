@@ -1,4 +1,4 @@
-"""Intrinsic rewards: bonuses for novel observations, or for behaviour that distinguishes skills.
+"""Intrinsic rewards: bonuses for novel observations, or for behavior that distinguishes skills.
 
 ``intrinsic=icm``, ``intrinsic=rnd`` or ``intrinsic=diayn`` adds a bonus to the rewards of any algorithm that learns
 from transitions. A model trained on the same trajectories as the agent computes the bonus, which is added before the
@@ -34,7 +34,7 @@ from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
-_CLIP = 5.0  # bound of normalised observations (Burda et al. 2018, section 2.4)
+_CLIP = 5.0  # bound of normalized observations (Burda et al. 2018, section 2.4)
 _SMALLEST = 1e-8
 
 
@@ -45,7 +45,7 @@ class IntrinsicState(PyTreeData):
         params: trainable parameters of the model.
         fixed: fixed parameters of the model; ``None`` if it has only trainable ones.
         opt_state: state of the optimizer.
-        observations: statistics of all observations, which normalise the model's inputs.
+        observations: statistics of all observations, which normalize the model's inputs.
         squares: statistics of the squared bonuses of all steps, which determine the unit of the bonus.
     """
 
@@ -85,7 +85,7 @@ class IntrinsicReward(PyTreeNode):
 
     @abstractmethod
     def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
-        """Initialise and return the trainable and the fixed parameters; ``obs`` is ``[1, *observation]``."""
+        """Initialize and return the trainable and the fixed parameters; ``obs`` is ``[1, *observation]``."""
 
     @abstractmethod
     def errors(
@@ -96,9 +96,9 @@ class IntrinsicReward(PyTreeNode):
         Args:
             params: trainable parameters.
             fixed: fixed parameters.
-            obs: observations, ``[..., *observation]``, normalised.
+            obs: observations, ``[..., *observation]``, normalized.
             actions: actions, one-hot if discrete, ``[..., A]``.
-            next_obs: true next observations, ``[..., *observation]``, normalised.
+            next_obs: true next observations, ``[..., *observation]``, normalized.
         """
 
     def built(self, env: VectorEnv) -> Self:
@@ -187,7 +187,7 @@ class ICM(IntrinsicReward):
     """Intrinsic curiosity module (Pathak et al. 2017, https://arxiv.org/abs/1705.05363).
 
     The bonus is the prediction error of a forward model in a feature space. The features are trained to predict the
-    action, so that changes which the agent does not cause count little.
+    action, so that changes not caused by the agent contribute little.
 
     Attributes:
         forward_share: weight of the forward model's loss, beta of eq. 7; the inverse model's is 1 - beta.
@@ -201,7 +201,7 @@ class ICM(IntrinsicReward):
         return CuriosityModel(torso, num_outputs(action_space), self.hidden, obs_ndim)
 
     def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
-        assert isinstance(self.model, CuriosityModel), "the model must be built by built(env) before it is initialised"
+        assert isinstance(self.model, CuriosityModel), "the model must be built by built(env) before it is initialized"
         return self.model.init(key, obs, jnp.zeros((1, self.model.num_outputs)), obs)["params"], None
 
     def errors(
@@ -305,7 +305,7 @@ class DIAYN(IntrinsicReward):
             fixed: ``None``.
             obs: one-hot skills, ``[..., num_skills]``.
             actions: unused.
-            next_obs: true next observations without their skills, ``[..., O]``, normalised.
+            next_obs: true next observations without their skills, ``[..., O]``, normalized.
         """
         model: Any = self.model
         cross_entropy = optax.softmax_cross_entropy(model.apply({"params": params}, next_obs), obs)

@@ -1,4 +1,4 @@
-"""Selects, normalises and masks observations for networks."""
+"""Selects, normalizes and masks observations for networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
-from evorl.networks.inputs import as_float
+from evorl.networks.heads import as_float
 from evorl.ops.normalization import normalize
 from evorl.types import Observation, PyTreeDict
 
@@ -25,7 +25,7 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     if key is None:
         return read_of_entries(obs) if isinstance(obs, Mapping) else obs
     if not isinstance(obs, Mapping):
-        raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
+        raise ValueError(f"the observation is one array without entries: remove the observation key {key!r}.")
     if key not in obs:
         available = f"Available: {', '.join(sorted(map(str, obs)))}."
         raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {available}")
@@ -90,9 +90,9 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
 
 
 def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:
-    """Return the input of a network: normalised observations, then the entry ``obs_key``.
+    """Return the input of a network: normalized observations, then the entry ``obs_key``.
 
-    No other function normalises observations: it serves acting, losses and evaluation.
+    No other function normalizes observations: it serves acting, losses and evaluation.
 
     Raises:
         ValueError: the observation has no such entry.
@@ -103,7 +103,7 @@ def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = 
 
 
 def one_observation(obs_space: Space, obs_key: str | None = None) -> jax.Array:
-    """Return zeros like one observation or its entry ``obs_key``, with a batch axis, to initialise networks."""
+    """Return zeros like one observation or its entry ``obs_key``, with a batch axis, to initialize networks."""
     return jax.tree.map(lambda x: x[None], select_observation(obs_space.zeros(), obs_key))
 
 

@@ -17,8 +17,8 @@ class TorsoSettings(PyTreeNode):
             universe; or package.module:name for a user-defined layer.
         activation: name of an activation; kaf, or {name: kaf, kernel: rbf2d}, for activations learned per neuron; or
             package.module:name for a user-defined one.
-        layer_norm: normalise before each activation.
-        orthogonal: initialise weights orthogonally.
+        layer_norm: normalize before each activation.
+        orthogonal: initialize weights orthogonally.
     """
 
     torso: Any = pytree_field(static=True, default=(64, 64))
@@ -33,8 +33,8 @@ class TorsoDifferences(PyTreeNode):
     Attributes:
         torso: layers; null for the same.
         activation: activation; null for the same.
-        layer_norm: normalise before each activation; null for the same.
-        orthogonal: initialise weights orthogonally; null for the same.
+        layer_norm: normalize before each activation; null for the same.
+        orthogonal: initialize weights orthogonally; null for the same.
     """
 
     torso: Any = pytree_field(static=True, default=None)

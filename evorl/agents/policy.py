@@ -72,7 +72,7 @@ class PolicyAgent(Agent):
         return self.compute_actions(agent_state, sample_batch, key)
 
     def normalized_policy(self, agent_state: AgentState, policy: Params, reference: Observation) -> Params:
-        """Return policy parameters with hidden layers normalised over reference observations ``[N, ...]``.
+        """Return policy parameters with hidden layers normalized over reference observations ``[N, ...]``.
 
         See ``evorl.networks.virtual_batch``; the observations are preprocessed as for acting.
         """

@@ -22,6 +22,7 @@ class RandomAgent(Agent):
     """Samples actions uniformly and learns nothing: a baseline, and the policy during warm-up."""
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
+    learns: ClassVar[bool] = False
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
         """Return an empty dict."""

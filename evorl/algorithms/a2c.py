@@ -1,7 +1,7 @@
 """Advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, algorithm S3), in its synchronous form.
 
 Takes one gradient step on each short trajectory: a policy gradient weighted by advantages, and a regression of the
-value function on returns. Vectorised environments replace the paper's asynchronous learners.
+value function on returns. Vectorized environments replace the paper's asynchronous learners.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class A2CAgent(ActorCriticAgent):
     Attributes:
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: standardise advantages over each trajectory.
+        normalize_advantages: standardize advantages over each trajectory.
         policy_loss_clip: bound to which the policy loss is clipped, with either sign, so that its gradient is zero
             beyond; ``None`` disables clipping.
         value_loss_clip: bound to which the value loss is clipped; ``None`` disables clipping.
@@ -64,7 +64,7 @@ class A2CWorkflow(ActorCriticWorkflow):
     """A2C: one gradient step on each trajectory.
 
     Attributes:
-        gae_lambda: lambda of generalised advantage estimation (GAE); 1 for the returns of the paper.
+        gae_lambda: lambda of generalized advantage estimation (GAE); 1 for the returns of the paper.
     """
 
     agent: A2CAgent

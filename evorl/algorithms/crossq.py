@@ -1,6 +1,6 @@
 """CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): soft actor-critic without target critics.
 
-Wide critics with batch renormalisation evaluate both ends of each transition, (s, a) and (s', a'), in one forward pass,
+Wide critics with batch renormalization evaluate both ends of each transition, (s, a) and (s', a'), in one forward pass,
 so that the batch statistics cover the distributions of both. The same pass yields the targets.
 """
 
@@ -32,7 +32,7 @@ def _normalized_layers(width: int) -> tuple[str | int, ...]:
 
 
 class CrossQAgent(SACAgent):
-    """A stochastic policy and an ensemble of critics, both with batch renormalisation, and a temperature.
+    """A stochastic policy and an ensemble of critics, both with batch renormalization, and a temperature.
 
     ``AgentState.extra_state`` maps the name of each network to its running statistics. Only the network that is being
     trained uses batch statistics; acting, evaluation and networks that only provide targets use running statistics.
@@ -46,7 +46,7 @@ class CrossQAgent(SACAgent):
     )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialise the networks, without target networks; statistics are separate from the parameters."""
+        """Initialize the networks, without target networks; statistics are separate from the parameters."""
         state = super().init(obs_space, action_space, key)
         networks = {name: dict(state.params[name]) for name in ("policy", "critic")}
         statistics = PyTreeDict({name: networks[name].pop(STATISTICS, {}) for name in networks})

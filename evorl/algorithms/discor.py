@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import AgentState
+from evorl.agents.critic_ensemble import update_part
 from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, differing_torso
-from evorl.agents.target_network import update_part
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -62,7 +62,7 @@ class DisCorAgent(SACAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise all networks, including the error networks; target error networks start as copies."""
+        """Initialize all networks, including the error networks; target error networks start as copies."""
         key, error_key = jax.random.split(key)
         error = self.init_critics(self.error_network, obs_space, action_space, error_key)
         return super().init_params(obs_space, action_space, key) | PyTreeDict(

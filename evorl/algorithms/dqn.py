@@ -16,10 +16,14 @@ import jax.numpy as jnp
 import optax
 
 from evorl.agent import AgentState
-from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.action_value import (
+    ActionValueAgent,
+    init_online_optimizer,
+    update_online_and_target,
+    values_of_actions,
+)
 from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import TorsoSettings
-from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -118,7 +122,7 @@ class DQNAgent(ActionValueAgent):
             )
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the online network; the target network starts as a copy."""
+        """Initialize the online network; the target network starts as a copy."""
         online = super().init_params(obs_space, action_space, key)
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 

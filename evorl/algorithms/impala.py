@@ -1,7 +1,7 @@
 """IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561): an actor-critic with off-policy correction.
 
-Takes several gradient steps on each trajectory. From the second step on, the policy differs from the behaviour policy;
-V-trace corrects for the difference by clipped importance ratios. (In the paper the behaviour policy lags because actors
+Takes several gradient steps on each trajectory. From the second step on, the policy differs from the behavior policy;
+V-trace corrects for the difference by clipped importance ratios. (In the paper the behavior policy lags because actors
 and learner run asynchronously.)
 """
 
@@ -38,7 +38,7 @@ class IMPALAAgent(ActorCriticAgent):
         clip_policy_rho: bound of the ratios of the policy gradient.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: standardise advantages in each minibatch.
+        normalize_advantages: standardize advantages in each minibatch.
     """
 
     vtrace_lambda: Annotated[float, Within("[0, 1]")] = 1.0

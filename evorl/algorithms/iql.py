@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.critic_ensemble import CriticEnsembleAgent, update_part, with_target_networks
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import differing_torso
-from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import Categorical, Normal, clip_bounded, squash
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, num_outputs
 from evorl.envs.env import Env
@@ -75,7 +74,7 @@ class IQLAgent(CriticEnsembleAgent):
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the networks, each from its own key."""
+        """Initialize the networks, each from its own key."""
         key, value_key = jax.random.split(key)
         value = self.value_network.init(value_key, one_observation(obs_space, self.value_obs_key))
         return super().init_params(obs_space, action_space, key) | {"value": value}

@@ -30,8 +30,8 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
 
     Attributes:
         optimizer: NSGA-II or RVEA.
-        objectives: objectives to maximise: ``return``, or entries of ``info`` summed over the episode, see
-            ``evaluators.episodes.info_entries``; the prefix ``-`` minimises an objective.
+        objectives: objectives to maximize: ``return``, or entries of ``info`` summed over the episode, see
+            ``evaluators.episodes.info_entries``; the prefix ``-`` minimizes an objective.
         reference: reference point ``[M]`` of the hypervolume, which is measured for two objectives.
     """
 
@@ -61,8 +61,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
             )
         if self.agent.normalize_obs:
             raise ValueError(
-                "agent.normalize_obs=true would change the behaviour of parents after their evaluation: set it to "
-                "false."
+                "agent.normalize_obs=true would change the behavior of parents after their evaluation: set it to false."
             )
 
     @property

@@ -58,7 +58,7 @@ class PBTWorkflow(Workflow[PopulationState]):
             iterations differ in length, the longest possible one counts.
         score: mean return of the episodes completed in ``training``, or of ``eval_episodes`` in ``evaluation``.
         exploit: replace the worst members by copies of the best; else all keep their initial hyperparameters.
-        explore: variation of replaced members: ``perturb``, or ``cso`` (competitive swarm optimisation).
+        explore: variation of replaced members: ``perturb``, or ``cso`` (competitive swarm optimization).
         truncation: fraction of the members that is replaced, by members sampled from the same fraction of the best.
         perturbation_factor: see ``SearchSpace.perturb``.
         resample_probability: probability of resampling a hyperparameter of a replaced member from the search space.
@@ -139,7 +139,7 @@ class PBTWorkflow(Workflow[PopulationState]):
         return with_leaves(self.inner, self.search_space.named(hyper_parameters) | share)
 
     def setup(self, key: Key) -> PopulationState:
-        """Initialise the members, each with its own key and sampled hyperparameters."""
+        """Initialize the members, each with its own key and sampled hyperparameters."""
         key, eval_key, space_key, members_key = jax.random.split(key, 4)
         hyper_parameters = self.search_space.sample(space_key, self.pop_size)
         rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)

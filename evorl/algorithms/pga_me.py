@@ -61,7 +61,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
         """
         if config.get("agent"):
-            raise ValueError("agent is the learner's here: give learner.agent instead.")
+            raise ValueError("the agent belongs to the learner: set learner.agent instead.")
         return cls(**read_config_with_learner(cls, config))
 
     @property
@@ -80,7 +80,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         return LearnerEmitter.recorded_entries
 
     def setup(self, key: Key) -> QualityDiversityState:
-        """Initialise the policies, an empty archive and the learner."""
+        """Initialize the policies, an empty archive and the learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
         state.learner = self.emitter.init(learner_key)

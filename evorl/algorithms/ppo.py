@@ -38,7 +38,7 @@ class PPOAgent(ActorCriticAgent):
         value_coefficient: weight of the value loss.
         value_l2: weight of the L2 penalty on the value network's parameters; ``None`` disables it.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: standardise advantages in each minibatch.
+        normalize_advantages: standardize advantages in each minibatch.
     """
 
     clip_epsilon: Annotated[float | Schedule, Within("(0, inf)")] = 0.2
@@ -78,7 +78,7 @@ class PPOWorkflow(ActorCriticWorkflow):
     """PPO: computes targets once per trajectory, then trains for several epochs of minibatches.
 
     Attributes:
-        gae_lambda: lambda of generalised advantage estimation (GAE).
+        gae_lambda: lambda of generalized advantage estimation (GAE).
         num_epochs: passes over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` then counts passes of the
             policy. Each network then has its own optimizer, with the same settings, and the network with more passes

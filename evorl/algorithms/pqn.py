@@ -1,8 +1,8 @@
-"""Parallelised Q-network (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning",
+"""Parallelized Q-network (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning",
 https://arxiv.org/abs/2407.04811).
 
 Q-learning without a replay buffer and without a target network: many parallel environments decorrelate the data, layer
-normalisation keeps temporal-difference learning stable, and targets are Q(lambda) returns over each trajectory.
+normalization keeps temporal-difference learning stable, and targets are Q(lambda) returns over each trajectory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, sca
 
 
 class PQNAgent(ActionValueAgent):
-    """Action values of discrete actions; the network should have layer normalisation (the default)."""
+    """Action values of discrete actions; the network should have layer normalization (the default)."""
 
     part_settings: ClassVar[PyTreeNode] = ActionValueSettings(
         network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)

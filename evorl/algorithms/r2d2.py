@@ -15,10 +15,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import AgentState
-from evorl.agents.action_value import ActionValueAgent, values_of_actions_along
+from evorl.agents import action_value
 from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import RecurrentValueSettings
-from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_value, require_positive
 from evorl.envs.action_spaces import num_outputs
 from evorl.envs.env import Env
@@ -44,7 +43,7 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 from evorl.workflows.off_policy import OffPolicyWorkflow
 
 
-class R2D2Agent(ActionValueAgent):
+class R2D2Agent(action_value.ActionValueAgent):
     """Recurrent action values of discrete actions, with a target network.
 
     Attributes:
@@ -81,12 +80,12 @@ class R2D2Agent(ActionValueAgent):
         return {"network": assemble(torso, cell, layers, head, axes)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the online network; the target network starts as a copy."""
+        """Initialize the online network; the target network starts as a copy."""
         online = self.network.init(key, one_observation(obs_space, self.obs_key), self.network.initial_state((1,)))
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialise the agent; ``recurrent_state`` is the network's state at the start of an episode."""
+        """Initialize the agent; ``recurrent_state`` is the network's state at the start of an episode."""
         return super().init(obs_space, action_space, key).replace(recurrent_state=self.network.initial_state())
 
     def q_values_and_state(
@@ -156,14 +155,14 @@ class R2D2Agent(ActionValueAgent):
         values, next_values = self._values_after_burn_in(agent_state, params, batch, burn_in)
         _, target_values = self._values_after_burn_in(agent_state, agent_state.params.target, batch, burn_in)
         next_actions = jnp.argmax(next_values if self.double else target_values, axis=-1)
-        next_chosen = values_of_actions_along(target_values, next_actions)
+        next_chosen = action_value.values_of_actions_along(target_values, next_actions)
         if self.rescaling_epsilon is not None:
             next_chosen = undo_rescale(next_chosen, self.rescaling_epsilon)
         rewards, ends = batch.rewards[burn_in:], (batch.extras.termination[burn_in:], batch.dones[burn_in:])
         targets = n_step_return(rewards, next_chosen, *ends, discount, n_step)
         if self.rescaling_epsilon is not None:
             targets = rescale(targets, self.rescaling_epsilon)
-        chosen = values_of_actions_along(values, batch.actions[burn_in:])
+        chosen = action_value.values_of_actions_along(values, batch.actions[burn_in:])
         errors = jax.lax.stop_gradient(targets) - chosen  # [T - burn_in, N]
         loss = (batch.extras.weights * 0.5 * jnp.square(errors).mean(axis=0)).mean()
         magnitudes = jnp.abs(errors)
@@ -230,13 +229,13 @@ class R2D2Workflow(OffPolicyWorkflow):
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """Return the optimizer's state and a count of the updates."""
-        return init_online_optimizer(self.optimizer, agent_state)
+        return action_value.init_online_optimizer(self.optimizer, agent_state)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Update the network once, and the target network if due."""
-        return update_online_and_target(
+        return action_value.update_online_and_target(
             functools.partial(self.agent.loss, burn_in=self.burn_in or 0, n_step=self.n_step, discount=self.discount),
             self.optimizer,
             agent_state,

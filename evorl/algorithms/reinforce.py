@@ -42,7 +42,7 @@ class ReinforceAgent(ActorCriticAgent):
     Attributes:
         value_coefficient: weight of the baseline's loss.
         entropy_coefficient: weight of the entropy bonus.
-        normalize_advantages: standardise advantages (returns less the baseline) over each trajectory.
+        normalize_advantages: standardize advantages (returns less the baseline) over each trajectory.
     """
 
     value_coefficient: Annotated[float, Within("[0, inf)")] = 0.5

@@ -1,7 +1,7 @@
 """Soft actor-critic (SAC, Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905), also for discrete actions
 (Christodoulou 2019, https://arxiv.org/abs/1910.07207).
 
-An off-policy actor-critic that maximises the return and the policy's entropy; the temperature, which weighs the
+An off-policy actor-critic that maximizes the return and the policy's entropy; the temperature, which weighs the
 entropy, is adapted so that the entropy stays near a target. The minimum over an ensemble of critics limits
 overestimation. Equation numbers refer to the first paper, for discrete actions to the second. TQC, CrossQ and DisCor
 derive from this module.
@@ -17,9 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, action_distribution
-from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.critic_ensemble import CriticEnsembleAgent, update_part, with_target_networks
 from evorl.agents.observations import allowed_only
-from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -56,7 +55,7 @@ class SACAgent(CriticEnsembleAgent):
         return {**networks, "distribution": distribution}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
-        """Initialise the networks and the temperature."""
+        """Initialize the networks and the temperature."""
         params = super().init_params(obs_space, action_space, key)
         return params | {"log_temperature": jnp.log(jnp.float32(self.temperature))}
 

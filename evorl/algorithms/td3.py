@@ -1,6 +1,6 @@
 """Twin delayed deep deterministic policy gradient (TD3, Fujimoto et al. 2018, https://arxiv.org/abs/1802.09477).
 
-A deterministic policy maximises the value of a critic. Targets are the minimum over several critics at a slightly noisy
+A deterministic policy maximizes the value of a critic. Targets are the minimum over several critics at a slightly noisy
 action, which limits overestimation, and the policy is updated less often than the critics. With one critic, no target
 noise and no delay this is DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971); with many environments, large
 batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.org/abs/2505.22642).
@@ -78,7 +78,7 @@ class TD3Agent(CriticEnsembleAgent):
         return cls.build_networks(settings, env, num_outputs(env.action_space), num_atoms)
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialise the agent; ``recurrent_state`` is the initial state of correlated noise."""
+        """Initialize the agent; ``recurrent_state`` is the initial state of correlated noise."""
         recurrent_state = self.noise.initial_state(action_space.shape[0])
         return super().init(obs_space, action_space, key).replace(recurrent_state=recurrent_state)
 

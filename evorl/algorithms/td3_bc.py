@@ -1,7 +1,7 @@
-"""TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 with behaviour cloning, for offline learning.
+"""TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 with behavior cloning, for offline learning.
 
 A policy trained offline must not leave the actions of the dataset, because nothing corrects the critics elsewhere. The
-policy's loss therefore adds the squared distance from the recorded actions to the normalised values of its actions.
+policy's loss therefore adds the squared distance from the recorded actions to the normalized values of its actions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
 class TD3BCAgent(TD3Agent):
-    """The agent of TD3 with a behaviour-cloning term in the policy's loss.
+    """The agent of TD3 with a behavior-cloning term in the policy's loss.
 
     Attributes:
-        value_weight: weight of the values relative to the behaviour-cloning term, alpha of the paper.
+        value_weight: weight of the values relative to the behavior-cloning term, alpha of the paper.
     """
 
     value_weight: Annotated[float, Within("[0, inf)")] = 2.5

@@ -36,7 +36,7 @@ class TRPOAgent(ActorCriticAgent):
     Losses take the parameters of one of the two networks, and batches ``[T, B]`` or ``[N]`` with ``weights``.
 
     Attributes:
-        normalize_advantages: standardise advantages over each trajectory.
+        normalize_advantages: standardize advantages over each trajectory.
         clip_epsilon: clipped gradient steps clip the ratio to ``[1 - clip_epsilon, 1 + clip_epsilon]``.
     """
 
@@ -107,7 +107,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         episodes_per_batch: number of complete episodes to learn from: the first of every environment, then the second
             of every environment, and so on. Each trajectory then starts with new episodes, and other steps are
             ignored. ``None`` learns from every step.
-        gae_lambda: lambda of generalised advantage estimation (GAE).
+        gae_lambda: lambda of generalized advantage estimation (GAE).
         num_epochs: passes over each trajectory, of the value function and, with ``ppo``, of the policy.
         num_value_epochs: passes of the value function; ``None`` for ``num_epochs``.
         num_minibatches: minibatches per epoch.

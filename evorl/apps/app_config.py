@@ -158,7 +158,7 @@ def check_version(config: Mapping[str, Any], name: str) -> None:
     installed = package_version()
     if "version" not in config:
         raise ValueError(
-            f"{name} has no entry version, the version of evorl that it is for: add the line version: {installed}"
+            f"{name} does not state the version of evorl that it was made for: add the line version: {installed}"
         )
     if str(config["version"]) != installed:
         raise ValueError(

@@ -109,7 +109,7 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
     text = (_FILES / f"{kind.script}.yaml").read_text(encoding="utf-8")
     if in_boxes and any(kind is KINDS[name] for name in IMAGE_KINDS):
         raise ValueError(
-            f"agents that support only Box actions need flat observations, but {kind.does} sends images: choose "
+            f"agents that support only Box actions need flat observations, but {kind.description} sends images: choose "
             f"another agent, such as {kind.agent} or sac."
         )
     return with_values(text, {**(kind.continuous if in_boxes else {}), **(values or {})})
@@ -120,7 +120,7 @@ def write_environment(folder: Path, kind: Kind) -> list[Path]:
     environment = folder / "environment"
     environment.mkdir()
     written = []
-    for name in (kind.script, "app_options", *kind.also):
+    for name in (kind.script, "app_options", *kind.further_files):
         written.append(_copy(_FILES / f"{name}.py", environment / f"{name}.py"))
     client = environment / "evorl_client.py"
     client.write_text(client_text(), encoding="utf-8")

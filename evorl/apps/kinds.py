@@ -10,20 +10,20 @@ class Kind(NamedTuple):
     """A simulator for apps.
 
     Attributes:
-        does: description for help texts.
+        description: description for help texts.
         script: file name without ``.py``; the ``.yaml`` file of the same name is the section ``environment``.
         agent: default agent.
         max_episodes: default number of episodes.
-        also: further files that the script imports.
+        further_files: further files that the script imports.
         continuous: entries of the section for agents that support only Box actions.
         packages: packages that the script imports and evorl does not require.
     """
 
-    does: str
+    description: str
     script: str
     agent: str
     max_episodes: int
-    also: tuple[str, ...] = ()
+    further_files: tuple[str, ...] = ()
     continuous: Mapping[str, str] = {"action_space": "{shape: [1], low: -1, high: 1}"}
     packages: tuple[str, ...] = ()
 

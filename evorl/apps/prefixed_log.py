@@ -10,7 +10,7 @@ from typing import TextIO
 
 from evorl.recorders.screen import print_line
 
-_COLOURS = (36, 33, 35, 32, 34, 31)  # ANSI colours of the process names, assigned cyclically
+_COLORS = (36, 33, 35, 32, 34, 31)  # ANSI colors of the process names, assigned cyclically
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -18,7 +18,7 @@ class PrefixedLog:
     """Prints the output of several processes without interleaving their lines.
 
     Args:
-        stream: output stream; coloured only if it is a terminal.
+        stream: output stream; colored only if it is a terminal.
         clock: returns the seconds since the epoch.
     """
 
@@ -37,8 +37,8 @@ class PrefixedLog:
             at = self._clock()
             head = f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d} {name:{self._width}s} |"
             if self._stream.isatty():
-                head = f"\x1b[{_COLOURS[self._names.index(name) % len(_COLOURS)]}m{head}\x1b[0m"
-            print_line(f"{head} {line}".rstrip(), self._stream, colours=self._stream.isatty())
+                head = f"\x1b[{_COLORS[self._names.index(name) % len(_COLORS)]}m{head}\x1b[0m"
+            print_line(f"{head} {line}".rstrip(), self._stream, colors=self._stream.isatty())
 
     def follow(self, name: str, lines: Iterable[str]) -> threading.Thread:
         """Start a thread that prints the lines of a process until they end, and return it."""

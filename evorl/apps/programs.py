@@ -12,7 +12,7 @@ from typing import Any
 from evorl.apps.app_config import APP_FILE, Address, AppConfig
 from evorl.apps.supervision import Program
 from evorl.apps.training import own_configs, refuse_named_code, training_words
-from evorl.config.override_grammar import as_override
+from evorl.config.command_lines import as_override
 from evorl.runs.trust import refuse_composed_code
 
 PORTS_APART = 10  # port spacing of training servers: the live page uses the port after the first server's
@@ -29,8 +29,8 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
         app: app that the server belongs to.
         extra: further arguments; with ``resume=`` the settings of the stored run replace those in the app.
     """
-    words, variables = _bound("serve", app.server, _TOKEN)
-    command = [*_EVORL, "serve", *_training(app, extra), *words, *extra, *own_configs(app)]
+    arguments, variables = _bound("serve", app.server, _TOKEN)
+    command = [*_EVORL, "serve", *_training(app, extra), *arguments, *extra, *own_configs(app)]
     return Program("server", command, variables | _own_modules(app), app.server)
 
 
@@ -53,14 +53,14 @@ def parameter_programs(
         raise ValueError(_NO_PARAMETERS)
     if extra and "parameters" not in chosen:
         raise ValueError(
-            f"{' '.join(extra)} is of the training, which the parameter server has: evorl run parameters {extra[0]}"
+            f"{' '.join(extra)} is for the training on the parameter server: evorl run parameters {extra[0]}"
         )
-    words, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
+    arguments, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
     if "parameters" in chosen:
         combining = [f"parameters.{name}={as_override(value)}" for name, value in shared.settings.items()]
         refuse_composed_code(combining, APP_FILE, "Leave it out.")
-        words = [*_training(app, extra), *combining, *words, *extra, *own_configs(app)]
-        command = [*_EVORL, "serve-parameters", *words]
+        arguments = [*_training(app, extra), *combining, *arguments, *extra, *own_configs(app)]
+        command = [*_EVORL, "serve-parameters", *arguments]
         programs = [Program("parameters", command, variables | _own_modules(app), shared.address)]
     else:
         programs = [Program("parameters", (), {}, shared.address)] if "server" in chosen else []
@@ -69,11 +69,11 @@ def parameter_programs(
         return programs + [Program(f"server at {each}", (), {}, each) for each in addresses if "environment" in chosen]
     first = settings["worker"]
     for number, address in enumerate(addresses, first):
-        words, own = _bound("serve", address, _TOKEN)
-        words += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
-        words += ["trust=true"] if app.algorithm is not None else []  # the code belongs to the app
-        command = [*_EVORL, "work", str(shared.address), f"worker={number}", *words]
-        programs.append(Program(f"server-{number}", command, variables | own | _own_modules(app), address))
+        arguments, access = _bound("serve", address, _TOKEN)
+        arguments += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
+        arguments += ["trust=true"] if app.algorithm is not None else []  # the code belongs to the app
+        command = [*_EVORL, "work", str(shared.address), f"worker={number}", *arguments]
+        programs.append(Program(f"server-{number}", command, variables | access | _own_modules(app), address))
     return programs
 
 
@@ -100,9 +100,9 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
     """
     if any(word.startswith("resume=") for word in extra):
         return []
-    words = training_words(app)
+    arguments = training_words(app)
     refuse_named_code(app, extra)
-    return words
+    return arguments
 
 
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
@@ -110,11 +110,11 @@ def _bound(section: str, address: Address, variable: str) -> tuple[list[str], di
 
     The token is passed in a variable, since command-line arguments are visible to all users of the machine.
     """
-    words, variables = [f"{section}.bind={address}"], {}
+    arguments, variables = [f"{section}.bind={address}"], {}
     if address.token is not None:
-        words.append(f"{section}.token=env:{variable}")
+        arguments.append(f"{section}.token=env:{variable}")
         variables[variable] = address.token
-    return words, variables
+    return arguments, variables
 
 
 def _own_modules(app: AppConfig) -> dict[str, str]:
@@ -142,7 +142,7 @@ def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Progr
     ``show_ui`` apply only to the first one.
     """
     command = app.environment_command(sys.executable)
-    handed = {
+    common = {
         "environment": app.environment,
         "run": {"max_episodes": app.run.max_episodes, "infinite_run": app.run.infinite_run},
     }
@@ -150,9 +150,9 @@ def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Progr
     flags = {name: settings[name] for name in ("exploit", "show_ui")}
     programs = []
     for number in range(settings["n"]):
-        said = {name: value and number == 0 for name, value in flags.items()}
+        switches = {name: value and number == 0 for name, value in flags.items()}
         address = str(addresses[number % len(addresses)])
-        told = {**handed, "server": {"bind": address, "token": app.server.token}, "number": number, **said}
-        variables = {"EVORL_APP": json.dumps(told), "EVORL_SERVER": address}
+        sent = {**common, "server": {"bind": address, "token": app.server.token}, "number": number, **switches}
+        variables = {"EVORL_APP": json.dumps(sent), "EVORL_SERVER": address}
         programs.append(Program(f"environment-{number}", command, variables))
     return programs

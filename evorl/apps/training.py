@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from evorl.apps.app_config import APP_FILE, AppConfig
-from evorl.config.command_lines import as_arguments
-from evorl.config.override_grammar import as_override
+from evorl.config.command_lines import as_arguments, as_override
 from evorl.runs.trust import foreign_names, refuse_composed_code
 
 # Settings that are config groups or short forms: an override of the whole setting would choose a file by name.

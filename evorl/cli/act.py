@@ -51,11 +51,11 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
 def _check_source(options: dict[str, Any]) -> None:
     """Raise ``ValueError`` unless exactly one of run and policy is given, or if an option does not apply to a file."""
     if not options["run"] and not options["policy"]:
-        raise ValueError("no policy is given: set run=<folder>, run=latest, or policy=<file of evorl export>.")
+        raise ValueError("no policy was given: set run=<folder>, run=latest, or policy=<file of evorl export>.")
     if not options["policy"]:
         return
     fixed = [
         name for name in ("run", "checkpoint", "sample", "seed_number", "follow") if options[name] != ACT[name].default
     ]
     if fixed:
-        raise ValueError(f"policy={options['policy']} is a single exported policy: leave out {', '.join(fixed)}.")
+        raise ValueError(f"policy={options['policy']} is a single exported policy: remove {', '.join(fixed)}.")

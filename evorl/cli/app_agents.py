@@ -124,8 +124,8 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(no_such("algorithm or experiment", experiment, known))
     agent = max(agents, key=len)
     choice = [f"agent={agent}", f"env={experiment.removeprefix(f'{agent}/')}"]
-    usual, tuned = (plain(compose_config(words), resolve=False) for words in ([*choice, "~experiment"], choice))
-    different = _differences(usual, tuned)
+    defaults, tuned = (plain(compose_config(each), resolve=False) for each in ([*choice, "~experiment"], choice))
+    different = _differences(defaults, tuned)
     different.pop("env", None)
     for path in _NOT_SERVED:
         *above, name = path.split(".")
@@ -140,12 +140,12 @@ def experiments() -> list[str]:
     return [name for name in names if any(name.startswith(f"{agent}/") for agent in served)]
 
 
-def _differences(usual: Any, tuned: Any) -> dict[str, Any]:
+def _differences(defaults: Any, tuned: Any) -> dict[str, Any]:
     found = {}
     for name, value in tuned.items():
-        if isinstance(value, dict) and isinstance(usual.get(name), dict):
-            below = _differences(usual[name], value)
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict):
+            below = _differences(defaults[name], value)
             found |= {name: below} if below else {}
-        elif name not in usual or usual[name] != value:
+        elif name not in defaults or defaults[name] != value:
             found[name] = value
     return found

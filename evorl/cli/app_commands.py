@@ -55,15 +55,17 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
     Raises:
         ValueError: the folder exists already, or an option is unknown or invalid; no files remain.
     """
-    words = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
-    settings, names = read_options(words, NEW, "evorl new", unnamed="folder")
+    named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
+    settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
     if len(names) != 1:
-        raise ValueError(f"name one folder for the app, got {len(names)}: evorl new my-app")
+        raise ValueError(f"expected one folder for the app, got {len(names)}: evorl new my-app")
     folder = Path(names[0])
     kind_name, _, environment = settings["env"].partition("/")
     _check_kind(kind_name)
     if environment and kind_name != "gymnasium":
-        raise ValueError(f"env={settings['env']}: of {kind_name} there is one. Did you mean 'gymnasium/{environment}'?")
+        raise ValueError(
+            f"env={settings['env']}: {kind_name} has a single environment. Did you mean 'gymnasium/{environment}'?"
+        )
     agent = settings["algorithm"] or KINDS[kind_name].agent
     facts = agent_facts(agent)
     training = default_training(agent, kind_name, facts.is_off_policy)
@@ -90,39 +92,41 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
     Raises:
         ValueError: no part is requested, the current folder is not an app, or an option is invalid.
     """
-    words = without_flags(arguments, _FLAGS)
-    settings, _ = read_options(words, GENERATE, "evorl generate")
+    named = without_flags(arguments, _FLAGS)
+    settings, _ = read_options(named, GENERATE, "evorl generate")
     if not (settings["algorithm"] or settings["env"] or settings["docker"]):
-        raise ValueError(f"nothing to generate: evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
+        raise ValueError(f"nothing to generate: use evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
     file = Path(settings["file"])
     app = read_app(file)
     text = read_text_file(file)
-    kept: list[Path | None] = []
+    backups: list[Path | None] = []
     facts = None
     if settings["env"]:
         kind = KINDS[_check_kind(settings["env"])]
         in_boxes = settings["algorithm"] is not None and agent_facts(settings["algorithm"]).in_boxes
         text = with_entry(text, "environment", environment_entry(kind, in_boxes))
-        kept.append(set_aside(app.folder / "environment"))
+        backups.append(set_aside(app.folder / "environment"))
         write_environment(app.folder, kind)
     if settings["algorithm"]:
         facts = agent_facts(settings["algorithm"])
-        kept.append(set_aside(app.folder / APP_ALGORITHMS))
-        own = write_algorithm(app.folder, facts.source, facts.file)
-        text = with_entry(text, "agent", f"agent: {own} # a file of {APP_ALGORITHMS}/agent, which names its class")
+        backups.append(set_aside(app.folder / APP_ALGORITHMS))
+        name_in_app = write_algorithm(app.folder, facts.source, facts.file)
+        text = with_entry(
+            text, "agent", f"agent: {name_in_app} # a file of {APP_ALGORITHMS}/agent, which names its class"
+        )
         text = with_entry(text, "algorithm", f"algorithm:\n  path: {APP_ALGORITHMS} # where algorithms of this app are")
         if settings["algorithm"] != app.agent:
-            usual = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
-            text = with_entry(text, "training", training_entry(usual))
-        print(f"{own} is {facts.source.name} and its settings in {app.folder / APP_ALGORITHMS}.")
+            default = default_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
+            text = with_entry(text, "training", training_entry(default))
+        print(f"{name_in_app} is {facts.source.name} and its settings in {app.folder / APP_ALGORITHMS}.")
     if settings["docker"]:
         for name in ("Dockerfile", "compose.yaml", ".dockerignore"):
-            kept.append(set_aside(app.folder / name))
+            backups.append(set_aside(app.folder / name))
         kind_name = settings["env"] or _kind_of(app)
         packages = KINDS[kind_name].packages if kind_name else ()
         write_containers(app.folder, config_folder(), app.parameters is not None, packages)
-    kept.append(replace_text(file, text))
-    return _report(kept, read_app(file), facts)
+    backups.append(replace_text(file, text))
+    return _report(backups, read_app(file), facts)
 
 
 def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
@@ -134,8 +138,8 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
     Raises:
         ValueError: the current folder is not an app, or an option is invalid.
     """
-    words = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
-    settings, _ = read_options(words, CONFIG, "evorl config")
+    named = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
+    settings, _ = read_options(named, CONFIG, "evorl config")
     if settings["list"] or not (settings["algorithm"] or settings["env"]):
         return _list()
     file = Path(settings["file"])
@@ -150,9 +154,9 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         if agent not in served_agents():
             agent, tuned = settings_of_experiment(agent)
         facts = agent_facts(agent)
-        usual = default_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
+        default = default_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
         text = with_entry(text, "agent", f"agent: {agent} # the algorithm: evorl config lists them")
-        text = with_entry(text, "training", training_entry(usual))
+        text = with_entry(text, "training", training_entry(default))
     if settings["env"]:
         in_boxes = agent_facts(app.agent).in_boxes if facts is None and app.agent in served_agents() else False
         entry = environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
@@ -170,7 +174,8 @@ def _list() -> list[str]:
     width = max(map(len, descriptions))
     for name, description in descriptions.items():
         print(f"  {name:{width}s}  {description}".rstrip())
-    print(f"\nSimulators:\n{''.join(f'  {name:{width}s}  {kind.does}{chr(10)}' for name, kind in KINDS.items())}")
+    kinds = "".join(f"  {name:{width}s}  {kind.description}\n" for name, kind in KINDS.items())
+    print(f"\nSimulators:\n{kinds}")
     print("To fill app.yaml in: evorl config -a ppo -e bandit")
     return list(descriptions)
 
@@ -228,14 +233,14 @@ def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
 def _check(app: AppConfig, facts: AgentFacts | None) -> None:
     if facts is not None and facts.in_boxes and "n" in (app.environment.get("action_space") or {}):
         raise ValueError(
-            f"{app.agent} acts in boxes of numbers, and environment.action_space is {app.environment['action_space']}: "
-            f"choose another algorithm, or an environment whose actions are such."
+            f"{app.agent} supports only Box actions, but environment.action_space is "
+            f"{app.environment['action_space']}: choose another algorithm, or an environment with Box actions."
         )
     check_training(app)
 
 
-def _report(kept: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:
-    found = [path for path in kept if path is not None]
+def _report(backups: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:
+    found = [path for path in backups if path is not None]
     for path in found:
         print(f"The previous file is kept as {path}.")
     _check(app, facts)

@@ -38,9 +38,9 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
         SystemExit: a process failed (status 1), or a signal ended the run (128 plus its number, 130 for Ctrl-C).
         ValueError: the current folder is not an app, or an option is invalid.
     """
-    words = without_flags(arguments, _FLAGS)
-    own = [word for word in words if "=" not in word or word.partition("=")[0] in RUN]
-    settings, components = read_options(own, RUN, "evorl run", unnamed="what is run")
+    rest = without_flags(arguments, _FLAGS)
+    options = [word for word in rest if "=" not in word or word.partition("=")[0] in RUN]
+    settings, components = read_options(options, RUN, "evorl run", unnamed="component")
     for component in components:
         if component not in APP_COMPONENTS:
             raise ValueError(no_such("part of an app", component, APP_COMPONENTS))
@@ -49,7 +49,7 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     chosen |= {"server", "environment", "metrics"} if "all" in chosen else set()
     if "all" in chosen and app.parameters is not None:
         chosen.add("parameters")
-    extra = [word for word in words if word not in own]
+    extra = [word for word in rest if word not in options]
     servers = []
     if "metrics" in chosen and (app.metrics is not None or "metrics" in components):
         servers += metrics_programs(app, needed=chosen == {"metrics"})

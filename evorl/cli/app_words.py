@@ -16,20 +16,20 @@ def without_flags(arguments: Sequence[str], flags: Mapping[str, str]) -> list[st
     Raises:
         ValueError: the value of a flag is missing.
     """
-    words = list(arguments)
-    found = []
-    while words:
-        word = words.pop(0)
-        flag, equals, value = word.partition("=")
+    remaining = list(arguments)
+    translated = []
+    while remaining:
+        argument = remaining.pop(0)
+        flag, equals, value = argument.partition("=")
         if flag not in flags:
-            found.append(word)
+            translated.append(argument)
         elif "=" in flags[flag]:
-            name, _, usual = flags[flag].partition("=")
-            found.append(f"{name}={value if equals else usual}")
+            name, _, value_of_switch = flags[flag].partition("=")
+            translated.append(f"{name}={value if equals else value_of_switch}")
         elif equals:
-            found.append(f"{flags[flag]}={value}")
-        elif words:
-            found.append(f"{flags[flag]}={words.pop(0)}")
+            translated.append(f"{flags[flag]}={value}")
+        elif remaining:
+            translated.append(f"{flags[flag]}={remaining.pop(0)}")
         else:
             raise ValueError(f"{flag} needs a value: {flag} ..., or {flags[flag]}=...")
-    return found
+    return translated

@@ -1,18 +1,39 @@
-"""Normalizes command-line arguments for Hydra, and rejects overrides that Hydra would silently ignore."""
+"""Normalizes command-line arguments for Hydra, and rejects overrides that Hydra would silently ignore.
+
+Paths are literal. Hydra's grammar parses ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on
+accents and most punctuation. A path may contain all of these, so values are quoted for Hydra.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from evorl.cli.config_tree import config_names
-from evorl.cli.override_text import with_literal_text
+from evorl.config.command_lines import CONSTANTS, PLAIN, QUOTED, as_text, quote, unquote, user_path
 from evorl.config.names import no_such
 from evorl.ops.terminal_text import sentence
+from evorl.runs.spec import RunSpec
 
 # Hydra flags that take a value.
 _FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
 _FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
+# Settings whose values are paths. A test derives them from the config files and classes.
+RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
+HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
+PATHS = (
+    *RUN_PATHS,
+    *HYDRA_PATHS,
+    *("init_from", "init_from.run", "replay.load"),
+    *(f"{server}.{name}" for server in ("serve", "parameters") for name in ("cert", "key", "profile_dir")),
+)
+_OF_PARTS = re.compile(r"^(?:inner|learner)\.")
+SWEEP_FLAGS = ("-m", "--multirun")
+_STRUCTURED = ("[", "{", "(", "'", '"')
 
 
 def overrides_first(arguments: list[str]) -> list[str]:
@@ -20,15 +41,17 @@ def overrides_first(arguments: list[str]) -> list[str]:
 
     ``experiment=null`` becomes ``~experiment``, since Hydra rejects null for an optional config group, and
     ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
+    ``hydra.mode=MULTIRUN`` becomes ``-m``.
     """
     overrides, flags = [], []
+    arguments = ["-m" if argument == "hydra.mode=MULTIRUN" else argument for argument in arguments]
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
         is_value = previous in _FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
-    return [*map(_spelt_out, overrides), *flags]
+    return [*map(_spelled_out, overrides), *flags]
 
 
-def _spelt_out(argument: str) -> str:
+def _spelled_out(argument: str) -> str:
     name, equals, value = argument.partition("=")
     if name == "init_from" and equals and not value.startswith("{"):
         return f"init_from.run={value}"
@@ -43,7 +66,7 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
     """Reject overrides that would have no effect.
 
     Args:
-        overrides: overrides of this job, as the user wrote them.
+        overrides: overrides of this run, as the user wrote them.
         config_folders: config tree, and the folders that ``--config-dir`` adds.
 
     Raises:
@@ -61,3 +84,70 @@ def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) ->
             known = [option for folder in folders for option in config_names(folder / "experiment")]
             if value not in known:
                 raise ValueError(sentence(no_such("experiment", value, known)))
+
+
+def is_path(key: str) -> bool:
+    """Return True if the setting is a path; ``key`` is the text before the ``=``."""
+    return _OF_PARTS.sub("", key.lstrip("+")) in PATHS
+
+
+def given_text(argument: str) -> str:
+    """Return the value of ``name=value`` as text, without the quotes of ``with_literal_text``."""
+    return unquote(argument.partition("=")[2]).replace(r"\${", "${")
+
+
+def with_literal_text(arguments: Sequence[str]) -> list[str]:
+    """Quote paths, and text that Hydra cannot parse, in overrides.
+
+    A path is literal, with four exceptions that Hydra interprets: an empty value, ``null``, a quoted string,
+    and an interpolation (``${...}``); the last two only if no file of that name exists. In a sweep (``-m``) commas
+    separate the values of ``init_from`` and ``replay.load`` unless a file of that name exists. Other settings are
+    quoted only if Hydra could not parse them, such as ``title=Größe``.
+
+    Args:
+        arguments: command-line arguments, including flags.
+    """
+    in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
+    return [_with_literal_text(argument, in_sweep) for argument in arguments]
+
+
+def _with_literal_text(argument: str, in_sweep: bool) -> str:
+    key, equals, value = argument.partition("=")
+    if not equals or argument.startswith(("-", "~")) or value in ("", "null") or PLAIN.fullmatch(value):
+        constant = value.lower() in CONSTANTS and value != "null"
+        is_text = constant and is_path(key) and key.lstrip("+") != "compilation_cache"
+        return f"{key}={quote(value)}" if is_text else argument
+    if not is_path(key):
+        return argument if _is_readable(value) else f"{key}={_quoted_values(value, in_sweep)}"
+    if not _exists(value):
+        is_mapping = key.lstrip("+") == "init_from" and value.startswith("{")
+        if is_mapping or QUOTED.fullmatch(value) or "${" in value:
+            return argument
+        if in_sweep and key.lstrip("+") not in (*RUN_PATHS, *HYDRA_PATHS):
+            return f"{key}={_quoted_values(value, in_sweep)}"
+    escaped = value.replace("${", r"\${")
+    return f"{key}={as_text(escaped)}"
+
+
+def _quoted_values(value: str, in_sweep: bool) -> str:
+    """Quote a value; in a sweep, quote each of the comma-separated values."""
+    values = value.split(",") if in_sweep else [value]
+    return ",".join(text if text == "null" else as_text(text) for text in values)
+
+
+def _exists(value: str) -> bool:
+    try:
+        return user_path(value).exists()
+    except (OSError, ValueError):  # too long, or with a null byte
+        return False
+
+
+def _is_readable(value: str) -> bool:
+    """Return True if Hydra can parse a value, or reports a helpful error: for brackets, quotes and functions."""
+    if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
+        return True
+    try:
+        OverridesParser.create().parse_override(f"key={value}")
+    except HydraException:
+        return False
+    return True

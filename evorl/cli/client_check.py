@@ -79,8 +79,8 @@ def _check(settings: dict[str, Any]) -> None:
                 print(f"{result.name:{width}s}  {verdict}", flush=True)
                 failed += [result.name] if result.failure else []
         except NoConnectionError as error:
-            remedy = "command=... starts a program anew for each check; without it the client has to connect again"
-            raise ValueError(f"{error} {num_played} of {len(checks)} checks were played; {remedy}.") from None
+            advice = "command=... starts the program for each check; without it, the client must reconnect by itself"
+            raise ValueError(f"{error} {num_played} of {len(checks)} checks were run; {advice}.") from None
     if failed:
         raise ValueError(f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}.")
     print(f"All {len(checks)} checks passed.")

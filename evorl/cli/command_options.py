@@ -131,7 +131,7 @@ def read_options(
         ValueError: an option is unknown, given twice, unreadable or invalid; or there is an unexpected positional
             argument.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     without_name = []
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -139,13 +139,13 @@ def read_options(
             if unnamed is None or argument.startswith("-"):
                 raise ValueError(f"{argument!r} is not an option: give name=value. {command} --help lists the options.")
             if not argument:
-                raise ValueError(f"an empty argument is no {unnamed}: {command} --help has examples.")
+                raise ValueError(f"an empty argument is not a {unnamed}: {command} --help has examples.")
             without_name.append(argument)
             continue
         whole_name, dot, entry = name.partition(".")
-        target: Any = given
+        target: Any = values
         if dot and whole_name in options and isinstance(options[whole_name].default, Mapping):
-            target = given.setdefault(whole_name, {})
+            target = values.setdefault(whole_name, {})
             if not isinstance(target, dict):
                 raise ValueError(f"{whole_name}={target!r} is not a mapping, so it cannot have the entry {name}.")
             value: Any = read_yaml(text, argument)
@@ -153,9 +153,9 @@ def read_options(
             check_names([name], options, f"option of {command}")
             entry, value = name, options[name].read(text, name)
         if entry in target:
-            raise ValueError(f"{name} is given twice: {target[entry]!r} and {text!r}.")
+            raise ValueError(f"{name} was set twice: {target[entry]!r} and {text!r}.")
         target[entry] = value
-    checked = {name: options[name].checked(value, name) for name, value in given.items()}
+    checked = {name: options[name].checked(value, name) for name, value in values.items()}
     return {name: option.default for name, option in options.items()} | checked, without_name
 
 

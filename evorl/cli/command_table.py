@@ -14,13 +14,13 @@ class Command(NamedTuple):
     """A subcommand of ``evorl``.
 
     Attributes:
-        does: description, one sentence.
+        description: description, one sentence.
         usage: synopsis of the arguments.
         runs: ``module:function``, imported when the command runs; the function receives the list of arguments.
         options: options by name; empty if the command accepts the settings of a training.
     """
 
-    does: str
+    description: str
     usage: str
     runs: str
     options: Mapping[str, Option] = MappingProxyType({})

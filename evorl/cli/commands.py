@@ -23,15 +23,15 @@ _OPTIONS_OF_A_TRAINING = (
 )
 
 
-def main(*words: str) -> None:
+def main(*command: str) -> None:
     """Run ``evorl <command> ...``; without a command, or with ``--help``, list the commands.
 
     Args:
-        words: the command, for programs such as ``evorl-train`` whose arguments do not start with it.
+        command: the command, for programs such as ``evorl-train`` whose arguments do not start with it.
     """
     print_any_character()
     with handled_signals(), explained_errors(config_folder()):
-        run([*words, *sys.argv[1:]])
+        run([*command, *sys.argv[1:]])
 
 
 def run(arguments: Sequence[str]) -> Any:
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> Any:
 def overview() -> str:
     """Return the list of all commands with their descriptions."""
     width = max(map(len, COMMANDS))
-    lines = "".join(f"  {name:{width}s}  {command.does}\n" for name, command in COMMANDS.items())
+    lines = "".join(f"  {name:{width}s}  {command.description}\n" for name, command in COMMANDS.items())
     more = "evorl <command> --help says more, evorl --version which this is."
     completion = 'Tab completion: eval "$(evorl -sc install=bash)", the same for zsh; evorl -sc install=fish | source'
     return f"Usage: evorl <command> ...\n\n{lines}\n{more}\n{completion}\n"
@@ -73,7 +73,7 @@ def overview() -> str:
 def help_of(name: str) -> str:
     """Return the usage and the options of a command."""
     command = COMMANDS[name]
-    lines = f"Usage: evorl {name} {command.usage}\n\n{command.does}\n"
+    lines = f"Usage: evorl {name} {command.usage}\n\n{command.description}\n"
     if not command.options:
         return f"{lines}\n{_describe_settings() if name == 'train' else _describe_changes()}\n"
     return f"{lines}\n{describe_options(command.options)}"

@@ -34,7 +34,7 @@ from evorl.config.yaml_text import read_text_file, read_yaml
 from evorl.ec.archives import Archive
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OPTIMIZERS
-from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES, LIBRARIES
 from evorl.runs.spec import RunSpec
 from evorl.types import PyTreeNode
 
@@ -234,15 +234,15 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     return name in OPTIMIZERS or name.startswith("evosax/")
 
 
-def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -> dict[str, Any]:
+def _own_settings(kind: str, base: type[PyTreeNode], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name and the kind-specific settings of an archive or evolutionary optimizer.
 
     Args:
         kind: name of the kind.
         base: base class of all kinds.
-        given: settings that override the defaults of the kind.
+        settings: settings that override the defaults of the kind.
     """
-    complete = completed_node(base, {**given, "name": kind}, None, "archive" if base is Archive else "optimizer")
+    complete = completed_node(base, {**settings, "name": kind}, None, "archive" if base is Archive else "optimizer")
     shared = _shared_settings(base)
     return {name: value for name, value in complete.items() if name not in shared}
 

@@ -31,7 +31,7 @@ def check_env_from_arguments(arguments: Sequence[str]) -> None:
     settings, unnamed = read_options(arguments, CHECK_ENV, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
         raise ValueError(
-            "no environment is given: name the function or class that creates it: evorl check-env my_envs:Walk."
+            "no environment was given: pass the function or class that creates it, as in evorl check-env my_envs:Walk."
         )
     _check(unnamed[0], settings)
 

@@ -44,7 +44,7 @@ def named_run(named: RunSpec, overrides: Sequence[str], command: str) -> tuple[R
     """
     stored = named.stored
     if not stored.run:
-        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
     folder = find_run(stored.run, stored.runs_folder)
     spec, changed = changed_spec(folder, stored.trust, overrides, evaluation_settings())
     prepare_for(spec)
@@ -65,12 +65,12 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
     Raises:
         ValueError: no run is named.
     """
-    folder, spec, given = named_run(named, overrides, "evaluate")
+    folder, spec, changes = named_run(named, overrides, "evaluate")
     workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = "latest" if checkpointer.best_step is None else "best"
     state, progress = restore(workflow, checkpointer, spec.seed, which, workflow.evaluation_entries)
-    if "seed" in given:
+    if "seed" in changes:
         eval_key = programs.seed_keys(workflow.execution, jax.random.key(spec.seed))
         state = programs.place(workflow, state.replace(eval_key=eval_key))
     for notice in checkpointer.notices:
@@ -85,7 +85,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
         print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
     if episodes is not None:
         _show(workflow, episodes)
-        suffix = f"_evaluated_{spec.seed}" if "seed" in given else ""
+        suffix = f"_evaluated_{spec.seed}" if "seed" in changes else ""
         _write(folder, workflow, spec, progress, episodes, suffix)
     return float(np.mean(metrics.episode_return))
 

@@ -9,7 +9,7 @@ from evorl.cli.command_options import read_options
 from evorl.cli.options import EXPORT
 from evorl.config.values import check_names
 from evorl.export import FORMATS
-from evorl.export.artefacts import Written, export_policy
+from evorl.export.artifacts import Written, export_policy
 from evorl.export.stored_policy import StoredPolicy, stored_policy
 
 
@@ -39,7 +39,7 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         RunFolderError: the run does not exist.
     """
     if not settings["run"]:
-        raise ValueError(f"no run is given: evorl {command} run=<folder>, or run=latest.")
+        raise ValueError(f"no run was given: evorl {command} run=<folder>, or run=latest.")
     stored = stored_policy(
         settings["run"],
         settings["runs_folder"],
@@ -54,9 +54,9 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
     return stored
 
 
-def _formats(given: Any) -> list[str]:
-    if not given:
-        raise ValueError(f"no format is given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
-    formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
+def _formats(text: Any) -> list[str]:
+    if not text:
+        raise ValueError(f"no format was given: set format={'|'.join(FORMATS)}, or several, such as format=onnx,numpy.")
+    formats = list(dict.fromkeys(part.strip() for part in str(text).split(",")))
     check_names(formats, FORMATS, "value of format")
     return formats

@@ -5,59 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from evorl.cli.arguments import given_text
+from evorl.cli.combinations import combinations, describe_parallel_runs, naming_setting, split_arguments
 from evorl.cli.errors import failure_text
-from evorl.cli.hydra_folders import sweep_folder
-from evorl.cli.override_text import given_text
-from evorl.cli.sweep_jobs import combinations, describe_parallel_runs, naming_setting, split_arguments
+from evorl.cli.run_names import sweep_folder
 from evorl.runs.sweep_folder import SweepFolder
-from evorl.sweeps.multirun import Train, run_jobs
-from evorl.sweeps.trained import RunPlace, Trained
+from evorl.sweeps.multirun import Train, train_runs
+from evorl.training.start import RunPlace, Trained
 
 
-def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, usual: str) -> None:
+def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, default: str) -> None:
     """Run every combination of the values separated by commas, or given as ``range(...)``.
 
     Args:
         arguments: command-line arguments.
-        check: composes the config of a job, builds its workflow, and raises if it is invalid; called for all jobs
+        check: composes the config of a run, builds its workflow, and raises if it is invalid; called for all runs
             before the first one starts. Returns True if the config names code outside evorl.
-        train: trains a job.
-        usual: default folder of all runs.
+        train: trains a run.
+        default: default folder of all runs.
 
     Raises:
-        ValueError: an override has no enumerable values, or a job cannot be trained.
-        RunsFailed: a job failed; all others were trained.
+        ValueError: an override has no enumerable values, or a run cannot be trained.
+        RunsFailed: a run failed; all others were trained.
     """
     overrides, flags = split_arguments(arguments)
-    own, overrides = sweep_folder(overrides)
-    jobs = list(combinations(overrides))
-    names_code = [_checked(check, job, flags, setting) for job, setting in jobs]
-    if (hint := describe_parallel_runs(jobs)) and not flags:
+    chosen, overrides = sweep_folder(overrides)
+    combined = list(combinations(overrides))
+    names_code = [_checked(check, run, flags, setting) for run, setting in combined]
+    if (hint := describe_parallel_runs(combined)) and not flags:
         print(hint, flush=True)
-    roots = [given_text(argument) for argument in jobs[0][0] if argument.startswith("runs_folder=")]
-    root, name = (own.parent, own.name) if own else (roots[-1] if roots else usual, None)
-    run_jobs(SweepFolder.create(root, flags, jobs, name), train, failure_text, trust=any(names_code))
+    roots = [given_text(argument) for argument in combined[0][0] if argument.startswith("runs_folder=")]
+    root, name = (chosen.parent, chosen.name) if chosen else (roots[-1] if roots else default, None)
+    train_runs(SweepFolder.create(root, flags, combined, name), train, failure_text, trust=any(names_code))
 
 
 def _checked(
-    check: Callable[[Sequence[str]], bool], job: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
+    check: Callable[[Sequence[str]], bool], run: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
 ) -> bool:
-    """Check a job; prefix errors with its setting."""
+    """Check a run; prefix errors with its setting."""
     with naming_setting(setting):
-        return check([*job, *flags])
+        return check([*run, *flags])
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[RunPlace], Trained], trust: bool = False) -> None:
-    """Resume a sweep: skip finished and diverged jobs, resume stopped ones and start all others.
+    """Resume a sweep: skip finished and diverged runs, resume stopped ones and start all others.
 
     Args:
         path: folder of the sweep.
-        train: trains a job from the beginning.
-        resume: resumes the run of a job that has a checkpoint.
+        train: trains a run from the beginning.
+        resume: resumes a run that has a checkpoint.
         trust: allow stored command lines with more than plain settings.
 
     Raises:
         RunFolderError: the folder does not describe a sweep, or its command lines are not plain.
-        RunsFailed: a job failed, now or before; all others were trained.
+        RunsFailed: a run failed, now or before; all others were trained.
     """
-    run_jobs(SweepFolder.open(path, trust), train, failure_text, resume, trust)
+    train_runs(SweepFolder.open(path, trust), train, failure_text, resume, trust)

@@ -1,4 +1,4 @@
-"""Reads and checks the settings that a command line gives for stored runs and sweeps, and the user's recorders."""
+"""Reads and checks the settings that a command line gives for stored runs and sweeps."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from evorl.cli.arguments import given_text
 from evorl.cli.config_tree import AGENT_PARTS
-from evorl.cli.override_text import given_text
 from evorl.config.command_lines import user_path
-from evorl.config.custom_parts import custom_class, custom_part
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.names import no_such
 from evorl.config.values import dotted_keys
 from evorl.runs.folder import RunFolder
-from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.stored import read_stored, stored_spec
@@ -26,19 +24,6 @@ from evorl.runs.trust import foreign_names, settable
 
 _STORED_RUN = tuple(field.name for field in dataclasses.fields(StoredRun))
 _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
-
-
-def own_recorders(spec: RunSpec) -> list[Any]:
-    """Import the user's own recorders, see ``recorders.own``, and check their settings.
-
-    Raises:
-        ValueError: a recorder does not exist, or has an unknown setting.
-    """
-    parts = [custom_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
-    for part in parts:
-        if isinstance(part.function, type):
-            custom_class(part.name, Recorder, "recorders.own")
-    return parts
 
 
 def evaluation_settings() -> list[str]:
@@ -74,7 +59,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
         The folder, or ``None`` if the arguments name no sweep; and ``trust``: whether code outside evorl is allowed.
 
     Raises:
-        ValueError: there are other arguments, since the jobs of a sweep cannot be changed; or ``trust`` is not a
+        ValueError: there are other arguments, since the runs of a sweep cannot be changed; or ``trust`` is not a
             boolean.
     """
     names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
@@ -119,7 +104,7 @@ def read_changes(
         if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
             continue
         if key in (*_GROUPS, *AGENT_PARTS):
-            raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
+            raise ValueError(f"{key} comes from the run folder: remove it.")
         if allowed is not None and key not in allowed:
             raise ValueError(f"{key} has no effect here; valid settings: {', '.join(allowed)}.")
         if override.is_delete() or (key not in known and not override.is_add()):

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from evorl.cli.hydra_folders import RUN, named_folder, sweep_folder
-from evorl.cli.override_text import SWEEP_FLAGS
+from evorl.cli.arguments import SWEEP_FLAGS
+from evorl.cli.combinations import combinations, is_sweep, naming_setting, split_arguments
 from evorl.cli.overrides import names_a_run
-from evorl.cli.preparation import prepare_training
-from evorl.cli.sweep_jobs import combinations, is_sweep, naming_setting, split_arguments
+from evorl.cli.run_names import RUN, named_folder, sweep_folder
 from evorl.config.command_lines import describe_setting
 from evorl.execution.first_update import weak_spots
 from evorl.execution.memory import MEMORY_SHARE, shown_bytes
@@ -23,6 +22,7 @@ from evorl.runs.spec import RunKind, RunSpec
 from evorl.sweeps.search import check_search
 from evorl.sweeps.sweep import sweep_groups
 from evorl.sweeps.sweep_run import SweepRun
+from evorl.training.preparation import prepare_training
 
 FLAG = "--plan"
 
@@ -57,7 +57,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
     if names_a_run(arguments, "resume"):
         raise ValueError(f"{FLAG} is for a new run: remove resume.")
     if is_sweep(arguments):
-        _print_jobs(arguments, compose)
+        _print_runs(arguments, compose)
         return
     _refuse_launchers(arguments)
     folder, arguments = named_folder(arguments, RUN)
@@ -69,7 +69,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
 
 
 def _refuse_launchers(arguments: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a sweep by a Hydra sweeper or launcher, whose jobs are not known in advance."""
+    """Raise ``ValueError`` for a sweep by a Hydra sweeper or launcher, whose runs are not known in advance."""
     for argument in arguments:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
@@ -79,31 +79,31 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
             )
 
 
-def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
-    """Print the plan of every job of a sweep (``-m``); jobs that differ only in their seeds are planned once."""
+def _print_runs(arguments: Sequence[str], compose: Compose) -> None:
+    """Print the plan of every run of a sweep (``-m``); runs that differ only in their seeds are planned once."""
     overrides, flags = split_arguments(arguments)
     folder, overrides = sweep_folder(overrides)
-    jobs = list(combinations(overrides))
+    runs = list(combinations(overrides))
     first_alike: dict[str, int] = {}
     too_large: list[str] = []
 
-    for number, (job, setting) in enumerate(jobs, start=1):
+    for number, (run, setting) in enumerate(runs, start=1):
 
         def task(spec: RunSpec, number: int = number, described: str = describe_setting(setting)) -> None:
             nonlocal folder
             folder = folder or Path(spec.stored.runs_folder) / "sweep_..."
-            heading = f"[{number} of {len(jobs)}] {described}"
+            heading = f"[{number} of {len(runs)}] {described}"
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
             if but_seed in first_alike:
-                print(f"{heading}: as [{first_alike[but_seed]} of {len(jobs)}]")
+                print(f"{heading}: as [{first_alike[but_seed]} of {len(runs)}]")
                 return
             first_alike[but_seed] = number
             print(heading)
             too_large.extend(_print_planned(spec, folder / "...", described))
 
         with naming_setting(setting):
-            compose([*job, *flags], task)
-    print(f"all           {counted(len(jobs), 'run')} one after another, in {folder}/")
+            compose([*run, *flags], task)
+    print(f"all           {counted(len(runs), 'run')} one after another, in {folder}/")
     _refuse_too_large(too_large)
 
 
@@ -140,7 +140,8 @@ def _planned(spec: RunSpec) -> Iterator[_Planned]:
 
 
 def _planned_run(spec: RunSpec) -> _Planned:
-    spec = settle_parameters(spec, in_sweep=False)
+    if spec.parameters is not None:
+        spec = settle_parameters(spec, in_sweep=False)
     workflow = prepare_training(spec, None).workflow
     try:
         return _Planned("", preflight(workflow), tuple(weak_spots(workflow)))

@@ -18,9 +18,9 @@ from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import describe_config_error, is_of_config
 from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.training import train_run
-from evorl.config.override_grammar import as_override
+from evorl.config.command_lines import as_override
 from evorl.runs.spec import RunSpec
-from evorl.sweeps.trained import Trained
+from evorl.training.start import Trained
 
 
 def train(*overrides: str, **settings: Any) -> Path:

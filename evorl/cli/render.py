@@ -28,9 +28,9 @@ from evorl.execution.seeds import state_of_seed
 from evorl.rendering.animation import animation_bytes, write_animation
 from evorl.rendering.players import has_archive, players_of
 from evorl.rendering.replay_page import write_body_page, write_picture_page
+from evorl.rendering.shown_episodes import shown_episodes
 from evorl.rendering.tiles import Shown, picture_grid
 from evorl.rendering.video_file import require_encoder
-from evorl.rendering.watched import shown_episodes
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
@@ -109,16 +109,16 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def _request(arguments: Sequence[str]) -> Request:
-    given, _ = read_options(arguments, RENDER, "evorl render")
-    if not given["run"]:
-        raise ValueError("no run is given: set run=<folder>, or run=latest.")
-    to = given["to"] and user_path(given["to"])
+    options, _ = read_options(arguments, RENDER, "evorl render")
+    if not options["run"]:
+        raise ValueError("no run was given: set run=<folder>, or run=latest.")
+    to = options["to"] and user_path(options["to"])
     if to and not any(argument.startswith("format=") for argument in arguments):
-        given["format"] = to.suffix.lower().lstrip(".") or given["format"]
-        check_names([given["format"]], RENDER_FORMATS, "format")
-    if given["format"] != "html":
-        refuse_large_pictures(given["episodes"], given["frames"], given["size"])
-    return Request(**{**given, "to": to})
+        options["format"] = to.suffix.lower().lstrip(".") or options["format"]
+        check_names([options["format"]], RENDER_FORMATS, "format")
+    if options["format"] != "html":
+        refuse_large_pictures(options["episodes"], options["frames"], options["size"])
+    return Request(**{**options, "to": to})
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:

@@ -1,22 +1,23 @@
-"""Commands that take the settings of a run: of a stored one, or composed by Hydra."""
+"""Commands that take the settings of a run: of a stored one, or composed by Hydra from a command line."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from evorl.cli.arguments import check_overrides, overrides_first
-from evorl.cli.composition import compose_config
+from evorl.cli.arguments import check_overrides, given_text, overrides_first
+from evorl.cli.composition import complete_what_hydra_reads, compose_config
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import explained_errors, print_any_character
-from evorl.cli.hydra_folders import refuse_other_names
-from evorl.cli.hydra_job import job_overrides, with_hydra
-from evorl.cli.override_text import given_text
 from evorl.cli.overrides import names_a_run, stored_run_settings
+from evorl.cli.run_names import refuse_other_names
 from evorl.cli.settings import commented_yaml
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
@@ -45,13 +46,16 @@ def run_command(
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
-    sys.argv[1:] = arguments = overrides_first(list(arguments))
     with leaving_together(), handled_signals(), explained_errors(config_folder()), scope():
-        _refuse_the_other(arguments, names_run, command)
-        refuse_other_names(arguments, names_a_run(arguments, names_run))
+        sys.argv[1:] = arguments = overrides_first(list(arguments))
+        is_stored, other = names_a_run(arguments, names_run), "run" if names_run == "resume" else "resume"
+        if names_a_run(arguments, other):
+            _refuse_the_other(arguments, other, command)
+        if any(argument.lstrip("+~").startswith(("hydra.", "hydra/")) for argument in arguments):
+            refuse_other_names(arguments, is_stored)
         if handled(arguments):
             return
-        if names_a_run(arguments, names_run):
+        if is_stored:
             task(RunSpec(stored=stored_run_settings(arguments)), arguments)
             return
 
@@ -67,14 +71,12 @@ def run_command(
         with_hydra(arguments, job)
 
 
-def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
-    """Raise ``ValueError`` if a run is named by the setting of another command, which would be ignored."""
-    other = "run" if names_run == "resume" else "resume"
-    if names_a_run(arguments, other):
-        folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
-        resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
-        meant = f"evorl train {resume} goes on with a run, evorl evaluate {evaluate} plays its best checkpoint"
-        raise ValueError(f"evorl {command} takes no {as_arguments({other: folder})}: {meant}.")
+def _refuse_the_other(arguments: Sequence[str], other: str, command: str) -> None:
+    """Raise ``ValueError``: a run is named by ``other``, the setting of another command, which would be ignored."""
+    folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
+    resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
+    meant = f"evorl train {resume} resumes a run, evorl evaluate {evaluate} plays its best checkpoint"
+    raise ValueError(f"evorl {command} does not accept {as_arguments({other: folder})}: {meant}.")
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:
@@ -86,3 +88,42 @@ def _is_asked_for_config(arguments: Sequence[str]) -> bool:
 def _print_config(overrides: Sequence[str]) -> None:
     """Print the composed config with a comment for each setting."""
     print(commented_yaml(plain(compose_config(overrides)), config_folder()), end="")
+
+
+def with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
+    """Call ``job`` with the config that Hydra composes for this command line."""
+    complete_what_hydra_reads()
+    sys.argv[1:] = arguments
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+
+
+def compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
+    """Call ``task`` with the composed settings, and raise its errors without the lines that Hydra would print."""
+    raised: list[Exception] = []
+
+    def job(config: DictConfig) -> None:
+        try:
+            task(RunSpec.from_config(config))
+        except Exception as error:
+            raised.append(error)
+
+    with_hydra(arguments, job)
+    if raised:
+        raise raised[0]
+
+
+def compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
+    """Check the overrides, then call ``task`` as ``compose_quietly`` does."""
+
+    def checked(spec: RunSpec) -> None:
+        check_overrides(*job_overrides())
+        task(spec)
+
+    compose_quietly(arguments, checked)
+
+
+def job_overrides() -> tuple[list[str], list[Path]]:
+    """Return the overrides of this job, and the config folders."""
+    hydra_config = HydraConfig.get()
+    folders = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
+    return list(hydra_config.overrides.task), folders

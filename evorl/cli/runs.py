@@ -28,7 +28,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     """
     settings, folders = read_options(arguments, RUNS, "evorl runs", unnamed="folder")
     if len(folders) > 1:
-        raise ValueError(f"one folder at a time, got {', '.join(folders)}: name their parent folder.")
+        raise ValueError(f"expected one folder, got {', '.join(folders)}: pass their parent folder.")
 
     runs, notes = readable(find_runs(folders[0] if folders else "runs"))
     filters = Filters(settings["algorithm"], settings["env"], settings["state"])

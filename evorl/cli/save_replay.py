@@ -13,6 +13,7 @@ from evorl.execution.restoration import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.spec import RunSpec
 from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.workflow import learning_algorithms
 
 
 def save_replay(arguments: Sequence[str]) -> None:
@@ -31,8 +32,8 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     workflow = workflow_from_config(spec.workflow_config())
     if not isinstance(workflow, OffPolicyWorkflow):
         raise ValueError(
-            f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer: off-policy "
-            "agents such as dqn, td3 and sac have one."
+            f"{folder.path} is a run of {type(workflow).__name__}, which has no replay buffer. Algorithms "
+            f"with one: {learning_algorithms(OffPolicyWorkflow)}."
         )
     checkpointer = RunCheckpointer(folder.checkpoints)
     state, progress = restore(workflow, checkpointer, spec.seed, "latest", ("replay_state", "iterations"))

@@ -65,7 +65,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
 def _settings(arguments: Sequence[str]) -> dict[str, Any]:
     settings, _ = read_options(arguments, SHOW_EPISODE, "evorl show-episode")
     if (settings["episode"] is None) == (settings["run"] is None):
-        raise ValueError("no episode is given: set episode=<file>, or run=<folder>|latest for the last one of a run.")
+        raise ValueError("no episode was given: set episode=<file>, or run=<folder>|latest for the last one of a run.")
     return settings
 
 

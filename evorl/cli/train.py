@@ -5,26 +5,26 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from evorl.cli.hydra_job import compose_checked, compose_quietly
+from evorl.cli.arguments import given_text
+from evorl.cli.combinations import is_sweep
 from evorl.cli.multirun import resume_sweep, start_sweep
-from evorl.cli.override_text import given_text
-from evorl.cli.overrides import sweep_to_resume
+from evorl.cli.overrides import names_a_run, sweep_to_resume
 from evorl.cli.plan import FLAG, print_plan
-from evorl.cli.preparation import check_training
-from evorl.cli.run_command import run_command
-from evorl.cli.sweep_jobs import is_sweep
-from evorl.cli.training import train_run
+from evorl.cli.run_command import compose_checked, compose_quietly, run_command
+from evorl.cli.training import check_training, train_run
 from evorl.config.gate import distrust
 from evorl.parameter_server.service import refuse_ordinary_run
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
 from evorl.runs.trust import foreign_names, refuse_foreign_code
 from evorl.serving.remote_run import refuse_local_run
-from evorl.sweeps.trained import RunPlace, Trained, raise_failures
+from evorl.sweeps.trained import raise_failures
+from evorl.training.start import RunPlace, Trained
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -66,32 +66,33 @@ def _plans_or_sweeps(arguments: Sequence[str]) -> bool:
     if FLAG in arguments:
         print_plan(arguments, compose_checked)
         return True
-    return _is_of_a_sweep(arguments)
-
-
-def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
-    """Start or resume the sweep of a command line; return False if it is not about a sweep."""
-    folder, trust = sweep_to_resume(arguments)
+    folder, trust = sweep_to_resume(arguments) if names_a_run(arguments, "resume") else (None, False)
     if folder is None and not is_sweep(arguments):
         return False
+    _run_sweep(arguments, folder, trust)
+    return True
+
+
+def _run_sweep(arguments: Sequence[str], folder: Path | None, trust: bool) -> None:
+    """Start the sweep of a command line, or resume the one in ``folder``."""
     if folder is not None and not trust:
         distrust(f"the sweep in {folder}")
 
     checked: dict[str, bool] = {}
 
-    def check(job: Sequence[str]) -> bool:
+    def check(overrides: Sequence[str]) -> bool:
         def task(spec: RunSpec) -> None:
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
             names_code[0] = bool(foreign_names(spec.as_config()))
-            if but_seed not in checked:  # jobs that differ only in their seeds are built once
+            if but_seed not in checked:  # runs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True
 
         names_code = [False]
-        compose_checked(job, task)
+        compose_checked(overrides, task)
         return names_code[0]
 
-    def train_job(job: Sequence[str], place: RunPlace) -> Trained:
+    def train_overrides(overrides: Sequence[str], place: RunPlace) -> Trained:
         trained: list[Trained] = []
 
         def task(spec: RunSpec) -> None:
@@ -99,19 +100,18 @@ def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
                 refuse_foreign_code(spec.as_config(), folder, can_be_overridden=False)
             trained.append(train_run(spec, place=place))
 
-        compose_quietly(job, task)
+        compose_quietly(overrides, task)
         return trained[0]
 
-    def resume_job(place: RunPlace) -> Trained:
-        words = [f"trust={str(trust).lower()}"]
-        stored = StoredRun(resume=str(place.root / place.name), trust=trust)
-        return train_run(RunSpec(stored=stored), words, place)
+    def resume_run(place: RunPlace) -> Trained:
+        overrides = [f"trust={str(trust).lower()}"]
+        stored = StoredRun(resume=str(place.root / str(place.name)), trust=trust)
+        return train_run(RunSpec(stored=stored), overrides, place)
 
     if folder is not None:
-        resume_sweep(folder, train_job, resume_job, trust)
+        resume_sweep(folder, train_overrides, resume_run, trust)
     else:
-        start_sweep(arguments, check, train_job, StoredRun().runs_folder)
-    return True
+        start_sweep(arguments, check, train_overrides, StoredRun().runs_folder)
 
 
 def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | None:

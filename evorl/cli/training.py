@@ -1,251 +1,105 @@
-"""Trains a run in its folder, with recorders, checkpoints, error messages and resumption."""
+"""Starts the training of a command line: finds the run to resume, and calls the function for the kind of the run."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 from hydra.core.hydra_config import HydraConfig
 
-from evorl.agents.flat_images import describe_flat_images
 from evorl.cli import STARTED
-from evorl.cli.choices import choices, origin_of_settings, title_of
 from evorl.cli.config_tree import config_folder
 from evorl.cli.errors import failure_text
-from evorl.cli.hydra_folders import place_of_run
-from evorl.cli.init_from import begin_with, refuse_with_resume
-from evorl.cli.overrides import changed_spec, own_recorders
-from evorl.cli.preparation import check_build, prepare_training
-from evorl.config.command_lines import as_arguments
+from evorl.cli.overrides import changed_spec
+from evorl.cli.run_names import choices, origin_of_settings, place_of_run, title_of
 from evorl.config.gate import scope
-from evorl.execution.first_update import weak_spots
-from evorl.execution.multiprocess import ProcessLost, describe_lost_process, train_command
-from evorl.execution.plan import describe_devices
-from evorl.execution.restoration import restore
-from evorl.execution.session import RunSession, TrainingDiverged
-from evorl.execution.signals import stop_on_signals
-from evorl.ops.processes import is_first
 from evorl.parameter_server.service import settle_parameters
-from evorl.recorders import LogRecorder, make_recorder
-from evorl.recorders.episode_records import episode_recorders
-from evorl.runs.about import add_start, describe_start
-from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.recorder import Recorder
-from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
 from evorl.runs.run_state import refuse_running
 from evorl.runs.spec import RunKind, RunSpec
-from evorl.runs.trust import foreign_names
-from evorl.serving.remote_run import connect_training_server
-from evorl.sweeps.search import search_settings
-from evorl.sweeps.sweep import sweep_settings
-from evorl.sweeps.trained import RunPlace, Trained
-from evorl.workflows.workflow import Workflow
+from evorl.runs.spec_parts import StoredRun
+from evorl.sweeps.search import check_search, search_settings
+from evorl.sweeps.sweep import sweep_groups, sweep_settings
+from evorl.training.preparation import check_build
+from evorl.training.run import train
+from evorl.training.start import RunPlace, RunStart, Trained
 
 
 @scope()
 def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: RunPlace | None = None) -> Trained:
-    """Train in a run folder.
+    """Train in a run folder: one run, or the runs of ``sweep=`` or ``search=``.
 
     Args:
         spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
         overrides: changes to the config of a resumed run.
-        place: location of a sweep's job; ``None`` for a separate run.
+        place: location within a sweep; ``None`` for a separate run.
     """
-    started = time.perf_counter() if place else STARTED
-    spec, resumed = _resumed(spec, overrides)
-    spec = settle_parameters(spec, place is not None)
-    if spec.kind in (RunKind.SWEEP, RunKind.SEARCH):
-        return _compare(spec, resumed, overrides)
-    spec, workflow, served, beginning = prepare_training(spec, resumed)
-    spec = dataclasses.replace(spec, title=title_of(spec, choices()))
-    root, name = (place.root, place.name) if place else place_of_run(spec.stored.runs_folder)
-    folder = resumed or RunFolder.create(root, spec.as_config(), name)
-    way_on = place.way_on if place else resume_command(folder, spec)
-    watched = WatchedFolder(folder)
-    checkpointer = _checkpointer(watched, spec)
-    state = progress = None
-    if resumed and not served:
-        state, progress = restore(workflow, checkpointer, spec.seed, "latest")
-    if resumed:
-        resumed.update_config(spec.as_config())  # a later resume uses the changed config
-    _note_start(folder, overrides)
-    recorder = _recorder(folder, workflow, spec)
-    closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
-    with stop_on_signals(way_on) as should_stop, _noticing_removal(watched):
-        stops = functools.partial(_any_stops, should_stop, place, watched)
-        with RunSession(recorder, checkpointer, progress, stops, closes) as session:
-            for notice in _notices(folder, workflow, recorder, checkpointer, progress):
-                recorder.message(notice)
-            if beginning:
-                state = begin_with(beginning, spec.seed, recorder)
-            connect_training_server(workflow, folder, stops)
-            with _failures_explained(folder, checkpointer, spec):
-                if served:
-                    served.serve(recorder, checkpointer, stops)
-                else:
-                    workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
-            watched.refuse_missing()
-            stopped = session.should_stop()
-            end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
-            if stopped and not place:
-                end += f"\nTo go on: {way_on}"
-            recorder.message(end)
-    if not spec.recorders.progress and is_first():
-        print(end, flush=True)
-    return Trained(checkpointer.best_score, stopped, folder.path)
-
-
-def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer:
-    def command(rescued: RunFolder) -> str:
-        return resume_command(rescued, spec)
-
-    folder, chosen = watched.folder, spec.checkpoints
-    return RescuingCheckpointer(
-        watched,
-        spec.as_config(),
-        command,
-        chosen.checkpoints_kept,
-        (folder.metrics_csv, folder.metrics_jsonl),
-        best_to_keep=chosen.best_checkpoints_kept,
-        score_over=chosen.best_over,
-        seconds=chosen.checkpoint_seconds,
-    )
-
-
-def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
-    recorders, wandb = spec.recorders, None
-    if recorders.wandb is not False:
-        wandb = {"config": spec.as_config(), **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {})}
-    return make_recorder(
-        folder,
-        title=spec.title or "",
-        progress=recorders.progress,
-        tensorboard=recorders.tensorboard,
-        learning_curve=recorders.learning_curve,
-        wandb=wandb,
-        others=(*episode_recorders(folder, workflow, spec), *(own.call(folder.path) for own in own_recorders(spec))),
-    )
-
-
-def _notices(
-    folder: RunFolder,
-    workflow: Workflow,
-    recorder: Recorder,
-    checkpointer: RunCheckpointer,
-    progress: dict[str, Any] | None,
-) -> Iterable[str]:
-    """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
-    if progress:
-        recorder.resume_at(progress["iterations"])
-        return _describe_resumed(folder, checkpointer, progress)
-    return filter(None, (origin_of_settings(choices()), _flat_images(workflow), *weak_spots(workflow)))
-
-
-def _any_stops(should_stop: Callable[[], bool], place: RunPlace | None, watched: WatchedFolder) -> bool:
-    return should_stop() or bool(place and place.should_stop()) or watched.is_missing
-
-
-def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder | None]:
-    """Return the changed settings and the folder of the run to resume; ``spec`` and ``None`` for a new run."""
-    stored = spec.stored
-    if not stored.resume:
-        return spec, None
-    resumed = RunFolder.find(stored.resume, stored.runs_folder)
-    resumed.refuse_links()
-    refuse_running(resumed.state)
-    refuse_with_resume(overrides)
-    return changed_spec(resumed, stored.trust, overrides)[0], resumed
-
-
-def _describe_resumed(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
-    """Return the messages at the start of a resumed run."""
-    resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
-    return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
-
-
-def _flat_images(workflow: Workflow) -> str | None:
-    return describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)
-
-
-def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:
-    """Train many settings instead of one, in parallel (``sweep=``) or sequentially (``search=``)."""
-
-    def find_folder() -> RunFolder:
-        root, name = place_of_run(spec.stored.runs_folder, spec.kind.value)
-        folder = resumed or RunFolder.create(root, spec.as_config(), name)
-        _note_start(folder, overrides)
-        return folder
-
-    def way_on(folder: RunFolder) -> str:
-        return resume_command(folder, spec)
-
+    resumed = None
+    if spec.stored.resume:
+        spec, resumed = _stored_run(spec.stored.resume, spec.stored, overrides)
+    if spec.parameters is not None:
+        spec = settle_parameters(spec, place is not None)
+    start = _start(spec, resumed, overrides, place)
     if spec.kind is RunKind.SWEEP:
-        return sweep_settings(spec, title_of(spec, choices()), find_folder, way_on)
-
-    def train(changed: RunSpec, place: RunPlace) -> Trained:
-        return train_run(changed, (), place)
-
-    return search_settings(spec, find_folder, way_on, check_build, train, failure_text)
+        return sweep_settings(spec, start)
+    if spec.kind is RunKind.SEARCH:
+        return search_settings(spec, start, lambda trial, place: train_run(trial, (), place), failure_text)
+    return train(spec, start)
 
 
-@contextmanager
-def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
-    """Replace an ``OSError`` raised within the context by ``FolderMissing`` if the run folder was removed."""
-    try:
-        yield
-    except OSError as error:
-        if watched.is_missing and not isinstance(error, FolderMissing):
-            raise watched.error() from error
-        raise
+def check_training(spec: RunSpec) -> None:
+    """Raise the errors that a run with these settings would raise before its first iteration is compiled.
+
+    The workflow and the shapes of its initial state are built, then the workflow is closed.
+
+    Raises:
+        ValueError: the settings are inconsistent, the state exceeds the memory, or nothing would be learned.
+        RunFolderError: the run that ``init_from`` names cannot be read.
+    """
+    if spec.parameters is not None:
+        spec = settle_parameters(spec, in_sweep=True)
+    if spec.kind is RunKind.SWEEP:
+        sweep_groups(spec)
+    elif spec.kind is RunKind.SEARCH:
+        check_search(spec, check_build)
+    else:
+        check_build(spec)
 
 
-def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
-    try:
-        recorder.close()
-    except OSError:
-        if not watched.is_missing:  # if the folder was removed, another error is already raised
-            raise
+def _stored_run(which: str, stored: StoredRun, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder]:
+    """Return the changed settings and the folder of the run that ``resume`` names.
+
+    Raises:
+        ValueError: an override cannot be applied to a stored run.
+        RunFolderError: the run does not exist, or is being trained.
+    """
+    folder = RunFolder.find(which, stored.runs_folder)
+    folder.refuse_links()
+    refuse_running(folder.state)
+    refuse_with_resume(overrides)
+    return changed_spec(folder, stored.trust, overrides)[0], folder
 
 
-@contextmanager
-def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
-    """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
-    try:
-        yield
-    except TrainingDiverged as error:
-        on = f"What was recorded is in {folder.path}."
-        if checkpointer.steps:
-            on = f"To go on from the checkpoint: {resume_command(folder, spec)}, with such a setting."
-        log = LogRecorder(folder.log)
-        log.message(f"{error} {on}")
-        log.close()
-        raise TrainingDiverged(f"{error} {on}") from error
-    except Exception as error:
-        kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
-        text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
-        if text is None:
-            raise
-        raise ProcessLost(text) from error
+def refuse_with_resume(overrides: Sequence[str]) -> None:
+    """Raise ``ValueError`` if the arguments of a resumed run contain ``init_from``, which only a new run accepts."""
+    if any(argument.lstrip("+").startswith(("init_from=", "init_from.")) for argument in overrides):
+        raise ValueError("init_from starts a new run, and resume continues one: remove one of them.")
 
 
-def resume_command(folder: RunFolder, spec: RunSpec) -> str:
-    """Return the command that resumes a run, with the names of code that have to be repeated on the command line."""
-    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
-    return f"{train_command()} {names}"
-
-
-def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
-    """Record the command that started the training; for a job of a sweep, with the settings of the job."""
-    if not is_first():
-        return
-    names = {}
+def _start(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str], place: RunPlace | None) -> RunStart:
+    """Describe the start of a run; its title, folder and commands come from Hydra if it has composed the settings."""
+    suffix = spec.kind.value if spec.kind in (RunKind.SWEEP, RunKind.SEARCH) else ""
+    chosen, names = choices(), {}
     if HydraConfig.initialized() and not overrides:
-        names = {name: str(choices().get(name, usual)) for name, usual in (("agent", "run"), ("env", "env"))}
+        names = {group: str(chosen.get(group, default)) for group, default in (("agent", "run"), ("env", "env"))}
         overrides = list(HydraConfig.get().overrides.task)
-    start = describe_start(train_command(), overrides, describe_devices(), config_folder().parent)
-    add_start(folder.about, names | start)
+    return RunStart(
+        place=place or RunPlace(*place_of_run(spec.stored.runs_folder, suffix)),
+        resumed=resumed,
+        title=title_of(spec, chosen),
+        overrides=overrides,
+        names=names,
+        source=config_folder().parent,
+        notice=origin_of_settings(chosen),
+        began=time.perf_counter() if place else STARTED,
+    )

@@ -71,7 +71,7 @@ async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
         with_token = f"{address}/?token={guard.token}" if guard.token else f"{address}/"
         # A token chosen by the user is known to them, and is not printed.
         shown = with_token if request.token_is_new or not guard.token else f"{address}/?token=..."
-        print_line(f"Watching {request.page.runs.told_places} at {shown} (Ctrl-C ends it)")
+        print_line(f"Watching {request.page.runs.described_places} at {shown} (Ctrl-C ends it)")
         if request.open:
             await asyncio.to_thread(webbrowser.open, with_token)
         while not is_stopped():

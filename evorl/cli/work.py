@@ -13,7 +13,7 @@ from evorl.execution.signals import stop_on_signals
 from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.service import PORT, token_of
 from evorl.parameter_server.training import Worked
-from evorl.parameter_server.worker_process import check_handed_out, work_for
+from evorl.parameter_server.worker_process import check_worker_config, work_for
 from evorl.runs.spec import RunSpec
 
 
@@ -26,27 +26,27 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
 
     Raises:
         ValueError: the address is missing, an option is invalid, or the server's config names code outside evorl.
-        CommandRefused: the server refused a command; the message states its reason.
+        CommandRefused: the server rejected a command; the message states its reason.
         ServerLost: the server cannot be reached.
     """
-    given, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
+    options, addresses = read_options(arguments, WORK, "evorl work", unnamed="address")
     if len(addresses) != 1:
-        raise ValueError(f"name one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
-    worker = given["worker"]
+        raise ValueError(f"expected one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
+    worker = options["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     tls = None
-    if given["cert"] is not None:
-        tls = ssl.create_default_context(cafile=given["cert"])
-    token = token_of(given["token"], "token")
+    if options["cert"] is not None:
+        tls = ssl.create_default_context(cafile=options["cert"])
+    token = token_of(options["token"], "token")
     with stop_on_signals() as should_stop:
         with ParameterClient(address, f"worker{worker}", token, tls=tls) as client:
             config = client.config()
-        if given["trust"] is not True:
+        if options["trust"] is not True:
             distrust(f"the server at {address}")
-        check_handed_out(config, address, given["trust"])
+        check_worker_config(config, address, options["trust"])
         prepare_for(RunSpec.from_config(config))
-        settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": given["profile_dir"]}
-        worked = work_for(config, address, given["serve"], should_stop=should_stop, **settings)
+        settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": options["profile_dir"]}
+        worked = work_for(config, address, options["serve"], should_stop=should_stop, **settings)
     print(
         f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes counted; the server is at "
         f"{worked.step:,} steps.",

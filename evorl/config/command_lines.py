@@ -1,12 +1,21 @@
-"""Formatting of settings and paths for command lines, so that suggested commands can be pasted into a shell."""
+"""Text of command lines: settings for a shell, paths, and values in the grammar of Hydra's overrides.
+
+Suggested commands can be pasted into a shell.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+# Text that Hydra's grammar can only parse as a string, except for the constants below.
+PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
+CONSTANTS = ("null", "true", "false", "nan", "inf")
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 
 
 def as_arguments(settings: Mapping[str, str | Path]) -> str:
@@ -27,3 +36,40 @@ def shell_word(word: str | Path) -> str:
 def user_path(text: str | Path) -> Path:
     """Return a path with a leading ``~`` or ``~name`` expanded; names of unknown users are left unchanged."""
     return Path(os.path.expanduser(text))
+
+
+def quote(text: str) -> str:
+    """Return text as a quoted string of Hydra's grammar.
+
+    A backslash is doubled only before a quote and at the end, where the grammar would parse it as an escape.
+    """
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + (f"\\{match[2]}" if match[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def unquote(value: str) -> str:
+    """Return the text of a value: the content of a quoted string of Hydra's grammar, or the value itself."""
+    if not QUOTED.fullmatch(value):
+        return value
+    mark = value[0]
+    return re.sub(
+        rf"(\\+)({mark}|\Z)", lambda match: "\\" * (len(match[1]) // 2) + match[2], value[1:-1], flags=re.DOTALL
+    )
+
+
+def as_text(text: str) -> str:
+    """Return text that Hydra parses as the same string: unchanged if it is plain, else quoted."""
+    return text if PLAIN.fullmatch(text) and text.lower() not in CONSTANTS else quote(text)
+
+
+def as_override(value: Any) -> str:
+    """Return a value in the syntax of the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(as_override, value)) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return as_text(str(value)) if isinstance(value, str | Path) else str(value)

@@ -21,11 +21,6 @@ def is_custom_name(value: Any) -> bool:
     return isinstance(value, str) and ":" in value
 
 
-def custom_name(cls: type) -> str:
-    """Return the name of a user-defined class in configs, ``"package.module:Class"``."""
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
 def custom_class(name: str, base: type, setting: str) -> Any:
     """Import the class that a config names.
 
@@ -75,8 +70,32 @@ class CustomPart:
 
     @functools.cached_property
     def call(self) -> Callable[..., Any]:
-        """Return the function with its settings bound."""
-        return functools.partial(self.function, **dict(self.settings))
+        """Return the function with its settings bound.
+
+        If it is a library's and fails, for instance because NumPy cannot work on traced arrays, it raises
+        ``ValueError`` with its name; errors in the user's own modules are passed on, see ``describe_user_error``.
+        """
+        bound = functools.partial(self.function, **dict(self.settings))
+
+        def call(*inputs: Any, **others: Any) -> Any:
+            try:
+                return bound(*inputs, **others)
+            except (TypeError, ValueError) as error:
+                if _is_outside(error):
+                    reason = str(error).partition("\n")[0]
+                    raise ValueError(
+                        f"{self.name} failed: {reason} It is called on arrays that JAX traces: write it with jax.numpy."
+                    ) from error
+                raise
+
+        return call
+
+
+def _is_outside(error: BaseException) -> bool:
+    """Return True if neither evorl nor a user's module was called between the part and the error."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][1:]
+    modules = {str(frame.f_globals.get("__name__", "")) for frame in frames}
+    return not modules & set(USER_MODULES) and not any(name.partition(".")[0] == "evorl" for name in modules)
 
 
 def custom_part(config: Any, setting: str, num_inputs: int = 0) -> CustomPart:

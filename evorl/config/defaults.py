@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.config.nodes import default_of, described_node, has_name, node_type
+from evorl.config.nodes import default_of, described_node, has_name, node_type, variants_of
 from evorl.config.values import field_types
 from evorl.types import PyTreeNode
 
@@ -61,8 +61,9 @@ def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
         value = next((name for name, candidate in names.items() if candidate is value), value)
     if isinstance(value, PyTreeNode):
         fields = {f.name: plain_value(getattr(value, f.name), f.metadata.get("names")) for f in _fields(type(value))}
-        if (name := getattr(value, "variant_name", None)) is None:
+        if (variants := variants_of(type(value))) is None:
             return fields
+        name = variants.name_of(value)
         _, implied = described_node(type(value), name, name)
         return {"name": name} | {key: entry for key, entry in fields.items() if key not in implied}
     if isinstance(value, Mapping):

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from evorl.config.gate import ForeignCodeError, admit
+from evorl.config.synonyms import names_for_synonym, remark_on
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 USER_MODULES: set[str] = set()  # modules outside evorl that settings named
@@ -29,9 +30,9 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     instead.
     """
     options = [str(option) for option in valid]
-    if remark := load("evorl.config.synonyms:remark_on")(str(name)):
+    if remark := remark_on(str(name)):
         return f" {remark}"
-    if synonyms := load("evorl.config.synonyms:names_for_synonym")(str(name), options):
+    if synonyms := names_for_synonym(str(name), options):
         return f" Did you mean {' or '.join(map(repr, synonyms[:_MAX_SYNONYMS]))}?"
     lowercase = {option.lower(): option for option in options if option != str(name)}
     unknown = str(name).lower()
@@ -72,6 +73,11 @@ def load(path: str) -> Any:
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def path_of(member: type) -> str:
+    """Return the path of a class, ``"package.module:name"``, as ``load`` and configs use it."""
+    return f"{member.__module__}:{member.__qualname__}"
 
 
 def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from evorl.config.custom_parts import custom_class, is_custom_name
 from evorl.config.names import load_named, no_such
@@ -14,6 +14,26 @@ from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeDict, PyTreeNode
 
 Node = TypeVar("Node", bound=PyTreeNode)
+
+
+class Variants(NamedTuple):
+    """Lookup of the classes that a config selects by ``name`` in place of a base class.
+
+    Attributes:
+        choose: called with the base class, a mapping and its path; returns the class and the settings of its fields.
+        name_of: returns the name in configs of a node.
+    """
+
+    choose: Callable[[Any, Mapping[str, Any], str], tuple[Any, dict[str, Any]]]
+    name_of: Callable[[Any], str]
+
+
+VARIANTS: dict[type[PyTreeNode], Variants] = {}  # by base class; the module that lists the variants adds its entry
+
+
+def variants_of(cls: type[PyTreeNode]) -> Variants | None:
+    """Return the variants of a class or of its closest base; ``None`` if it has no variants."""
+    return next((VARIANTS[base] for base in cls.__mro__ if base in VARIANTS), None)
 
 
 def node_from_config(
@@ -48,7 +68,7 @@ def fields_from_config(
     """Read values for the fields of ``cls`` from a mapping.
 
     A nested mapping becomes a node of the class that annotates its field, or of the variant that it names if that class
-    has a method ``variant(config, where) -> (class, config)``. A string abbreviates a mapping that has only a ``name``.
+    has ``Variants``. A string abbreviates a mapping that has only a ``name``.
     ``float | Schedule`` accepts a number or a mapping. Missing settings of nested mappings have the values of the
     field's default.
 
@@ -105,17 +125,17 @@ def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type
     Raises:
         ValueError: ``config`` is neither a mapping nor a name, or the variant is unknown.
     """
-    variant = getattr(cls, "variant", None)
+    variants = variants_of(cls)
     is_name = isinstance(config, str) and (has_name(cls) or is_custom_name(config))
     settings = checked_mapping({"name": config} if is_name else config, where)
-    if is_custom_name(settings.get("name")) and (variant is not None or not has_name(cls)):
+    if is_custom_name(settings.get("name")) and (variants is not None or not has_name(cls)):
         return custom_class(settings["name"], cls, f"{where}.name"), {k: v for k, v in settings.items() if k != "name"}
-    return (cls, settings) if variant is None else variant(settings, where)
+    return (cls, settings) if variants is None else variants.choose(cls, settings, where)
 
 
 def has_name(cls: type[PyTreeNode]) -> bool:
     """Return True if a string may abbreviate a mapping that has only a ``name``."""
-    return hasattr(cls, "variant") or "name" in field_types(cls)
+    return variants_of(cls) is not None or "name" in field_types(cls)
 
 
 def default_of(field: dataclasses.Field) -> Any:

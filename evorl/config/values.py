@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.config.custom_parts import is_custom_name
-from evorl.config.names import did_you_mean, load, load_named, no_such
+from evorl.config.names import did_you_mean, load_named, no_such
 from evorl.fields import Within
+from evorl.ops.custom_name import CustomName
 
 if TYPE_CHECKING:
     from evorl.types import PyTreeNode  # imports JAX, which checks of other settings do not need
@@ -205,11 +206,10 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     value = _plain(value)
     if value is None and len(kinds) < len(members):
         return None
-    if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "CustomName" for kind in kinds):
-        custom_name = load("evorl.ops.custom_name:CustomName")
-        if is_custom_name(value):
-            return custom_name(value, load_named(value, name))
-        kinds = [kind for kind in kinds if kind is not custom_name]
+    if CustomName in kinds and len(kinds) > 1:
+        if isinstance(value, str) and is_custom_name(value):
+            return CustomName(value, load_named(value, name))
+        kinds.remove(CustomName)
     if annotation is Mapping:
         return checked_mapping(value, name)
     if float in kinds:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
-from evorl.config.names import load
 from evorl.ec.fitness_shaping import failures_to_worst
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 
-REGISTRY = "evorl.ec.optimizers.registry"  # loaded by name, because it imports all optimizers
-
 
 class EvoOptimizer(PyTreeNode):
-    """Optimizer that maximises fitness: ask for individuals, evaluate them, tell their fitness.
+    """Optimizer that maximizes fitness: ask for individuals, evaluate them, tell their fitness.
 
     A solution is a pytree of float arrays; a population has a leading axis P. The generation to evaluate next is a pure
     function of the state. ``ask`` returns any part, on any device and any number of times, so that a population
@@ -33,20 +29,8 @@ class EvoOptimizer(PyTreeNode):
 
     # True if ``tell`` ranks non-finite fitness last; otherwise ``tellable`` replaces it.
     ranks_failures: ClassVar[bool] = False
-
-    @classmethod
-    def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[EvoOptimizer], dict[str, Any]]:
-        """Return the class that a config selects by ``name``, and the settings of its fields.
-
-        Raises:
-            ValueError: the name is missing or unknown; the message suggests the closest one.
-        """
-        return load(f"{REGISTRY}:named_optimizer")(cls, config, where)
-
-    @property
-    def variant_name(self) -> str:
-        """Name of the optimizer in configs."""
-        return load(f"{REGISTRY}:optimizer_name")(self)
+    # True if external solutions can replace individuals, see ``inject``.
+    takes_solutions: ClassVar[bool] = False
 
     @property
     def group_size(self) -> int:
@@ -67,8 +51,8 @@ class EvoOptimizer(PyTreeNode):
 
     @property
     def num_replaceable(self) -> int:
-        """Maximum number of individuals, the last ones of a generation, that ``inject`` can replace."""
-        return 0
+        """Maximum number of individuals, the last ones of a generation, that ``inject`` can replace: all or none."""
+        return self.pop_size if self.takes_solutions else 0
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
         """Replace some individuals of the generation to evaluate next by external solutions.
@@ -84,8 +68,7 @@ class EvoOptimizer(PyTreeNode):
         Raises:
             ValueError: this optimizer does not support injection.
         """
-        kind = type(self).__name__
-        raise ValueError(f"{kind} does not support the injection of solutions: use ga, openes, vanilla_es or sepcem.")
+        raise ValueError(f"{type(self).__name__} does not support the injection of solutions.")
 
     @abstractmethod
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
@@ -97,4 +80,4 @@ class EvoOptimizer(PyTreeNode):
 
     @abstractmethod
     def solution(self, state: PyTreeDict) -> Params:
-        """Return the current solution: the centre of the search, or the best individual."""
+        """Return the current solution: the center of the search, or the best individual."""

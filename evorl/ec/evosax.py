@@ -1,6 +1,6 @@
 """Adapter for the strategies of evosax (Lange 2022, https://arxiv.org/abs/2212.04180).
 
-evosax minimises, and its state does not contain the population. The adapter negates the fitness and stores the
+evosax minimizes, and its state does not contain the population. The adapter negates the fitness and stores the
 generation to evaluate next in the state.
 """
 

@@ -33,6 +33,7 @@ class GaussianStrategy(EvoOptimizer):
     mirror_sampling: bool = True
 
     ranks_failures: ClassVar[bool] = True
+    takes_solutions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.pop_size < 2 or (self.mirror_sampling and self.pop_size % 2):
@@ -45,11 +46,6 @@ class GaussianStrategy(EvoOptimizer):
     def group_size(self) -> int:
         """2 with mirrored sampling, else 1."""
         return 2 if self.mirror_sampling else 1
-
-    @property
-    def num_replaceable(self) -> int:
-        """Number of replaceable individuals: all."""
-        return self.pop_size
 
     @abstractmethod
     def scale(self, state: PyTreeDict) -> jax.Array | Params:
@@ -74,7 +70,7 @@ class GaussianStrategy(EvoOptimizer):
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
         """Replace individuals of this generation by external solutions, see ``EvoOptimizer.inject``."""
-        if not self.num_replaceable:
+        if not self.takes_solutions:
             return super().inject(state, solutions, rows)
         return state | {"injected": PyTreeDict(solutions=solutions, rows=rows, generation=state.generation)}
 

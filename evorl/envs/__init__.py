@@ -1,15 +1,15 @@
 """Environments: one interface (``Env``, ``EnvState``), an adapter per library, wrappers, and vector environments.
 
 Importing this package imports neither an environment library nor an adapter. Adapter functions, such as
-``create_wrapped_brax_env``, can still be imported from here: their module is loaded on first access. So can
-``check_env``.
+``create_wrapped_brax_env``, can still be imported from here: their module is loaded on first access.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from evorl.config.names import load
 from evorl.envs.env import AutoresetMode, Env, EnvState
-from evorl.envs.factory import adapter_function, available_envs, create_env
+from evorl.envs.env_check import check_env as check_env
+from evorl.envs.factory import create_env
+from evorl.envs.libraries import adapter_function, available_envs
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
@@ -35,4 +35,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    return load("evorl.envs.env_check:check_env") if name == "check_env" else adapter_function(name)
+    return adapter_function(name)

@@ -64,8 +64,8 @@ class ActionConversion(ByValue):
             self.agent_space = self._intervals.agent_space
         else:
             raise NoActionConversion(
-                f"agents act in choices (Discrete, MultiDiscrete, MultiBinary) or in Boxes, alone or in a tuple or "
-                f"dict of the same kind; this environment's action space is {env_space!r}. Wrap it into one of them."
+                f"agents support discrete spaces (Discrete, MultiDiscrete, MultiBinary) and Boxes, alone or in a tuple "
+                f"or dict of one kind; this environment's action space is {env_space!r}. Wrap it into one of them."
             )
 
     @property
@@ -129,6 +129,8 @@ class ActionConversion(ByValue):
 @functools.lru_cache(maxsize=256)
 def action_conversion(env_space: Space) -> ActionConversion | None:
     """Return the conversion for an action space; ``None`` if agents act in that space itself, or cannot act at all."""
+    if isinstance(env_space, Discrete) and env_space == Discrete(env_space.n):
+        return None
     try:
         conversion = ActionConversion(env_space)
     except NoActionConversion:

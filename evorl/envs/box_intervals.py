@@ -20,7 +20,7 @@ class NoActionConversion(ValueError):
 
 
 class BoxIntervals:
-    """The conversion of Boxes, dimension by dimension; constants are the concatenation over all Boxes, ``[A]``."""
+    """Conversion of Boxes, dimension by dimension; the constants ``[A]`` are concatenated over all Boxes."""
 
     def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
         self._boxes = boxes

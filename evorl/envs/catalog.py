@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from evorl.config.synonyms import names_for_synonym
-from evorl.envs.factory import available_envs
+from evorl.envs.libraries import available_envs
 
 # Gymnasium's environments in their newest versions, by the requirement to install.
 GYMNASIUM: Mapping[str, str] = {

@@ -23,7 +23,7 @@ Tree = TypeVar("Tree")
 
 
 class AutoresetMode(enum.Enum):
-    """Behaviour of a vector env for an environment whose episode has ended.
+    """Behavior of a vector env for an environment whose episode has ended.
 
     ``NORMAL``: the next episode starts in the same step, from a fresh random reset.
     ``FAST``: the next episode starts in the same step, from the first start state of that environment; random numbers
@@ -72,7 +72,7 @@ class _MissingSpace:
         if env is None:
             return self
         raise AttributeError(
-            f"{owner.__name__} has no {self._name}: give it as a class attribute, as a property, or set it in "
+            f"{owner.__name__} has no {self._name}: define it as a class attribute or a property, or set it in "
             f"__init__, as in self.{self._name} = Discrete(2)."
         )
 

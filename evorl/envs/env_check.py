@@ -183,8 +183,8 @@ def _state_problems(state: Any, obs_space: Space | None, where: str) -> Iterator
     if obs_space is not None:
         yield from _obs_problems(state.obs, obs_space, where)
     expected = {"reward": ("float32", "jnp.float32(reward)"), "done": ("bool", "jnp.asarray(done, bool)")}
-    for field, (dtype, remedy) in expected.items():
-        yield from _scalar_problems(getattr(state, field), dtype, f"{where} returns {field}", remedy)
+    for field, (dtype, advice) in expected.items():
+        yield from _scalar_problems(getattr(state, field), dtype, f"{where} returns {field}", advice)
     if not isinstance(state.info, Mapping):
         yield f"{where} returns info of type {type(state.info).__name__}, but it must be a PyTreeDict."
         return
@@ -201,13 +201,13 @@ def _state_problems(state: Any, obs_space: Space | None, where: str) -> Iterator
             )
 
 
-def _scalar_problems(value: Any, dtype: str, subject: str, remedy: str) -> Iterator[str]:
+def _scalar_problems(value: Any, dtype: str, subject: str, advice: str) -> Iterator[str]:
     if not hasattr(value, "dtype"):
-        yield f"{subject} of type {type(value).__name__}, but it must be a scalar of {dtype}: use {remedy}."
+        yield f"{subject} of type {type(value).__name__}, but it must be a scalar of {dtype}: use {advice}."
     elif value.shape != ():
         yield f"{subject} as {_format_leaf(value)}, but it must be a scalar, {dtype}[]: use one element, or the sum."
     elif value.dtype != jnp.dtype(dtype):
-        yield f"{subject} as {_format_leaf(value)}, but it must be {dtype}[]: use {remedy}."
+        yield f"{subject} as {_format_leaf(value)}, but it must be {dtype}[]: use {advice}."
 
 
 def _obs_problems(obs: Any, space: Space, where: str) -> Iterator[str]:

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evorl.config.gate import distrusting
 from evorl.config.names import load, no_such
+from evorl.envs import libraries as tables
+from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs
 
 if TYPE_CHECKING:
     from evorl.envs.vector import VectorEnv
-
-# Library -> function that creates its vector environments, "module:function". The module is the adapter: one file,
-# which imports its library when an environment is created, and lists its environments in ``ENV_NAMES``.
-LIBRARIES = {
-    "brax": "evorl.envs.brax:create_wrapped_brax_env",
-    "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
-    "mjx": "evorl.envs.mjx:create_wrapped_mjx_env",
-    "goal": "evorl.envs.goals.goal_envs:create_wrapped_goal_env",
-    "playground": "evorl.envs.playground:create_wrapped_playground_env",
-    "jumanji": "evorl.envs.jumanji:create_wrapped_jumanji_env",
-    "craftax": "evorl.envs.craftax:create_wrapped_craftax_env",
-    "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
-    "jaxmarl": "evorl.envs.jaxmarl:create_wrapped_jaxmarl_env",
-}
-# Library -> function that creates its simulators on the host, which a bridge turns into a vector environment.
-HOST_LIBRARIES = {
-    "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
-    "envpool": "evorl.envs.envpool:make_envpool_simulators",
-    "host": "evorl.envs.mujoco:make_mujoco_simulators",
-    "pettingzoo": "evorl.envs.pettingzoo:make_pettingzoo_simulators",
-    "remote": "evorl.envs.remote:make_remote_simulators",
-}
-# Library -> function that creates vector environments whose simulators run inside the compiled program.
-COMPILED_LIBRARIES = {"envpool": "evorl.envs.envpool_compiled:create_compiled_envpool_env"}
-HOST_FACTORY = "evorl.envs.host.create:create_host_env"
-USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
-
-
-def available_envs() -> dict[str, tuple[str, ...]]:
-    """Return the names of all environments by library. Imports the adapters, but not the libraries."""
-    return {library: _module(path).ENV_NAMES for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
 
 
 def create_env(
@@ -66,55 +36,37 @@ def create_env(
     Raises:
         ValueError: an unknown library, environment or option; the message suggests the closest valid name.
     """
-    with distrusting(config):
-        return _made_as_configured(config, library, name, options)
-
-
-def _made_as_configured(
-    config: Mapping[str, Any] | str | None, library: str | None, name: str | None, options: Mapping[str, Any]
-) -> VectorEnv:
     explicit = {"library": library, "name": name, **options}
     settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
+    with distrusting(config):
+        env, env.title = _made_as_configured(settings)
+    return env
+
+
+def _made_as_configured(settings: dict[str, Any]) -> tuple[VectorEnv, str]:
     if "factory" in settings:
         if "library" in settings or "name" in settings:
             raise ValueError("An environment needs either library and name, or factory, not both: remove one of them.")
-        return _titled(load(USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"])
+        return load(tables.USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"]
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
-    return _titled(_create(library, name, settings), f"{library}/{name}")
+    return _create(library, name, settings), f"{library}/{name}"
 
 
 def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
     if settings.get("host") == "compiled":
-        if library not in COMPILED_LIBRARIES:
+        if library not in tables.COMPILED_LIBRARIES:
             raise ValueError(
-                f"host=compiled is available for {', '.join(COMPILED_LIBRARIES)} only, whose simulators can be called "
-                f"from compiled programs, not for {library}: use host=loop or host=callback."
+                f"host=compiled is available for {', '.join(tables.COMPILED_LIBRARIES)} only, whose simulators can be "
+                f"called from compiled programs, not for {library}: use host=loop or host=callback."
             )
-        return load(COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
-    if library in HOST_LIBRARIES:
-        return load(HOST_FACTORY)(load(HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
-    return load(LIBRARIES[library])(name, **settings)
-
-
-def _titled(env: VectorEnv, title: str) -> VectorEnv:
-    env.title = title
-    return env
+        return load(tables.COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
+    if library in tables.HOST_LIBRARIES:
+        return load(tables.HOST_FACTORY)(load(tables.HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
+    return load(tables.LIBRARIES[library])(name, **settings)
 
 
 def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != key}
-
-
-def adapter_function(name: str) -> Any:
-    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` without one."""
-    for path in LIBRARIES.values():
-        if path.partition(":")[2] == name:
-            return load(path)
-    raise AttributeError(f"evorl.envs has no {name!r}")
-
-
-def _module(path: str) -> Any:
-    return importlib.import_module(path.partition(":")[0])
 
 
 def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -129,7 +81,7 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     """Return library and name of the environment, from either or from ``library/name``."""
-    libraries = LIBRARIES | HOST_LIBRARIES
+    libraries = tables.LIBRARIES | tables.HOST_LIBRARIES
     if library is not None and str(library) not in libraries:
         raise ValueError(no_such("environment library", library, libraries))
     if not name:
@@ -140,11 +92,10 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
         return prefix, rest
     if library is not None:
         return library, name
-    known = available_envs()
+    known = tables.available_envs()
     for candidate, names in known.items():
         if name in names:
             return candidate, name
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
-    nearest = load("evorl.envs.catalog:describe_suggestions")(load("evorl.envs.catalog:suggest_envs")(name))
-    nearest = nearest or load("evorl.envs.catalog:describe_library")(name)
+    nearest = describe_suggestions(suggest_envs(name)) or describe_library(name)
     raise ValueError(f"there is no environment {name!r}.{nearest} Available: {', '.join(paths)}.")

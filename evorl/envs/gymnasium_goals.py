@@ -23,7 +23,7 @@ from evorl.types import Action, Observation
 
 # Prefixes of the ids of Gymnasium-Robotics, which are registered only when the package is imported.
 ROBOTICS = ("Fetch", "HandReach", "HandManipulate", "PointMaze", "AntMaze", "AdroitHand", "FrankaKitchen")
-_MAZE_RADIUS = 0.45  # metres, hard-coded in Gymnasium-Robotics
+_MAZE_RADIUS = 0.45  # meters, hard-coded in Gymnasium-Robotics
 _NUM_COMPARED = 32
 
 

@@ -71,7 +71,7 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
     if isinstance(space, spaces.Box):
         return _action_box(space)
     raise ValueError(
-        "agents act in Discrete, MultiDiscrete, MultiBinary and Box, and in tuples and dicts of them; this "
+        "agents support Discrete, MultiDiscrete, MultiBinary, Box, and tuples and dicts of these; this "
         f"environment's space is {space}."
     )
 

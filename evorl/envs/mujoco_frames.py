@@ -14,7 +14,7 @@ import numpy as np
 from evorl.envs.host.host_vector_env import HostEnvError
 
 IMAGE_SIZE = 480
-_DISTANCE = 4.0  # distance of the camera from the first body, in metres; smaller models use their extent
+_DISTANCE = 4.0  # distance of the camera from the first body, in meters; smaller models use their extent
 _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}  # off-screen renderers
 _NO_WINDOW = r"\((65537|65550)\)"  # not initialized, no display
 
@@ -37,7 +37,7 @@ class BodyRenderer:
 
             mujoco: Any = engine  # its names come from compiled modules, which type checkers cannot see
             if mujoco.GLContext.__module__.endswith("glfw") and not _has_screen():
-                raise RuntimeError("there is no screen")
+                raise RuntimeError("no display is available")
             with warnings.catch_warnings():
                 # If the screen cannot be reached, GLFW only warns, and MuJoCo would exit the process.
                 warnings.filterwarnings("error", message=_NO_WINDOW)

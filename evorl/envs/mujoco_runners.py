@@ -188,7 +188,7 @@ class HumanoidBody(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Humanoid(HumanoidBody, Walker):
-    """A body with two legs and two arms; its velocity is that of its centre of mass."""
+    """A body with two legs and two arms; its velocity is that of its center of mass."""
 
     model_file = "humanoid.xml"
     place_size = 2

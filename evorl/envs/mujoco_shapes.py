@@ -10,7 +10,7 @@ import numpy as np
 KINDS = {0: "plane", 1: "box", 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "box"}
 _BOUNDED = (1, 7)  # height fields and meshes: drawn as their bounding boxes
 _HIDDEN_FROM_GROUP = 3  # MuJoCo draws groups 0 to 2; the others are collision geometry
-_DEFAULT_COLOUR = (0.5, 0.5, 0.5, 1.0)
+_DEFAULT_COLOR = (0.5, 0.5, 0.5, 1.0)
 
 
 def moving_bodies(model: Any) -> np.ndarray:
@@ -22,17 +22,17 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
     """Return the visible shapes of a ``mujoco.MjModel`` as JSON data.
 
     Returns:
-        For each shape its ``kind``; ``size``, half of its extent along its axes, in metres (for a capsule and a
+        For each shape its ``kind``; ``size``, half of its extent along its axes, in meters (for a capsule and a
         cylinder the radius twice and half of the straight length; for a plane 0 along infinite axes); ``body``, the
         index in ``moving_bodies``, or -1 for the world; ``pos`` and ``quat`` in the frame of that body, the quaternion
-        w first; ``colour``, red, green, blue and opacity from 0 to 1; ``bounds``, true for the bounding box of a mesh.
+        w first; ``color``, red, green, blue and opacity from 0 to 1; ``bounds``, true for the bounding box of a mesh.
     """
     indices = {int(body): index for index, body in enumerate(moving_bodies(model))}
     at_rest = _poses(model, model.qpos0)
     shapes = []
     for geom in range(model.ngeom):
-        kind, colour = int(model.geom_type[geom]), _colour_of(model, geom)
-        if kind not in KINDS or colour[3] == 0 or model.geom_group[geom] >= _HIDDEN_FROM_GROUP:
+        kind, color = int(model.geom_type[geom]), _color_of(model, geom)
+        if kind not in KINDS or color[3] == 0 or model.geom_group[geom] >= _HIDDEN_FROM_GROUP:
             continue
         body = int(model.geom_bodyid[geom])
         pos, quat = np.array(model.geom_pos[geom]), np.array(model.geom_quat[geom])
@@ -49,7 +49,7 @@ def shapes_of(model: Any) -> list[dict[str, Any]]:
                 "body": indices.get(body, -1),
                 "pos": _rounded(pos),
                 "quat": _rounded(quat),
-                "colour": _rounded(colour),
+                "color": _rounded(color),
                 "bounds": is_bound,
             }
         )
@@ -83,12 +83,12 @@ def _half_extent(model: Any, geom: int, kind: int) -> np.ndarray:
     return size
 
 
-def _colour_of(model: Any, geom: int) -> np.ndarray:
-    """Return the shape's own colour, or that of its material if it has the default colour."""
-    colour, material = np.array(model.geom_rgba[geom], np.float64), int(model.geom_matid[geom])
-    if material >= 0 and np.allclose(colour, _DEFAULT_COLOUR):
-        colour = np.array(model.mat_rgba[material], np.float64)
-    return colour
+def _color_of(model: Any, geom: int) -> np.ndarray:
+    """Return the shape's own color, or that of its material if it has the default color."""
+    color, material = np.array(model.geom_rgba[geom], np.float64), int(model.geom_matid[geom])
+    if material >= 0 and np.allclose(color, _DEFAULT_COLOR):
+        color = np.array(model.mat_rgba[material], np.float64)
+    return color
 
 
 def _rotated(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:

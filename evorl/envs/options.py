@@ -24,7 +24,7 @@ class EnvOptions:
 
     Attributes:
         parallel: number of environments B.
-        autoreset_mode: behaviour at the end of an episode, an ``AutoresetMode`` or its name.
+        autoreset_mode: behavior at the end of an episode, an ``AutoresetMode`` or its name.
         max_episode_steps: time limit in environment steps; ``None`` for the environment's default. With
             ``action_repeat``, an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last one
             may last fewer steps.

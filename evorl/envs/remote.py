@@ -34,6 +34,8 @@ class RemoteSimulators(HostVectorEnv):
         action_space: action space of one simulator.
     """
 
+    is_remote = True
+
     def __init__(self, num_envs: int, obs_space: Space, action_space: Space) -> None:
         self.num_envs, self.obs_space, self.action_space = num_envs, obs_space, action_space
 
@@ -54,12 +56,6 @@ class RemoteSimulators(HostVectorEnv):
 
     def _blank(self, num_rows: int) -> Any:
         return jax.tree.map(lambda spec: np.zeros((num_rows, *spec.shape), spec.dtype), self.obs_space.spec)
-
-
-def is_remote(env: Any) -> bool:
-    """Return True if the simulators of a vector environment connect over the network."""
-    simulators = getattr(env, "simulators", None)
-    return simulators is not None and isinstance(simulators.main, RemoteSimulators)
 
 
 def make_remote_simulators(

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.box_bounds import filled_bound, known_bound, require_int32
-from evorl.envs.space_size import check_size
+from evorl.envs.space_bounds import check_size, filled_bound, known_bound, require_int32
 from evorl.types import ByValue, PyTreeDict
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
@@ -203,8 +202,8 @@ class DictSpace(Space):
             if not isinstance(name, str) or hasattr(dict, name):
                 kind = "the name of a method of dict" if isinstance(name, str) else f"of type {type(name).__name__}"
                 raise ValueError(
-                    f"a dict of spaces has an entry {name!r}, {kind}: call it differently, as {str(name) + '_'!r}, in "
-                    "the environment or a wrapper of it."
+                    f"a dict of spaces has an entry {name!r}, {kind}: rename it, for example to {str(name) + '_'!r}, "
+                    "in the environment or a wrapper."
                 )
         self.spaces = PyTreeDict(sorted(spaces.items()))
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from evorl.config.names import load
 from evorl.envs.action_conversion import action_conversion
 from evorl.envs.env import Env
+from evorl.envs.env_check import check_env
+from evorl.envs.goals.setters import make_goal_setter
 from evorl.envs.options import EnvOptions, as_autoreset_mode, check_options
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper, has_choices
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
+from evorl.envs.wrappers.randomization import randomized
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
     RewardScaleWrapper,
@@ -41,18 +43,16 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)
     if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # evorl's own environments have tests
-        load("evorl.envs.env_check:check_env")(env)
+        check_env(env)
     limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
-    setter = chosen.goal_setter
-    if setter is not None:  # imported only if used
-        setter = load("evorl.envs.goals.setters:make_goal_setter")(setter)
-    if chosen.randomization is not None:  # imported only if used
-        env = load("evorl.envs.wrappers.randomization:randomized")(env, chosen.randomization)
+    setter = None if chosen.goal_setter is None else make_goal_setter(chosen.goal_setter)
+    if chosen.randomization is not None:
+        env = randomized(env, chosen.randomization)
     if chosen.skills is not None:
         if chosen.observed is not None:
             raise ValueError(
-                "env.observed and env.skills exclude each other: the selection would also apply to the skill."
+                "env.observed and env.skills cannot be combined: the selection would also apply to the skill."
             )
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import load
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvState, EnvWrapper, compiled, freeze_ended
+from evorl.envs.goals.setting import goals_of_rows
 from evorl.ops.collectives import joined_under_vmap, local_indices, over_agents
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
@@ -50,6 +50,8 @@ class VectorEnv(EnvWrapper):
     title: str | None = None
     # True for simulators on the host, whose states are valid only in one process and for one device.
     steps_on_host: ClassVar[bool] = False
+    # True for simulators that connect over the network, and cannot be stepped from here.
+    is_remote: bool = False
 
     def __init__(self, env: Env, num_envs: int, goal_setter: Any = None) -> None:
         if not isinstance(env, Env) or isinstance(env, VectorEnv):
@@ -74,7 +76,7 @@ class VectorEnv(EnvWrapper):
         self.goal_setter = goal_setter
         self._goals: Any = None
         if goal_setter is not None:
-            self._goals = load("evorl.envs.goals.setting:goals_of_rows")(goal_setter, env)
+            self._goals = goals_of_rows(goal_setter, env)
         self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
 
     def _identity(self) -> Any:

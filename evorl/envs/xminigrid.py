@@ -1,7 +1,7 @@
 """Adapter of the MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. The package is imported on first use.
 
-Cells are one-hot encoded: ``[V, V, 25]`` with 13 tiles and 12 colours. The library observes indices of tiles and
-colours, which a network without an embedding would treat as magnitudes.
+Cells are one-hot encoded: ``[V, V, 25]`` with 13 tiles and 12 colors. The library observes indices of tiles and
+colors, which a network without an embedding would treat as magnitudes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class XMiniGridAdapter(Env):
 
     @property
     def obs_space(self) -> Box:
-        """``[V, V, 25]``, tiles and colours one-hot, bool."""
+        """``[V, V, 25]``, tiles and colors one-hot, bool."""
         return self._obs_space
 
     @property
@@ -106,7 +106,7 @@ class XMiniGridAdapter(Env):
         termination = done & (timestep.discount == 0.0)
         info = PyTreeDict(termination=termination, truncation=done & ~termination, metrics=PyTreeDict())
         tiles, colors = timestep.observation[..., 0], timestep.observation[..., 1]
-        # Colour indices follow the tile indices, so that the two never overlap.
+        # Color indices follow the tile indices, so that the two never overlap.
         kinds = jnp.arange(self._num_tiles + self._num_colors)
         one_hot = (tiles[..., None] == kinds) | (colors[..., None] + self._num_tiles == kinds)
         # The next step reads only the state: do not store the observation twice.
@@ -165,7 +165,7 @@ def _xminigrid() -> Any:
 
 
 def _num_kinds() -> tuple[int, int]:
-    """Return the numbers of tiles and of colours."""
+    """Return the numbers of tiles and of colors."""
     from xminigrid.core import constants
 
     return constants.NUM_TILES, constants.NUM_COLORS

@@ -40,14 +40,15 @@ def make_recording_options(
         if number is not None and number > num_episodes:
             raise ValueError(
                 f"evaluation.{name}={number} is more than an evaluation plays: raise eval_episodes={num_episodes}, or "
-                "take fewer."
+                "record fewer."
             )
         if number is not None and not plays_as_all:
             raise ValueError(
                 f"evaluation.{name}={number}: this algorithm has a custom evaluation that does not record episodes. "
                 f"Set evaluation.{name}=null."
             )
-    _refuse_many_steps(keeping.num_steps, env)
+    if keeping.num_steps:
+        _refuse_many_steps(keeping.num_steps, env)
     keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
     plotted = _plotted(keeping, env) if keeping.plot_episodes else (None, None)
     keeping = dataclasses.replace(keeping, plot_of=plotted[0], plot_dimensions=plotted[1])
@@ -65,7 +66,7 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
         name = "evaluation.save_episodes or evaluation.plot_episodes"
         raise ValueError(
             f"{name} of {num_episodes:,} episodes of up to {length:,} steps needs {num_bytes / 1e9:,.1f} GB, but at "
-            f"most {MAX_BYTES / 1e9:.0f} GB are recorded: choose {MAX_BYTES // (length * bytes_of_step):,} or fewer."
+            f"most {MAX_BYTES / 1e9:.0f} GB may be recorded: choose {MAX_BYTES // (length * bytes_of_step):,} or fewer."
         )
 
 

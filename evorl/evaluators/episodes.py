@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.names import did_you_mean, load
+from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv, env_title
+from evorl.evaluators.step_record import new_step_record
 from evorl.ops.collectives import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
@@ -23,7 +24,6 @@ Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
 NO_FAULT = 2**31 - 1  # value of the step without a fault
 _OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
-_STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # imported only if steps are recorded
 
 
 def longest_episode(env: VectorEnv) -> int:
@@ -110,7 +110,7 @@ def play_episodes(
     action_fn: ActionFn,
     agent_state: AgentState,
     keys: tuple[Key, Key],
-    wanted: jax.Array,
+    is_played: jax.Array,
     max_episode_steps: int,
     *,
     discount: jax.Array | float = 1.0,
@@ -123,10 +123,10 @@ def play_episodes(
     """Play one episode per environment, until all requested episodes have ended or ``max_episode_steps`` is reached.
 
     Args:
-        env: vectorised environment in any autoreset mode; only the first episode after a reset counts.
+        env: vectorized environment in any autoreset mode; only the first episode after a reset counts.
         action_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``, with ``agent_state``.
         keys: per-episode keys of the reset ``[B]`` and of the actions ``[B]``.
-        wanted: bool ``[B]``; environments for which it is false are not waited for, and their outcomes remain 0.
+        is_played: bool ``[B]``; environments for which it is false are not waited for, and their outcomes remain 0.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
         env_fields: entries of ``info`` to sum, see ``info_entries``.
@@ -169,11 +169,11 @@ def play_episodes(
         env_state=env_state,
         outcomes=_no_outcomes(env_state, env_fields, observe, watch),
         recorded=None if record is None else _zeros_for(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
-        step_record=load(_STEP_RECORD)(env, env_state, num_kept, max_episode_steps) if num_kept else None,
-        ended=~wanted,
+        step_record=new_step_record(env, env_state, num_kept, max_episode_steps) if num_kept else None,
+        ended=~is_played,
         step=jnp.zeros((), jnp.int32),
     )
-    first = jax.tree.map(lambda x: tree_where(wanted, x, 0.0), info_entries(env_state.info, env_fields))
+    first = jax.tree.map(lambda x: tree_where(is_played, x, 0.0), info_entries(env_state.info, env_fields))
     return _outcomes_of(jax.lax.while_loop(running, advance, progress), first)
 
 

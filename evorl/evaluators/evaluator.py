@@ -30,7 +30,7 @@ class Evaluator(PyTreeNode):
     requested episodes have ended, or after ``max_episode_steps``.
 
     Attributes:
-        env: vectorised environment; if there are more episodes than environments, they are played in several rounds.
+        env: vectorized environment; if there are more episodes than environments, they are played in several rounds.
         agent_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; ``action_fn`` is an alias.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.
@@ -55,7 +55,7 @@ class Evaluator(PyTreeNode):
         if (self.agent_fn is None) == (self.action_fn is None):
             raise ValueError("Evaluator needs exactly one of agent_fn and action_fn (aliases of the same argument).")
         if not hasattr(self.env, "num_envs"):
-            raise ValueError("Evaluator needs a vectorised environment: wrap yours, as in VmapWrapper(env, num_envs).")
+            raise ValueError("Evaluator needs a vectorized environment: wrap yours, as in VmapWrapper(env, num_envs).")
 
     def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
         """Return the results of exactly ``num_episodes`` episodes, a pure function of ``agent_state`` and ``key``."""

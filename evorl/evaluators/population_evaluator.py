@@ -25,7 +25,7 @@ class PopulationEvaluator(PyTreeNode):
     individuals. Results depend neither on chunks nor on devices.
 
     Attributes:
-        env: vectorised environment; its ``num_envs`` is ignored.
+        env: vectorized environment; its ``num_envs`` is ignored.
         num_episodes: number of episodes E per individual.
         max_episode_steps: episodes are truncated after this many steps.
         discount: the reward at step t is weighted by ``discount ** t``.

@@ -1,4 +1,4 @@
-"""Reference batch: observations collected before training, to normalise or compare networks."""
+"""Reference batch: observations collected before training, to normalize or compare networks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Obser
     with probability ``1 / (t + 1)`` (reservoir sampling), so the length is not required in advance.
 
     Args:
-        env: vectorised environment in any autoreset mode; its ``num_envs`` is ignored.
+        env: vectorized environment in any autoreset mode; its ``num_envs`` is ignored.
         num_episodes: number of episodes N.
         key: key of all episodes.
     """

@@ -73,7 +73,7 @@ def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_step
     """Return the record of the first n environments with their initial observations.
 
     Args:
-        env: vectorised environment that does not step ended episodes.
+        env: vectorized environment that does not step ended episodes.
         env_state: state after a reset.
         num_rows: n, at most the number of environments.
         num_steps: T.

@@ -2,7 +2,7 @@
 
 The prediction reads attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
 it learns from a replay buffer, ``updates_per_policy_update`` if the policy is updated less often than the critics,
-``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardised, and ``inner`` or ``learner`` for
+``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardized, and ``inner`` or ``learner`` for
 a nested workflow. Other workflows may define ``idle_reasons()``, which yields sentences.
 """
 
@@ -110,12 +110,12 @@ def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
 
 
 def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
-    """Yield a reason if minibatches have a single sample: its standardised advantage, and the gradient, are 0."""
+    """Yield a reason if minibatches have a single sample: its standardized advantage, and the gradient, are 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
         yield (
-            f"advantages are standardised over minibatches of one sample (num_envs={workflow.env.num_envs}, "
+            f"advantages are standardized over minibatches of one sample (num_envs={workflow.env.num_envs}, "
             f"rollout_length={workflow.rollout_length}, num_minibatches={parts}), which makes each of them 0. Choose "
             f"{fewer}a longer {above}rollout_length, or {above}agent.normalize_advantages=false."
         )

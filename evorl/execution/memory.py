@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
+from evorl.execution.plan import item_size
 from evorl.execution.trainable import Execution
 from evorl.ops.platform import on_cpu
 from evorl.ops.trees import leaf_name
@@ -189,14 +189,10 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
         devices = execution.num_devices
         local = devices / jax.process_count()
         copies = (local / devices if is_sharded else local) if on_cpu() else (1 / devices if is_sharded else 1)
-        num_bytes = math.prod(leaf.shape) * _item_size(leaf) * copies * (1 if is_ring else 2)
+        num_bytes = math.prod(leaf.shape) * item_size(leaf) * copies * (1 if is_ring else 2)
         name = leaf_name(path)
         arrays.append(_Array(name, leaf.shape, int(num_bytes), is_ring))
     return arrays
-
-
-def _item_size(leaf: Any) -> int:
-    return 8 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.dtype.itemsize
 
 
 def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, int, int]]:

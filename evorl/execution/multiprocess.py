@@ -76,7 +76,7 @@ def join_processes(info: ProcessInfo) -> None:
 
     from evorl.ops import processes
 
-    if jax.distributed.is_initialized():  # as in the second job of a sweep
+    if jax.distributed.is_initialized():  # as in the second run of a sweep
         return
     jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, which stops a training
     arguments = {}
@@ -132,7 +132,7 @@ def refuse_different_settings(settings: str) -> None:
         )
 
 
-def describe_lost_process(error: BaseException, way_on: str = "") -> str | None:
+def describe_lost_process(error: BaseException, advice: str = "") -> str | None:
     """Return the message for an error caused by the end of another process; ``None`` for any other error."""
     if not _has_joined():
         return None
@@ -142,7 +142,7 @@ def describe_lost_process(error: BaseException, way_on: str = "") -> str | None:
         return str(error)
     if not processes.tells_of_loss(error):
         return None
-    return f"Another process of this run has ended, and this process cannot continue without it.{way_on}"
+    return f"Another process of this run has ended, and this process cannot continue without it.{advice}"
 
 
 def _has_joined() -> bool:

@@ -18,7 +18,7 @@ from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
 from evorl.ops.platform import on_cpu
 from evorl.ops.processes import number_of_first
 
-# Fraction of a core's second-level cache for the states of a chunk of environments; the vectorised environment keeps a
+# Fraction of a core's second-level cache for the states of a chunk of environments; the vectorized environment keeps a
 # copy, and the rest is for intermediate results of a step. See ``benchmarks/speed/env_chunk.py``.
 CACHE_SHARE = 0.3
 MIN_BLOCK = 16  # environments: fewer do not fill the vector units of a core
@@ -58,7 +58,7 @@ def plan_execution(
     """Plan the execution of a workflow on this machine; also return the number of environments stepped together.
 
     Args:
-        env: vectorised training environment.
+        env: vectorized training environment.
         devices: ``"auto"`` uses all devices if worthwhile, and with several processes, some of each; an integer is the
             number of devices, the same for each process. Nested workflows use one device.
         num_seeds: number of seeds to run in parallel.
@@ -180,10 +180,11 @@ def _num_listed(cores: str) -> int:
 
 def state_bytes(shapes: Any) -> int:
     """Return the bytes of a pytree of arrays, or of their shapes."""
-    return sum(int(np.prod(x.shape)) * _item_size(x) for x in jax.tree.leaves(shapes))
+    return sum(int(np.prod(x.shape)) * item_size(x) for x in jax.tree.leaves(shapes))
 
 
-def _item_size(x: Any) -> int:
+def item_size(x: Any) -> int:
+    """Return the bytes of one element of an array, or of a key."""
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
 
 

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from evorl.config.names import load
 from evorl.envs.space import Discrete, Space
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
@@ -21,6 +20,7 @@ from evorl.ops.collectives import local_indices
 from evorl.ops.trees import leaf_name
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.slots import SlotReplayBuffer, SlotReplayState
+from evorl.runs.minari_data import minari_columns, minari_conversion, minari_facts, open_minari_dataset
 from evorl.runs.replay_file import (
     COLUMNS,
     ReplayFileError,
@@ -33,7 +33,6 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
 OffPolicyWorkflow: TypeAlias = Any  # its module loads this one
-_MINARI = "evorl.runs.minari_data"
 MAX_AT_ONCE = 65_536  # maximum number of transitions per call of the program that stores them
 
 
@@ -43,7 +42,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
         raise ReplayFileError("replay.load is not supported with shared_replay=true: remove one of the two.")
     dataset = _minari_dataset(named) if named.startswith("minari:") else None
     if dataset is not None:
-        facts = load(f"{_MINARI}:minari_facts")(dataset)
+        facts = minari_facts(dataset)
     else:
         facts = read_replay_facts(find_replay_file(named))
     title, num_steps = workflow.env.title, facts["num_steps"]
@@ -61,7 +60,7 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
     if num_steps < minimum:
         raise ReplayFileError(f"{named} has {num_steps:,} transitions, but this workflow needs at least {minimum:,}.")
     if dataset is not None:
-        load(f"{_MINARI}:minari_conversion")(dataset, workflow.env.action_space)
+        minari_conversion(dataset, workflow.env.action_space)
     if "columns" in facts:
         columns = {
             name: jax.ShapeDtypeStruct((num_steps, *column["shape"]), np.dtype(column["dtype"]))
@@ -171,12 +170,12 @@ def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> 
 
 
 def _minari_dataset(named: str) -> Any:
-    return load(f"{_MINARI}:open_minari_dataset")(named.removeprefix("minari:"))
+    return open_minari_dataset(named.removeprefix("minari:"))
 
 
 def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
     if named.startswith("minari:"):
-        return load(f"{_MINARI}:minari_columns")(_minari_dataset(named), action_space)
+        return minari_columns(_minari_dataset(named), action_space)
     path = find_replay_file(named)
     return read_columns(path, read_replay_facts(path))
 

@@ -63,7 +63,7 @@ def prepare_runtime(
             f"{max(cores, MAX_CPU_DEVICES)} devices."
         )
     _set_xla_flags(long_programs, deterministic, several=info is not None)
-    # The backend may already run, as in the second job of a sweep.
+    # The backend may already run, as in the second run of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices)
     release_programs()

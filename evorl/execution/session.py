@@ -88,7 +88,7 @@ class SessionRules:
         optional_metrics: metrics that are NaN while they have no value.
         refuses_divergence: raise ``TrainingDiverged`` for metrics and parameters that are not finite.
         iteration_name: name of an iteration in error messages.
-        remedy: advice after a divergence.
+        advice: advice after a divergence.
     """
 
     intervals: Intervals
@@ -100,7 +100,7 @@ class SessionRules:
     optional_metrics: tuple[str, ...] = ()
     refuses_divergence: bool = True
     iteration_name: str = "iteration"
-    remedy: str = "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
+    advice: str = "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
 
 
 class RunSession:
@@ -331,5 +331,5 @@ class RunSession:
         steps = iteration * self._rules.steps_per_iteration
         at = f" ({steps:,} steps)" if steps else ""
         return TrainingDiverged(
-            f"{name} became {value} in {self._rules.iteration_name} {iteration:,}{at}; {saved}. {self._rules.remedy}"
+            f"{name} became {value} in {self._rules.iteration_name} {iteration:,}{at}; {saved}. {self._rules.advice}"
         )

@@ -19,11 +19,11 @@ SHOW_CURSOR = "\x1b[?25h"  # the live progress display hides it
 
 
 class _Stop:
-    """A stoppable training: the signals received, and ``way_on``, printed if the process is killed before it stops."""
+    """A stoppable training: the signals received, and ``advice``, printed if the process is ended before it stops."""
 
-    def __init__(self, way_on: str) -> None:
+    def __init__(self, advice: str) -> None:
         self.received: list[int] = []
-        self.way_on = way_on
+        self.advice = advice
 
 
 _stops: list[_Stop] = []  # nested contexts, innermost last
@@ -57,16 +57,16 @@ def handled_signals() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(way_on: str = "") -> Iterator[Callable[[], bool]]:
+def stop_on_signals(resume_command: str = "") -> Iterator[Callable[[], bool]]:
     """Request a stop on the first SIGINT or SIGTERM within the context; a second one ends the process.
 
     Args:
-        way_on: command that resumes the training, printed if the process is ended.
+        resume_command: command that resumes the training, printed if the process is ended.
 
     Yields:
         A function that returns True once a stop was requested.
     """
-    stop = _Stop(f" Its checkpoints are kept; to go on: {way_on}" if way_on else "")
+    stop = _Stop(f" Its checkpoints are kept. To resume: {resume_command}" if resume_command else "")
     with handled_signals():
         _stops.append(stop)
         try:
@@ -90,7 +90,7 @@ def _watch(receiving: socket.socket) -> None:
                 continue
             if _stops and not _stops[-1].received:
                 _stops[-1].received.append(number)
-                if _stops[-1].way_on:  # a training, whose iteration or evaluation may take minutes
+                if _stops[-1].advice:  # a training, whose iteration or evaluation may take minutes
                     _write(
                         f"{signal.Signals(number).name}: stopping after this iteration; a second one ends it at once."
                     )
@@ -100,7 +100,7 @@ def _watch(receiving: socket.socket) -> None:
 
 def _end_process(number: int) -> None:
     """End the process immediately, without an exception, which could be raised in code that cannot handle it."""
-    _write(f"{signal.Signals(number).name}: ended.{_stops[-1].way_on if _stops else ''}", SHOW_CURSOR)
+    _write(f"{signal.Signals(number).name}: ended.{_stops[-1].advice if _stops else ''}", SHOW_CURSOR)
     os._exit(128 + number)
 
 

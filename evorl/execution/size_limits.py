@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.envs.factory import HOST_LIBRARIES
+from evorl.envs.libraries import HOST_LIBRARIES
 from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
 
 MIN_CHECKED_BYTES = 10**9  # bytes; smaller sizes are not checked
@@ -51,7 +51,7 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
         return
     most = int(MEMORY_SHARE * available / bytes_of_each)
     raise ValueError(
-        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, whatever the environment: the largest "
+        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, in any environment: the largest "
         f"that may fit is {rounded(most):,}, of {what} of {bytes_of_each:,} bytes. --plan shows the size of "
         "this environment's."
     )
@@ -64,7 +64,7 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
     number = _number(config.get("num_envs"))
     if library in HOST_LIBRARIES and number > MAX_SIMULATORS:
         raise ValueError(
-            f"num_envs={number:,} simulators of {library} are too many, each of which is started by itself: choose "
+            f"num_envs={number:,} simulators of {library} are too many, because each is started by itself: choose "
             f"{MAX_SIMULATORS:,} at most, or an environment in JAX."
         )
 

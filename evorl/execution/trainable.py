@@ -108,7 +108,7 @@ class Capabilities:
     """Kinds of data that a workflow can learn from.
 
     Attributes:
-        rollouts: rollouts of fixed length that anyone collects by the workflow's ``acting``.
+        rollouts: rollouts of fixed length, collected with the workflow's ``acting`` by any collector.
         lag: data of a policy that is a few updates old.
         single_steps: rollouts that do not continue where the previous ones ended.
     """

@@ -16,7 +16,7 @@ import numpy as np
 from evorl.config.command_lines import user_path
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.space_size import check_size
+from evorl.envs.space_bounds import check_size
 from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
@@ -75,8 +75,8 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
     if path.suffix not in readers:
         raise RunFolderError(
-            f"{path} cannot be served: expected a file {' or '.join(readers)} of evorl export. A file "
-            ".py is a program of its own, which is not run here."
+            f"{path} cannot be served: expected a file {' or '.join(readers)} of evorl export. A .py "
+            "file is a separate program, which is not run here."
         )
     if not path.is_file():
         raise RunFolderError(f"{path} does not exist: write it with evorl export run=<run> format=onnx.")
@@ -103,7 +103,7 @@ def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., A
         raise
     except Exception as error:  # onnxruntime has its own exception types
         raise RunFolderError(f"{path} is not an ONNX model: {str(error)[:200]}") from error
-    return _said(path, session.about), session
+    return _description(path, session.about), session
 
 
 def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
@@ -112,7 +112,7 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
         raise RunFolderError(
             f"{described} is missing: it describes inputs and outputs of {path.name} and belongs in the same folder."
         )
-    about, content = _said(path, described.read_text(encoding="utf-8")), path.read_bytes()
+    about, content = _description(path, described.read_text(encoding="utf-8")), path.read_bytes()
     if hashlib.sha256(content).hexdigest() != about.get("sha256"):
         raise RunFolderError(f"{path} does not match its description {described.name}: export the policy again.")
     try:
@@ -123,12 +123,12 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
     if calls and not trust:
         raise RunFolderError(
             f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: set trust=true if you trust its "
-            "maker."
+            "author."
         )
     return about, jax.jit(exported.call)
 
 
-def _said(path: Path, text: str) -> dict[str, Any]:
+def _description(path: Path, text: str) -> dict[str, Any]:
     try:
         about = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -166,7 +166,7 @@ def _port(described: Mapping[str, Any]) -> Port:
 
 
 def space_of(described: Mapping[str, Any]) -> Space:
-    """Build the space from its ``described_space``. Raises ``ValueError`` if the description names no known kind."""
+    """Build the space from its ``described_space``; raise ``ValueError`` if the kind is unknown."""
     kind = described["kind"]
     if kind == "dict":
         return DictSpace({name: space_of(part) for name, part in described["spaces"].items()})

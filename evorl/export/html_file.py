@@ -30,7 +30,7 @@ const script = fs.readFileSync(process.argv[1], "utf8").split('<script id="polic
 const {policy, ABOUT} = new Function(`${script}; return {policy, ABOUT};`)();
 let remembered = null;
 const arrays = row => Object.fromEntries(Object.entries(row).map(([k, x]) => [k, Float64Array.from(x, Number)]));
-const told = inputs.map(rows => {
+const outputs = inputs.map(rows => {
   remembered = remembered || rows.map(() => arrays(memory));
   return rows.map((row, i) => {
     const out = policy({...arrays(row), ...remembered[i]});
@@ -38,7 +38,7 @@ const told = inputs.map(rows => {
     return Object.fromEntries(Object.entries(out).map(([k, x]) => [k, Array.from(x, String)]));
   });
 });
-console.log(JSON.stringify(told));
+console.log(JSON.stringify(outputs));
 """
 
 
@@ -90,13 +90,13 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     if node is None:
         return None
     rows = range(len(next(iter(recorded.inputs[0].values()))))
-    given = {
+    sample = {
         "inputs": [[{name: _texts(x[i]) for name, x in step.items()} for i in rows] for step in recorded.inputs],
         "memory": {name: _texts(x[0]) for name, x in policy.initial_memory(1).items()},
     }
     done = subprocess.run(
         [node, "-e", _PROGRAM, str(path.resolve())],
-        input=json.dumps(given),
+        input=json.dumps(sample),
         capture_output=True,
         text=True,
         timeout=_TIMEOUT,
@@ -104,14 +104,14 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     )
     if done.returncode != 0:
         raise NotTheSame(f"Node.js cannot run the program in {path}: {done.stderr.strip().splitlines()[-1:]}")
-    told = []
+    results = []
     for step in json.loads(done.stdout):
         outputs = {}
         for port in policy.outputs:
             numbers = [[_number(text) for text in row[port.name]] for row in step]
             outputs[port.name] = np.asarray(numbers).reshape(len(step), *port.shape)
-        told.append(outputs)
-    return parity_of(policy, told, recorded)
+        results.append(outputs)
+    return parity_of(policy, results, recorded)
 
 
 def node_command() -> str | None:
@@ -145,10 +145,10 @@ def _ranges(policy: PortablePolicy) -> list[list[float]]:
 
 
 def _checks(policy: PortablePolicy, recorded: Recorded) -> list[dict[str, Any]]:
-    given = recorded.inputs[0] | policy.initial_memory(_NUM_CHECKED)
+    sample = recorded.inputs[0] | policy.initial_memory(_NUM_CHECKED)
     return [
         {
-            "given": {name: _flat(x[i]) for name, x in given.items()},
+            "given": {name: _flat(x[i]) for name, x in sample.items()},
             "expected": {name: _flat(x[i]) for name, x in recorded.outputs[0].items()},
         }
         for i in range(_NUM_CHECKED)

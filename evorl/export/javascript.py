@@ -148,12 +148,12 @@ class _Writer:
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
         raise NoRule(f"the policy uses {op}, which format=html does not support: use format=onnx, numpy or jax.")
 
-    def _alike(self, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> str:
-        """Broadcast an operand to the shape ``wanted``, unless it is a single number."""
-        if _size(shape) in (1, _size(wanted)):
+    def _alike(self, name: str, shape: Sequence[Any], target: Sequence[Any]) -> str:
+        """Broadcast an operand to the shape ``target``, unless it is a single number."""
+        if _size(shape) in (1, _size(target)):
             return name
         steps = _strides(shape)
-        return self._view(name, shape, wanted, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
+        return self._view(name, shape, target, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
 
     def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
         """Read ``x``, of shape ``of``, as an array of shape ``shape`` by ``strides`` and ``offset``."""

@@ -47,10 +47,10 @@ class Parity:
 
     def describe(self) -> str:
         """Return ``differs from JAX by at most 1.2e-07 over 1,000 observations, 1,000 of 1,000 actions the same``."""
-        words = f"differs from JAX by at most {self.difference:.1e} over {self.num_observations:,} observations"
+        summary = f"differs from JAX by at most {self.difference:.1e} over {self.num_observations:,} observations"
         if self.num_same is None:
-            return words
-        return f"{words}, {self.num_same:,} of {self.num_observations:,} actions the same"
+            return summary
+        return f"{summary}, {self.num_same:,} of {self.num_observations:,} actions the same"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +73,10 @@ def recorded_steps(policy: PortablePolicy, num_rows: int = ROWS, num_steps: int 
     memory = policy.initial_memory(num_rows)
     inputs, outputs = [], []
     for _ in range(num_steps):
-        given = drawn_observations(policy, rng, num_rows) | policy.drawn(rng, num_rows)
-        computed = {name: np.asarray(x) for name, x in compiled({**given, **memory}).items()}
+        sampled = drawn_observations(policy, rng, num_rows) | policy.drawn(rng, num_rows)
+        computed = {name: np.asarray(x) for name, x in compiled({**sampled, **memory}).items()}
         memory = {port.name: computed[NEXT + port.name] for port in policy.memory}
-        inputs.append(given)
+        inputs.append(sampled)
         outputs.append(computed)
     return Recorded(inputs, outputs)
 
@@ -86,8 +86,8 @@ def compared(policy: PortablePolicy, step: Step, recorded: Recorded) -> Parity:
     num_rows = len(next(iter(recorded.inputs[0].values())))
     memory = policy.initial_memory(num_rows)
     computed = []
-    for given in recorded.inputs:
-        computed.append({name: np.asarray(x) for name, x in step({**given, **memory}).items()})
+    for sampled in recorded.inputs:
+        computed.append({name: np.asarray(x) for name, x in step({**sampled, **memory}).items()})
         memory = {port.name: computed[-1][NEXT + port.name] for port in policy.memory}
     return parity_of(policy, computed, recorded)
 

@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.config.names import load
-from evorl.envs.factory import HOST_LIBRARIES
+from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import split_options
@@ -51,7 +50,7 @@ def _known() -> tuple[str, ...]:
 
 def simulators_of(name: str, options: dict[str, Any], render_mode: str) -> HostVectorEnv:
     """Return a single simulator of a Gymnasium environment, see ``environment_of``."""
-    return load(HOST_LIBRARIES[LIBRARY])(name, num_envs=1, **{**options, "render_mode": render_mode})
+    return make_gymnasium_simulators(name, num_envs=1, **{**options, "render_mode": render_mode})
 
 
 def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:

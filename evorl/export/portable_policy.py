@@ -1,4 +1,4 @@
-"""A policy as one pure function of named arrays, which includes its normaliser, its memory and the wrappers' work."""
+"""A policy as one pure function of named arrays, which includes its normalizer, its memory and the wrappers' work."""
 
 from __future__ import annotations
 
@@ -159,8 +159,8 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         seen, frames = wrapped.seen(obs, before.frames)
         batch, recurrent = jax.tree.map(lambda x: x[None], (seen, before.recurrent))
         extras = PyTreeDict() if recurrent is None else PyTreeDict(recurrent_state=recurrent)
-        actions, told = act(agent_state, SampleBatch(obs=batch, extras=extras), jax.random.key(0))
-        recurrent = None if recurrent is None else jax.tree.map(lambda x: x[0], told["recurrent_state"])
+        actions, extras_out = act(agent_state, SampleBatch(obs=batch, extras=extras), jax.random.key(0))
+        recurrent = None if recurrent is None else jax.tree.map(lambda x: x[0], extras_out["recurrent_state"])
         action = wrapped.done(jax.tree.map(lambda x: x[0], actions), obs)
         return [*jax.tree.leaves(action), *jax.tree.leaves(PyTreeDict(recurrent=recurrent, frames=frames))]
 

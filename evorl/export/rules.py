@@ -224,15 +224,15 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
         )
     consts, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
     sequences = [as_operand(x) for x in inputs[num_consts + num_carry :]]
-    given: list[list[Any]] = []
+    results: list[list[Any]] = []
     for turn in reversed(range(length)) if params["reverse"] else range(length):
         items = [_row(graph, x, turn) for x in sequences]
         outputs = walk(body.jaxpr, body.consts, [*consts, *carry, *items], apply)
         carry = outputs[:num_carry]
-        given.append([as_operand(x) for x in outputs[num_carry:]])
+        results.append([as_operand(x) for x in outputs[num_carry:]])
     if params["reverse"]:
-        given.reverse()
-    stacked = [[graph.reshape(x, (1, *x.shape)) for x in column] for column in zip(*given, strict=True)]
+        results.reverse()
+    stacked = [[graph.reshape(x, (1, *x.shape)) for x in column] for column in zip(*results, strict=True)]
     return [*carry, *(graph.concat(column, 0) for column in stacked)]
 
 

@@ -1,4 +1,4 @@
-"""Writes a policy as a StableHLO artefact, which ``jax.export`` reads without evorl."""
+"""Writes a policy as a StableHLO artifact, which ``jax.export`` reads without evorl."""
 
 from __future__ import annotations
 

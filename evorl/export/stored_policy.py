@@ -191,8 +191,8 @@ class LoadedPolicy:
         Raises:
             ValueError: the observation does not have the shape that the policy expects, or the batch size has changed.
         """
-        given = self._policy.arrays_of(obs)
-        arrays = {port.name: np.asarray(given[port.name]).astype(port.dtype) for port in self._policy.observations}
+        named = self._policy.arrays_of(obs)
+        arrays = {port.name: np.asarray(named[port.name]).astype(port.dtype) for port in self._policy.observations}
         first = self._policy.observations[0]
         is_single = arrays[first.name].ndim == len(first.shape)
         if is_single:
@@ -208,9 +208,7 @@ class LoadedPolicy:
         if self._memory is None:
             self._memory = self._policy.initial_memory(num_rows)
         if any(len(x) != num_rows for x in self._memory.values()):
-            raise ValueError(
-                f"the memory of the policy belongs to a different batch size than {num_rows}: call reset() first."
-            )
+            raise ValueError(f"the policy's memory has a different batch size than {num_rows}: call reset() first.")
         outputs = self._step({**arrays, **self._memory, **self._policy.drawn(self._rng, num_rows)})
         outputs = {name: np.asarray(x) for name, x in outputs.items()}
         self._memory = {name: outputs[NEXT + name] for name in self._memory}

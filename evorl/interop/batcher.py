@@ -15,11 +15,9 @@ from evorl.actors.pools import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.config.names import load_named
 from evorl.config.values import positive
-from evorl.interop.batch_worker import Acquired
+from evorl.interop.batch_worker import Acquired, BatchWorker
 from evorl.padded_batch import PaddedBatch, concatenate
 from evorl.types import PyTreeDict
-
-_WORKER = "evorl.interop.batch_worker:BatchWorker"
 
 
 class Batcher:
@@ -96,7 +94,7 @@ class Batcher:
         self._num_acquisitions = 0
         self._position = (0, 0)  # number of resets, and of slices since
         self._is_running = np.ones((self.num_workers, self._rows_each), bool)
-        pool = make_pool(kind, _WORKER, self._settings_of)
+        pool = make_pool(kind, BatchWorker, self._settings_of)
         self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or _warn)
 
     def _settings_of(self, number: int) -> dict[str, Any]:
@@ -120,8 +118,8 @@ class Batcher:
         """
         if self._num_steps is None:
             raise ValueError(
-                "reset needs num_steps; without it every execute starts episodes: pass agent_info and env_info to "
-                "execute."
+                "reset requires num_steps. Without it, each execute starts new episodes: pass agent_info and env_info "
+                "to execute."
             )
         count = self.num_envs
         infos = _checked_rows("agent_info", agent_info, count), _checked_rows("env_info", env_info, count)
@@ -164,7 +162,7 @@ class Batcher:
     def reexecute(self) -> None:
         """Call ``execute`` with the arguments of the last call; the episodes have new seeds."""
         if self._last is None:
-            raise ValueError("there is nothing to repeat: call execute first.")
+            raise ValueError("no previous request to repeat: call execute first.")
         self.execute(**self._last)
 
     def get(self, blocking: bool = True) -> PaddedBatch[PyTreeDict] | None:

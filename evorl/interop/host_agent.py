@@ -1,4 +1,4 @@
-"""Base class of agents of any framework, with the interface that collectors and runners use; acts at random."""
+"""Base class of agents of any framework: the interface of collectors and runners; acts at random by default."""
 
 from __future__ import annotations
 

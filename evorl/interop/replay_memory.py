@@ -62,7 +62,7 @@ class ReplayMemory:
     ) -> None:
         if isinstance(buffer, EpisodeReplayBuffer | SlotReplayBuffer):
             taken = type(buffer).__name__
-            raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
+            raise TypeError(f"a replay memory stores dicts of steps; {taken} takes a SampleBatch.")
         self.buffer = buffer
         self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
         self._state: ReplayState | HostRing | None = None
@@ -210,7 +210,7 @@ class ReplayMemory:
         indices = entries.pop("indices", None)
         if indices is None:
             raise ValueError(
-                f"changes of stored transitions name them by indices, as each batch has them; got {sorted(changes)}."
+                f"changes of stored transitions name them by indices, which each batch contains; got {sorted(changes)}."
             )
         state, indices = self._stored(), self._checked(indices)
         data = state.state.data if isinstance(state, HostRing) else state.data
@@ -243,7 +243,7 @@ class ReplayMemory:
         checked, room = np.asarray(indices), self._num_rows * self._num_envs
         if checked.size and not (checked.min() >= 0 and checked.max() < room):
             raise ValueError(
-                f"indices of stored transitions are from 0 to {room - 1}, as store and each batch give them; got "
+                f"indices of stored transitions are from 0 to {room - 1}, as returned by store and in each batch; got "
                 f"{checked.min()} to {checked.max()}."
             )
         return checked.astype(np.int32)
@@ -260,8 +260,8 @@ class ReplayMemory:
             axes = "[N]" if num_envs == 1 else f"[T, {num_envs}]"
             raise ValueError(f"all entries of transitions lead with the axes {axes}, got {shapes}.")
         shape = leading.pop()
-        for name, own in self._extra_columns.items():
-            batch.setdefault(name, np.zeros((*shape, *own), np.float32))
+        for name, column_shape in self._extra_columns.items():
+            batch.setdefault(name, np.zeros((*shape, *column_shape), np.float32))
         first = batch.keys() if self.state is None else self.state.data.keys()
         if batch.keys() != first:
             raise ValueError(

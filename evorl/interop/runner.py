@@ -26,11 +26,11 @@ from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
 
 WARM_UP_BY = ("agent", "random")
-_REMEDY = "Try a smaller learning rate, or clip gradients."
+_ADVICE = "Try a smaller learning rate, or clip gradients."
 
 
 class Runner:
-    """Trains an agent of any framework in one environment, or in vectorised simulators.
+    """Trains an agent of any framework in one environment, or in vectorized simulators.
 
     One iteration is a rollout of ``rollout_length`` steps and, if there is a batch, one call of ``agent.update``.
     ``run`` is the whole loop; for a custom loop, ``step`` returns the batch. ``off_policy`` and ``on_policy`` create
@@ -230,7 +230,7 @@ class Runner:
             *(EveryIterations(number, session.iterations) if number else None for number in (log_every, eval_every))
         )
         rules = SessionRules(
-            intervals, eval_episodes, pace=Pace(self.timesteps), columns=self._episode_means.take, remedy=_REMEDY
+            intervals, eval_episodes, pace=Pace(self.timesteps), columns=self._episode_means.take, advice=_ADVICE
         )
         session.begin(plan, rules, self.timesteps)
         evaluation: PyTreeDict | None = None

@@ -1,4 +1,4 @@
-"""Collector of transitions from vectorised simulators, for agents of any framework."""
+"""Collector of transitions from vectorized simulators, for agents of any framework."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evorl.interop.transitions import (
 
 
 class VectorCollector:
-    """Steps vectorised simulators; a row starts a new episode after the end of one.
+    """Steps vectorized simulators; a row starts a new episode after the end of one.
 
     ``next_obs`` is the true next observation, also at the end of an episode.
 
@@ -58,7 +58,7 @@ class VectorCollector:
         if num_steps != 1:
             raise TypeError(
                 f"num_steps must be 1 for a vector environment, got {num_steps}: collect from a single environment, or "
-                "form n-step transitions when sampling (evorl.replay_buffers.n_step)."
+                "form n-step transitions when sampling (evorl.replay_buffers.ring)."
             )
         self.env = env
         self.timesteps = 0

@@ -118,7 +118,7 @@ class LivePage:
             # The version of these summaries: the runs may already have a newer version.
             "version": max((summary.version for summary in summaries), default=since),
             "ready": self.runs.looked,
-            "places": self.runs.told_places,
+            "places": self.runs.described_places,
             "notes": self.runs.notes,
             "runs": [summary.data for summary in summaries],
             "store": {
@@ -140,16 +140,16 @@ class LivePage:
                 self._check_token(request)
             return await handler(request)
         except Refused as error:
-            status, said = error.status, str(error)
+            status, message = error.status, str(error)
         except MetricsRefusedError as error:
-            status, said = 400, str(error)
+            status, message = 400, str(error)
         except RunFolderError as error:
-            status, said = 507, str(error)
+            status, message = 507, str(error)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            status, said = error.status, error.text or error.reason
-        return web.json_response({"error": said}, status=status)
+            status, message = error.status, error.text or error.reason
+        return web.json_response({"error": message}, status=status)
 
     def _check_token(self, request: web.Request) -> None:
         # Browsers also send the cookie with requests that other pages trigger, so it grants read access only.
@@ -180,13 +180,13 @@ class LivePage:
         lists: list[tuple[str, dict[str, int], list[str]]] = [("Sent by clients", {}, self.store.names())]
         lists += [(run.data["name"], {"run": run.index}, run.data["metrics"]) for run in self.runs.summaries()]
         lines = []
-        for told, run, names in lists:
+        for title, run, names in lists:
             queries = [urllib.parse.urlencode({"name": name, **run}) for name in names]
             links = [
                 f'<li><a href="/api/scalars?{html.escape(query)}">{html.escape(name)}</a></li>'
                 for name, query in zip(names, queries, strict=True)
             ]
-            lines.append(f"<h3>{html.escape(told)}</h3>\n<ul>{''.join(links) or '<li>nothing yet</li>'}</ul>")
+            lines.append(f"<h3>{html.escape(title)}</h3>\n<ul>{''.join(links) or '<li>nothing yet</li>'}</ul>")
         return "\n".join(lines)
 
     async def _file(self, request: web.Request) -> web.Response:
@@ -225,8 +225,8 @@ class LivePage:
         name, names = request.query.get("name", ""), self.store.histogram_names()
         if name not in names:
             raise Refused(404, no_such("histogram", name[:80], names))
-        told = [{"x": each.x, "edges": each.edges, "counts": each.counts} for each in self.store.histograms(name)]
-        return self._web.json_response({"name": name, "histograms": told})
+        points = [{"x": each.x, "edges": each.edges, "counts": each.counts} for each in self.store.histograms(name)]
+        return self._web.json_response({"name": name, "histograms": points})
 
     async def _enabled(self, request: web.Request) -> web.Response:
         return self._web.json_response(self.store.enabled.as_json())

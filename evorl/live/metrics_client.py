@@ -60,7 +60,7 @@ class MetricsClient:
         """Add a point to a curve; without ``x`` the server uses the last step that it received.
 
         Raises:
-            ConnectionError: the server refused a request; the message states its reason.
+            ConnectionError: the server rejected a request; the message states its reason.
         """
         self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
         while len(self._waiting) > MAX_WAITING:
@@ -108,6 +108,6 @@ class MetricsClient:
             if error.code in (408, 429, 500, 502, 503, 504):
                 return None
             self._waiting.clear()
-            raise ConnectionError(f"{self._address} refused the metrics: {reason}") from error
+            raise ConnectionError(f"{self._address} rejected the metrics: {reason}") from error
         except (OSError, ValueError):
             return None

@@ -31,7 +31,7 @@ _FURTHEST = 2.0**53  # float64 represents all integers up to here
 
 
 class MetricsRefusedError(ValueError):
-    """Raised for a refused metric; the message states the reason and the expected value."""
+    """Raised for a rejected metric; the message states the reason and the expected value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ class MetricsStore:
         if not 1 <= numbers.size <= MAX_VALUES or not fitting.all():
             raise MetricsRefusedError(
                 f"a histogram needs 1 to {MAX_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
-                f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are none."
+                f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are not."
             )
         with self._lock:
             step = self._step_of(name, x)
@@ -254,7 +254,8 @@ class MetricsStore:
         line = json.dumps({"name": name, "x": x, "y": y, "time": round(time.time(), 3)})
         if self._bytes + len(line) >= self._most_bytes:
             raise MetricsRefusedError(
-                f"{self._file.path} has its {self._most_bytes:,} bytes: move it away, or start with another folder."
+                f"{self._file.path} has reached its limit of {self._most_bytes:,} bytes: move the file, or "
+                "start with another folder."
             )
         self._file.append(line)
         self._bytes += len(line) + 1
@@ -277,7 +278,7 @@ class MetricsStore:
 def _finite(value: Any, what: str) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     most = LARGEST_FLOAT if what == "y" else _FURTHEST  # TensorBoard events store float32
-    if not is_number or not abs(value) <= most:  # also refuses NaN; an integer may be of any size
+    if not is_number or not abs(value) <= most:  # also rejects NaN; an integer may be of any size
         raise MetricsRefusedError(f"{what}: expected a finite number of at most {most:.6g}, got {str(value)[:60]}.")
     return float(value)
 

@@ -24,7 +24,7 @@ _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
 
 class Refused(Exception):
-    """Raised for a refused request.
+    """Raised for a rejected request.
 
     Attributes:
         status: HTTP status.
@@ -56,8 +56,8 @@ class PageGuard:
 
     def __post_init__(self) -> None:
         if self.token is None:
-            remedy = f"give token=new, or token=<at least {SHORTEST_TOKEN} characters>"
-            require_token_beyond_this_machine(self.bind, None, f"bind={self.bind}", remedy)
+            advice = f"give token=new, or token=<at least {SHORTEST_TOKEN} characters>"
+            require_token_beyond_this_machine(self.bind, None, f"bind={self.bind}", advice)
         elif len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isprintable():
             raise ValueError(
                 f"the token must have at least {SHORTEST_TOKEN} printable ASCII characters, got {len(self.token)}: "

@@ -19,9 +19,9 @@ def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
     """Store a point ``{"name": ..., "y": ..., "x": ..., "client": ...}`` or a list; ``x`` and ``client`` are optional.
 
     Args:
-        store: receives the points up to the first refused one.
+        store: receives the points up to the first rejected one.
         body: JSON body of the request.
-        count: called before the points are stored, with their number minus the request already counted; may refuse.
+        count: called before the points are stored, with their number minus the request already counted; may reject.
 
     Returns:
         The number of stored points; points of disabled metrics are not stored.
@@ -58,7 +58,7 @@ def _items(body: bytes, keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
     for index, item in enumerate(items):
         if not isinstance(item, Mapping) or not set(keys[:2]) <= item.keys() or not item.keys() <= set(keys):
             raise MetricsRefusedError(
-                f"item {index}: expected an object with {required}, and {' or '.join(keys[2:])} perhaps; got "
+                f"item {index}: expected an object with {required}, and {' or '.join(keys[2:])} optionally; got "
                 f"{json.dumps(item)[:100]}."
             )
     return items

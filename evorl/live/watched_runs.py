@@ -83,7 +83,7 @@ class WatchedRuns:
         self._find()
 
     @property
-    def told_places(self) -> str:
+    def described_places(self) -> str:
         """Displayed names of the folders."""
         return ", ".join(self._places or [str(self._root)])
 
@@ -229,10 +229,10 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
     return np.array(sorted(kept))
 
 
-def _band(centre: Curve, spread: Curve, most: int | None) -> list[list[float]]:
+def _band(center: Curve, spread: Curve, most: int | None) -> list[list[float]]:
     """Return ``[step, low, high]``, one standard deviation to either side, for steps with mean and deviation."""
     wide = dict(zip(spread.steps.tolist(), spread.values.tolist(), strict=True))
-    kept = [[x, y] for x, y in as_points(centre, most) if x in wide]
+    kept = [[x, y] for x, y in as_points(center, most) if x in wide]
     return [[x, y - wide[x], y + wide[x]] for x, y in kept]
 
 

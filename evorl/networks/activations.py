@@ -2,7 +2,7 @@
 
 Kernel activation functions (Scardapane et al. 2019, https://arxiv.org/abs/1707.04035) are sums of Gaussian bumps on a
 fixed grid that all neurons share; the height of each bump is learned. They vanish far outside the grid, so
-pre-activations should stay within the boundary; layer normalisation helps.
+pre-activations should stay within the boundary; layer normalization helps.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KernelActivation:
     """Settings of kernel activation functions.
 
     Attributes:
-        kernel: ``rbf`` acts on single features; ``rbf2d`` on pairs of neighbouring features, by the product of their
+        kernel: ``rbf`` acts on single features; ``rbf2d`` on pairs of neighboring features, by the product of their
             kernels, which halves the number of features.
         size: D, number of grid points in each direction.
         boundary: the grid spans ``[-boundary, boundary]``.
@@ -83,7 +83,7 @@ class KernelActivation:
 
     @property
     def grid(self) -> np.ndarray:
-        """Centres of the bumps, ``[D]``."""
+        """Centers of the bumps, ``[D]``."""
         return np.linspace(-self.boundary, self.boundary, self.size)
 
     @property
@@ -98,9 +98,9 @@ Activation: TypeAlias = str | KernelActivation | CustomPart
 class KernelActivationLayer(nn.Module):
     """Learned activation with a separate function for each feature of ``[..., F]``; ``rbf2d`` returns ``[..., F / 2]``.
 
-    ``rbf`` is ``sum_i w_i exp(-g (x - d_i)^2)`` with weights ``[F, D]`` (section 3.1); ``rbf2d``, for neighbours x, y,
+    ``rbf`` is ``sum_i w_i exp(-g (x - d_i)^2)`` with weights ``[F, D]`` (section 3.1); ``rbf2d``, for neighbors x, y,
     is ``sum_ij w_ij exp(-g (x - d_i)^2) exp(-g (y - d_j)^2)`` with weights ``[F / 2, D, D]`` (section 3.4). All weights
-    are learned, and initialised by ridge regression on the grid (section 3.3).
+    are learned, and initialized by ridge regression on the grid (section 3.3).
 
     Attributes:
         options: settings of the kernels.

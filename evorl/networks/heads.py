@@ -1,4 +1,4 @@
-"""Policy and value networks: a torso with a head.
+"""Policy and value networks: a torso with a head; and observations as the float32 arrays that networks read.
 
 Observations have any leading axes followed by ``observation_ndim`` axes; integers are cast and pixels are scaled.
 All networks are modules compared by value.
@@ -6,13 +6,14 @@ All networks are modules compared by value.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.inputs import network_input
 from evorl.networks.layers import dense
 from evorl.types import Observation, Params
 
@@ -100,3 +101,38 @@ def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> j
 
 def _head(torso: nn.Module, size: int, scale: float) -> nn.Dense:
     return dense(size, torso.orthogonal, scale, name="head")
+
+
+def as_float(x: jax.typing.ArrayLike) -> jax.Array:
+    """Convert to float32: pixels (uint8) are scaled to [0, 1], other integers and bools are cast."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
+
+
+def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
+    """Return observations ``[..., *observation]`` as float32 with the rank that a torso expects, ``[..., *input]``.
+
+    Args:
+        obs: an array with any leading axes.
+        observation_ndim: number of axes of one observation.
+        input_ndim: number of axes of one input of the torso: 1 flattens each observation.
+
+    Raises:
+        ValueError: the observation is a dict, or does not have the rank that the torso expects.
+    """
+    if isinstance(obs, Mapping):
+        raise ValueError(
+            f"a network expects one array, got a dict with {', '.join(sorted(map(str, obs)))}: select an entry with "
+            "policy_obs_key or value_obs_key."
+        )
+    x = as_float(jnp.asarray(obs))
+    if x.ndim < observation_ndim:
+        raise ValueError(f"expected an observation with {observation_ndim} axes, got an array of shape {x.shape}.")
+    if observation_ndim == input_ndim:
+        return x
+    if input_ndim != 1:
+        raise ValueError(
+            f"this torso expects observations with {input_ndim} axes, got {observation_ndim}: choose another torso."
+        )
+    leading = x.shape[: x.ndim - observation_ndim]
+    return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

@@ -1,4 +1,4 @@
-"""Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalisation."""
+"""Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalization."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
 class Dense(nn.Dense):
     """Flax's dense layer, which uses existing parameters of the right shape directly.
 
-    Flax compares them with freshly initialised ones, which traces the initializer wherever a layer is used.
+    Flax compares them with freshly initialized ones, which traces the initializer wherever a layer is used.
     """
 
     @nn.nowrap
@@ -164,7 +164,7 @@ class NoisyDense(nn.Module):
     """Dense layer with learned noise in its weights, for exploration (Fortunato et al. 2018,
     https://arxiv.org/abs/1706.10295).
 
-    Weights are sampled for every row, from factorised Gaussian noise (section 3, case b).
+    Weights are sampled for every row, from factorized Gaussian noise (section 3, case b).
 
     Attributes:
         size: number of outputs.
@@ -193,15 +193,15 @@ class NoisyDense(nn.Module):
             return mean
         noise = draw(jax.random.normal, key, (*x.shape[:-1], num_inputs + self.size))
         noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
-        # Factorised noise needs no per-row weight matrix: (x * e_in) W * e_out equals x (W * e_in e_out^T).
+        # Factorized noise needs no per-row weight matrix: (x * e_in) W * e_out equals x (W * e_in e_out^T).
         noise_in, noise_out = noise[..., :num_inputs], noise[..., num_inputs:]
         return mean + (((x * noise_in) @ kernel_scale) + bias_scale) * noise_out
 
 
 class BatchRenorm(nn.Module):
-    """Batch renormalisation (Ioffe 2017, https://arxiv.org/abs/1702.03275), ``[..., F] -> [..., F]``.
+    """Batch renormalization (Ioffe 2017, https://arxiv.org/abs/1702.03275), ``[..., F] -> [..., F]``.
 
-    Features are normalised to mean 0 and variance 1, then scaled and shifted by learned parameters. In training, that
+    Features are normalized to mean 0 and variance 1, then scaled and shifted by learned parameters. In training, that
     is, if the collection ``STATISTICS`` is mutable, the statistics of the batch (over all devices that share it) are
     used, corrected towards the running ones within the bounds (algorithm 1), and the running ones are updated. When
     acting and evaluating, the running ones are used.
@@ -211,7 +211,7 @@ class BatchRenorm(nn.Module):
         epsilon: added to variances.
         max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
         max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.
-        warmup: number of batches of plain batch normalisation, before the correction starts.
+        warmup: number of batches of plain batch normalization, before the correction starts.
     """
 
     momentum: float = 0.99

@@ -8,8 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.heads import torso_output
-from evorl.networks.inputs import network_input
+from evorl.networks.heads import network_input, torso_output
 from evorl.networks.layers import STATISTICS, NoisyDense, dense
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params
@@ -71,7 +70,7 @@ class QNetwork(nn.Module):
 
 
 class EnsembleQNetwork(nn.Module):
-    """``num_critics`` independently initialised Q networks, evaluated as one batched product.
+    """``num_critics`` independently initialized Q networks, evaluated as one batched product.
 
     ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with an
     additional axis for ``num_atoms``. Every parameter has a leading axis K.

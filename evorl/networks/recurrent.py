@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from evorl.config.custom_parts import custom_class, custom_part, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.values import whole_number
-from evorl.networks.inputs import network_input
+from evorl.networks.heads import network_input
 from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
 from evorl.networks.torsos import MAX_UNITS, Layer, Torso
 from evorl.ops.trees import zeros_where

@@ -11,7 +11,8 @@ import flax.linen as nn
 import jax
 
 from evorl.config.custom_parts import CustomPart, is_custom_name
-from evorl.config.names import load, no_such
+from evorl.config.names import no_such
+from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 from evorl.networks.activations import (
     ACTIVATIONS,
@@ -75,10 +76,10 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRenormalization:
-    """Batch renormalisation, see ``evorl.networks.layers``.
+    """Batch renormalization, see ``evorl.networks.layers``.
 
     Attributes:
-        warmup: number of initial batches with plain batch normalisation.
+        warmup: number of initial batches with plain batch normalization.
         momentum: decay rate of the running statistics per batch.
     """
 
@@ -127,7 +128,7 @@ class Torso(nn.Module):
     Attributes:
         layers: see ``Layer``.
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
-        layer_norm: if true, normalise between each dense layer and its activation (Ba et al. 2016).
+        layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
     """
 
@@ -177,11 +178,11 @@ class Torso(nn.Module):
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if min_side(layers) <= min(image[:2])]
-        remedy = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
+        advice = f"a torso that fits ({', '.join(fitting)})" if fitting else "observations with larger sides"
         raise ValueError(
             f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
             f"be empty: it needs sides of at least {min_side(self.layers)}. Use larger images, smaller kernels or "
-            f"strides, or {remedy}: agent.network.torso."
+            f"strides, or {advice}: agent.network.torso."
         )
 
     @property
@@ -302,7 +303,7 @@ def _layer(layer: Any, where: str) -> Layer:
         return BatchRenormalization()
     if isinstance(layer, Mapping):
         if "type" in layer:
-            name = load("evorl.config.synonyms:convert_layer")(layer)
+            name = convert_layer(layer)
             raise ValueError(f"{where}: {dict(layer)!r} has a key 'type'. Name the kind of a layer by its key: {name}.")
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer must have exactly one kind, as in {{dense: 64}}; got {dict(layer)!r}.")

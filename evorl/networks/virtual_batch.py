@@ -1,6 +1,6 @@
-"""Virtual batch normalisation (Salimans et al. 2016, https://arxiv.org/abs/1606.03498, section 3.4).
+"""Virtual batch normalization (Salimans et al. 2016, https://arxiv.org/abs/1606.03498, section 3.4).
 
-The pre-activations of every hidden layer are normalised by their statistics over a fixed reference batch. A policy with
+The pre-activations of every hidden layer are normalized by their statistics over a fixed reference batch. A policy with
 random weights is then sensitive to small differences of its input, and perturbed policies behave differently (Salimans
 et al. 2017, section 2.2). As there, the current input does not affect the statistics. The map is therefore affine, and
 is folded into the layer's weights at no extra cost when acting.
@@ -21,11 +21,11 @@ EPSILON = 1e-5  # added to variances
 
 
 def virtually_normalized(network: nn.Module, params: Params, *reference: Any) -> Params:
-    """Return parameters with which a network acts as if its hidden layers were normalised.
+    """Return parameters with which a network acts as if its hidden layers were normalized.
 
     ``y = (W x - mean) / deviation + b`` for every dense layer and convolution of the torso, with mean and deviation of
     ``W x`` over the reference batch and, for convolutions, over all positions; ``x`` is the output of the
-    preceding, normalised layers. The head is unchanged. The scale of a hidden kernel therefore has no effect, and the
+    preceding, normalized layers. The head is unchanged. The scale of a hidden kernel therefore has no effect, and the
     bias is the mean of its feature.
 
     Args:
@@ -54,15 +54,15 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 
 
 def check_normalizable(torso: Torso) -> None:
-    """Raise ``ValueError`` for a torso without hidden layers, or with other normalisation layers."""
+    """Raise ``ValueError`` for a torso without hidden layers, or with other normalization layers."""
     layers = torso.layers
     if torso.layer_norm or "layer_norm" in layers or any(isinstance(x, BatchRenormalization) for x in layers):
         raise ValueError(
-            "virtual_batch normalises hidden layers, and so does layer_norm or batch_renorm in agent.network: "
+            "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network: "
             "choose one of the two."
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(
-            "virtual_batch normalises hidden layers, but agent.network.torso is empty: add a layer, or set "
+            "virtual_batch normalizes hidden layers, but agent.network.torso is empty: add a layer, or set "
             "virtual_batch=null."
         )

@@ -119,7 +119,7 @@ def whole_minibatch(share: Tree, num_rows: int) -> Tree:
 
 
 def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., Any]:
-    """Vectorise ``method`` over rows ``[C * num_agents, ...]``: the agents of C environment copies, copy by copy.
+    """Vectorize ``method`` over rows ``[C * num_agents, ...]``: the agents of C environment copies, copy by copy.
 
     Inside ``method``, ``of_all_agents`` returns the data of all agents of the copy. For one agent it is ``jax.vmap``.
 
@@ -152,7 +152,7 @@ def of_all_agents(tree: Tree, num_agents: int) -> Tree:
     if num_agents == 1:
         return jax.tree.map(lambda x: x[None], tree)
     if not _on_mesh(AGENT_AXIS):
-        raise ValueError(f"one of {num_agents} agents cannot act alone: step it within a vectorised environment.")
+        raise ValueError(f"one of {num_agents} agents cannot be stepped alone: use a vectorized environment.")
 
     def gather(raw: jax.Array) -> jax.Array:
         return jax.lax.all_gather(raw, AGENT_AXIS)

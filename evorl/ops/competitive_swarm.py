@@ -1,4 +1,4 @@
-"""Competitive swarm optimisation (Cheng & Jin 2015, https://doi.org/10.1109/TCYB.2014.2322602)."""
+"""Competitive swarm optimization (Cheng & Jin 2015, https://doi.org/10.1109/TCYB.2014.2322602)."""
 
 from __future__ import annotations
 

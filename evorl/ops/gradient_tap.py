@@ -19,7 +19,7 @@ Tree = TypeVar("Tree")
 
 
 class TappedGradient(PyTreeData):
-    """Gradients that an optimizer received since its state was initialised.
+    """Gradients that an optimizer received since its state was initialized.
 
     Attributes:
         gradient: sum of the gradients, with the structure of the parameters.
@@ -111,7 +111,7 @@ def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:
 
     Returns:
         Trees by the dotted path of the optimizer's field, with a numeric suffix if the optimizer receives several
-        groups of parameters. Optimizers that are initialised within every update receive none, and are omitted.
+        groups of parameters. Optimizers that are initialized within every update receive none, and are omitted.
     """
     leaves, structure = jax.tree.flatten(agent_state.params)
     numbered = agent_state.replace(params=structure.unflatten(range(len(leaves))))

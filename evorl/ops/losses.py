@@ -82,7 +82,7 @@ def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
     """
     chex.assert_equal_shape([predictions, targets])
     both = jnp.stack([targets, targets - predictions]).reshape(2, -1)
-    centred = both - collectives.mean_over_shares(both.mean(axis=1))[:, None]
-    variance, unexplained = collectives.mean_over_shares(jnp.square(centred).mean(axis=1))
+    centered = both - collectives.mean_over_shares(both.mean(axis=1))[:, None]
+    variance, unexplained = collectives.mean_over_shares(jnp.square(centered).mean(axis=1))
     varies = variance > 0.0
     return jnp.where(varies, 1.0 - unexplained / jnp.where(varies, variance, 1.0), 0.0)

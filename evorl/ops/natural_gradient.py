@@ -27,7 +27,7 @@ def hessian_product(fn: Callable[[Params], jax.Array], params: Params) -> Produc
     """Return ``v -> H v`` for the Hessian of ``fn`` at ``params``: the directional derivative of the gradient.
 
     For the mean KL divergence from the policy of ``params`` itself, this is exactly the Fisher matrix (appendix C.1 of
-    the paper). The gradient is linearised once; each product costs two passes, and no matrix is formed.
+    the paper). The gradient is linearized once; each product costs two passes, and no matrix is formed.
     """
     _, product = jax.linearize(jax.grad(fn), params)
     return lambda vector: collectives.mean_over_shares(product(vector))

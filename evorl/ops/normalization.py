@@ -1,4 +1,4 @@
-"""Running mean and variance of observations, running scale of rewards, and normalisation with them.
+"""Running mean and variance of observations, running scale of rewards, and normalization with them.
 
 Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 for any dtype of the
 observation.

@@ -120,8 +120,8 @@ class Optimizer(PyTreeNode):
         function = self.name.function if isinstance(self.name, CustomName) else None
         if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
             raise ValueError(
-                f"optimizer.name={self.name} is no gradient optimizer: name a function that takes the learning rate "
-                "first and returns one of optax."
+                f"optimizer.name={self.name} is not a gradient optimizer: use a function whose first parameter is "
+                "the learning rate and that returns an optax optimizer."
             )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
@@ -243,8 +243,8 @@ def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Arra
 
     ``weights``, with mean 1, weight each value in the statistics.
     """
-    centred = values - collectives.mean_over_shares((weights * values).mean())
-    return centred * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centred)).mean()) + 1e-8)
+    centered = values - collectives.mean_over_shares((weights * values).mean())
+    return centered * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centered)).mean()) + 1e-8)
 
 
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:

@@ -40,7 +40,7 @@ def are_several() -> bool:
         return False
     import jax
 
-    # If not initialised, there is one process. process_count would start the backend and fix its devices.
+    # If not initialized, there is one process. process_count would start the backend and fix its devices.
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 

@@ -2,7 +2,7 @@
 
 Every sampling function of the package takes either a scalar key for the whole batch or a batch of keys, one per row.
 Per-row keys make the random numbers of an environment independent of how environments are split over devices and
-chunks. The draw is one vectorised call in both cases.
+chunks. The draw is one vectorized call in both cases.
 
 Inside loops, ``unrolled`` keys give the same numbers as JAX's default generator, without a nested loop.
 """

@@ -57,7 +57,7 @@ def gae(
     discount: jax.Array | float,
     gae_lambda: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute generalised advantage estimates (Schulman et al. 2016, eq. 16), correct at time limits.
+    """Compute generalized advantage estimates (Schulman et al. 2016, eq. 16), correct at time limits.
 
     ``delta_t = r_t + discount (1 - termination_t) V(s_{t+1}) - V(s_t)`` and
     ``A_t = delta_t + discount lambda (1 - done_t) A_{t+1}``.
@@ -157,7 +157,7 @@ def vtrace(
     for ``lambda = 1``, and ``V(s_{t+1})`` at a truncation or the end of the window. On-policy, it equals ``gae``.
 
     Args:
-        log_ratios: ``log pi(a_t|s_t) - log mu(a_t|s_t)``, ``[T, ...]``, of target policy pi and behaviour policy mu.
+        log_ratios: ``log pi(a_t|s_t) - log mu(a_t|s_t)``, ``[T, ...]``, of target policy pi and behavior policy mu.
     """
     chex.assert_equal_shape([rewards, values, next_values, terminations, dones, log_ratios])
     continues = _not(dones, rewards.dtype)

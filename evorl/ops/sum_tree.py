@@ -1,7 +1,7 @@
 """Sum tree for sampling indices in proportion to their weights (Schaul et al. 2016, appendix B.2.1).
 
 Every inner node is the sum of ``FAN_OUT`` children and is recomputed when one changes, so errors do not accumulate.
-Reading or changing k weights costs k * FAN_OUT operations on each of the few levels, vectorised over k.
+Reading or changing k weights costs k * FAN_OUT operations on each of the few levels, vectorized over k.
 """
 
 from __future__ import annotations

@@ -10,19 +10,19 @@ from typing import Any
 # direction; halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_AND_LINES = re.compile(f"{_CONTROL.pattern}|[\t\n]")
-_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+_COLOR = re.compile("(\x1b\\[[0-9;]*m)")
 
 
-def escaped(text: str, colours: bool = False, lines: bool = False) -> str:
+def escaped(text: str, colors: bool = False, lines: bool = False) -> str:
     r"""Return the text with control characters as Python writes them, ``\x1b`` for the escape character.
 
     Args:
         text: text to display.
-        colours: if true, colour sequences are preserved.
+        colors: if true, color sequences are preserved.
         lines: if true, newlines and tabs are escaped too, so that the text fits in a table cell.
     """
-    if colours:
-        parts = _COLOUR.split(text)
+    if colors:
+        parts = _COLOR.split(text)
         return "".join(part if i % 2 else escaped(part) for i, part in enumerate(parts))
     pattern = _CONTROL_AND_LINES if lines else _CONTROL
     return pattern.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)

@@ -115,7 +115,7 @@ class ParameterClient:
         """Send a command and return the response.
 
         Raises:
-            CommandRefused: the server refused the command; with its error message.
+            CommandRefused: the server rejected the command; with its error message.
             ServerLost: the server cannot be reached.
         """
         message = frame(header, body)

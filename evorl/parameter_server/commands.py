@@ -74,7 +74,7 @@ class ParameterCommands:
         rest: agent arrays of the last accepted push that no optimizer updates.
         pushes: number of accepted pushes.
         ending: set to true to end the training early.
-        handed_out: config that workers may request; ``None`` to refuse such requests.
+        worker_config: config that workers may request; ``None`` to reject such requests.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ParameterCommands:
     ) -> None:
         self.settings, self.state, self.rest = settings, state, [np.asarray(x) for x in rest]
         self.pushes, self.ending = 0, False
-        self.handed_out: Mapping[str, Any] | None = None
+        self.worker_config: Mapping[str, Any] | None = None
         self.layout, self.rest_layout = FlatArrays(state.params), FlatArrays(list(rest))
         if wrong := {str(x.dtype) for x in jax.tree.leaves(state.params)} - {"float32"}:
             raise TypeError(f"parameters must be float32, got {', '.join(sorted(wrong))}.")
@@ -153,9 +153,9 @@ class ParameterCommands:
 
     def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the config of the training as JSON in the body."""
-        if self.handed_out is None:
+        if self.worker_config is None:
             raise CommandRefused("this server has no config to send: it was started from Python with a workflow.")
-        return self._progress(), json.dumps(self.handed_out).encode()
+        return self._progress(), json.dumps(self.worker_config).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Apply a gradient or a delta to the parameters, unless the push is a repetition."""

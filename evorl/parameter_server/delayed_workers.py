@@ -18,7 +18,7 @@ from evorl.agent import AgentState
 from evorl.config.values import positive
 from evorl.execution.rows import RunningMeans
 from evorl.parameter_server.update_rules import ParameterServerSettings, ParameterServerState, create, pull, push
-from evorl.parameter_server.worker import ParameterWorker, settings_for, worker_key, workflow_of
+from evorl.parameter_server.worker import ParameterWorker, check_supported, settings_for, worker_key
 from evorl.types import Params, PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 
@@ -44,7 +44,7 @@ class Simulated:
 
 
 def simulate_workers(
-    config: Mapping[str, Any] | Workflow,
+    workflow: Workflow,
     num_workers: int,
     delays: Sequence[int | Sequence[int]] = (),
     settings: Mapping[str, Any] | None = None,
@@ -56,8 +56,8 @@ def simulate_workers(
     With one worker and ``send="gradient"`` the result equals ordinary training with this seed.
 
     Args:
-        config: config with the key ``workflow``, or a workflow.
-        num_workers: number of workers, each with the environments of the config.
+        workflow: workflow of every worker, with its own copy of the environments.
+        num_workers: number of workers.
         delays: ticks from a pull to the push, per worker: one number, or several that are cycled through. By default
             all workers take ``num_workers`` ticks and start one tick apart.
         settings: settings of the server, such as mode and send, see ``ParameterServerSettings``.
@@ -67,7 +67,7 @@ def simulate_workers(
     Raises:
         ValueError: the workflow does not support a parameter server, or an argument is invalid.
     """
-    workflow = workflow_of(config)
+    check_supported(workflow)
     server_settings = settings_for(workflow, settings)
     num_workers = positive(num_workers, "num_workers")
     worker_delays = _delays(delays, num_workers)

@@ -21,7 +21,7 @@ class WireError(Exception):
 
 
 class CommandRefused(ValueError):
-    """Raised for a well-formed command that is refused; the message is the reason."""
+    """Raised for a well-formed command that is rejected; the message is the reason."""
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:

@@ -1,6 +1,6 @@
 """Validation of the record that a worker sends with a push, before the push is applied.
 
-A refused record leaves the server unchanged. Counts must be integers in the range of one push, and all other numbers
+A rejected record leaves the server unchanged. Counts must be integers in the range of one push, and all other numbers
 finite in float32, so that sums over many pushes stay finite.
 """
 

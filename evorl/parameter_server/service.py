@@ -16,7 +16,7 @@ from evorl.config.values import check_names, checked_mapping
 from evorl.ops.processes import are_several
 from evorl.parameter_server.training import serve_parameters
 from evorl.parameter_server.update_rules import ParameterServerSettings
-from evorl.parameter_server.worker import settings_for, workflow_of
+from evorl.parameter_server.worker import check_supported, settings_for
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
@@ -51,14 +51,14 @@ class ParameterService(NamedTuple):
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
         """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
 
-        def tell(address: str) -> None:
-            words = f"evorl work {address} worker=0"
-            words += " token=..." if self.token else ""
-            words += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
-            told = f"Parameters are at {address}. Workers, each with a number of its own: {words}"
-            recorder.message(told)
+        def announce(address: str) -> None:
+            command = f"evorl work {address} worker=0"
+            command += " token=..." if self.token else ""
+            command += f" {as_arguments({'cert': self.spec.parameters['cert']})}" if self.tls else ""
+            message = f"Parameters are at {address}. Start each worker with its own number: {command}"
+            recorder.message(message)
             if not self.spec.recorders.progress:
-                print(told, flush=True)
+                print(message, flush=True)
 
         serve_parameters(
             self.workflow,
@@ -69,21 +69,19 @@ class ParameterService(NamedTuple):
             tls=self.tls,
             recorder=recorder,
             checkpointer=checkpointer,
-            on_ready=tell,
+            on_ready=announce,
             should_stop=should_stop,
-            handed_out=handed_out(self.spec),
+            worker_config=worker_config(self.spec),
             profile_dir=self.spec.parameters.get("profile_dir"),
         )
 
 
 def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
-    """Restrict a run with a parameter server to one device; return the settings of other runs unchanged.
+    """Restrict a run with a parameter server to one device.
 
     Raises:
         ValueError: a setting is incompatible with a parameter server.
     """
-    if spec.parameters is None:
-        return spec
     wrong = {
         "a sweep or search": in_sweep or spec.sweep is not None or spec.search is not None,
         "init_from": spec.init_from.run is not None,
@@ -108,19 +106,18 @@ def refuse_ordinary_run(which: str, runs_folder: str) -> None:
         )
 
 
-def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | None:
-    """Return the parameter server of a run with ``parameters``; ``None`` for other runs.
+def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
+    """Return the parameter server of a run with ``parameters``.
 
     Raises:
         ValueError: the algorithm does not support a parameter server, or a setting is invalid.
     """
-    if spec.parameters is None:
-        return None
     given = checked_mapping(spec.parameters, "parameters")
     own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
     check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
     combining = {name: value for name, value in given.items() if name in own}
-    settings_for(workflow_of(workflow), combining)
+    check_supported(workflow)
+    settings_for(workflow, combining)
     bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
     host, _ = host_and_port(bind, "parameters.bind")
     require_token_beyond_this_machine(
@@ -130,7 +127,7 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
     return ParameterService(workflow, spec, combining, bind, token, tls)
 
 
-def handed_out(spec: RunSpec) -> dict[str, Any]:
+def worker_config(spec: RunSpec) -> dict[str, Any]:
     """Return the config that workers receive as plain data: that of the workflow, and runtime settings."""
     config = {**spec.workflow_config(), "deterministic": spec.deterministic}
     serve = shared_limits(spec.serve)
@@ -142,20 +139,20 @@ def shared_limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (serve or {}).items() if name not in _OF_A_WORKER}
 
 
-def token_of(given: Any, name: str) -> str | None:
+def token_of(text: Any, name: str) -> str | None:
     """Return the token; for ``env:NAME``, the value of that environment variable.
 
     Raises:
         ValueError: the variable is not set, or the token is too short.
     """
-    if given is None:
+    if text is None:
         return None
-    token = str(given)
+    token = str(text)
     if token.startswith("env:"):
         variable = token.removeprefix("env:")
         if variable not in os.environ:
             raise ValueError(f"{name}={token} reads a variable that is not set: export {variable}=...")
         token = os.environ[variable]
     if len(token) < 8:
-        raise ValueError(f"{name} must have 8 characters at least: a shorter one could be guessed.")
+        raise ValueError(f"{name} must have at least 8 characters: shorter ones can be guessed.")
     return token

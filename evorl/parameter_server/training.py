@@ -25,7 +25,7 @@ from evorl.parameter_server.flat_arrays import FlatArrays
 from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.wire import CommandServer
-from evorl.parameter_server.worker import ParameterWorker, settings_for, workflow_of
+from evorl.parameter_server.worker import ParameterWorker, check_supported, settings_for
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
 from evorl.sockets.socket_server import ConnectionLimits
@@ -54,7 +54,7 @@ class Served:
 
 
 def serve_parameters(
-    config: Mapping[str, Any] | Workflow,
+    workflow: Workflow,
     bind: str = "127.0.0.1:0",
     *,
     settings: Mapping[str, Any] | None = None,
@@ -67,13 +67,13 @@ def serve_parameters(
     should_stop: Callable[[], bool] | None = None,
     patience: float = 10.0,
     limits: ConnectionLimits | None = None,
-    handed_out: Mapping[str, Any] | None = None,
+    worker_config: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
 ) -> Served:
     """Run a parameter server until the accepted pushes of its workers reach ``total_timesteps`` environment steps.
 
     Args:
-        config: config of the workflow, with the key ``workflow``; or the workflow. Workers need the same one.
+        workflow: the workflow; workers need an equal one.
         bind: ``host:port``; port 0 selects a free port. An address that other machines can reach requires a ``token``.
         settings: mode, send and so on, see ``ParameterServerSettings``.
         seed: seed of the initial parameters and of evaluations.
@@ -87,7 +87,7 @@ def serve_parameters(
             main thread.
         patience: seconds that the server waits at the end for workers to disconnect.
         limits: limits of connections.
-        handed_out: config that workers can request, JSON-serializable; ``None`` to provide no config.
+        worker_config: config that workers can request, JSON-serializable; ``None`` to provide no config.
         profile_dir: folder for a profile, see ``evorl.live.spans``; ``None`` disables profiling.
 
     Raises:
@@ -96,9 +96,9 @@ def serve_parameters(
         TrainingDiverged: parameters became NaN or infinite; checkpoints are kept.
         RunFolderError: a checkpoint cannot be written.
     """
-    workflow = workflow_of(config)
+    check_supported(workflow)
     run = ParameterRun(workflow, settings_for(workflow, settings), seed, recorder, checkpointer)
-    run.commands.handed_out = handed_out
+    run.commands.worker_config = worker_config
     spans = Spans(profile_dir, "parameter server")
     with _asked_to_stop(should_stop) as stop, contextlib.closing(spans):
         server = CommandServer(run.commands.table(spans), bind, token, limits, tls)
@@ -164,7 +164,7 @@ class Worked:
 
 
 def work(
-    config: Mapping[str, Any] | Workflow,
+    workflow: Workflow,
     address: str,
     *,
     worker: int = 0,
@@ -181,7 +181,7 @@ def work(
     """Run a worker of a parameter server until the training is over.
 
     Args:
-        config: config or workflow, the same as on the server.
+        workflow: the workflow, equal to that of the server.
         address: ``host:port`` of the server.
         worker: number of this worker; its random numbers depend on ``seed`` and this number.
         seed: seed of the training.
@@ -197,10 +197,10 @@ def work(
 
     Raises:
         ValueError: the workflow does not support a parameter server, or not the server's setting ``send``.
-        CommandRefused: the server refused a command, or has parameters of a different network.
+        CommandRefused: the server rejected a command, or has parameters of a different network.
         ServerLost: the server cannot be reached.
     """
-    workflow = workflow_of(config)
+    check_supported(workflow)
     spans = Spans(profile_dir, f"worker {worker}")
     with (
         contextlib.closing(spans),

@@ -37,7 +37,7 @@ class Command:
     """Command that clients may call.
 
     Attributes:
-        handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for a refused request.
+        handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for a rejected request.
         max_body: maximum size of the body in bytes.
     """
 
@@ -122,7 +122,6 @@ class CommandConnection(FrameConnection):
                 self._transport.close()
 
     def error_frame(self, message: str) -> bytes:
-        """Return the frame of an error message."""
         return frame({"error": message})
 
     def pause_writing(self) -> None:

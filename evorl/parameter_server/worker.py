@@ -15,9 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.assembly import workflow_from_config
 from evorl.config.nodes import node_from_config
-from evorl.envs.remote import is_remote
 from evorl.execution.collector import iterate
 from evorl.execution.trainable import Collector, collected_by
 from evorl.ops import processes
@@ -25,25 +23,22 @@ from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, t
 from evorl.ops.trees import copied
 from evorl.parameter_server.update_rules import ParameterServerSettings, Sent
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.on_policy import ActorCriticWorkflow
-from evorl.workflows.workflow import Workflow
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow, OnPolicyWorkflow
+from evorl.workflows.workflow import Workflow, learning_algorithms
 
 
-def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
-    """Return the workflow, built if ``config`` is a config, after checking that it supports a parameter server.
-
-    Raises:
-        ValueError: the workflow does not support a parameter server.
-    """
-    workflow = workflow_from_config(config) if isinstance(config, Mapping) else config
+def check_supported(workflow: Workflow) -> None:
+    """Raise ``ValueError`` if the workflow does not support a parameter server."""
     name = type(workflow).__name__
     if not hasattr(workflow, "init_optimizers") or not optimizers_of(workflow):
         raise ValueError(
-            f"{name} has no optimizer whose gradients could be sent to a parameter server: use ppo, a2c, dqn or sac."
+            f"{name} has no optimizer whose gradients could be sent to a parameter server. Algorithms with one: "
+            f"{learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
-    if is_remote(workflow.env) and workflow.eval_interval > 0:
+    if workflow.env.is_remote and workflow.eval_interval > 0:
         raise ValueError(
             f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "
             "server: set it to 0. train/episode_return reports the episodes of the workers' simulators."
@@ -56,14 +51,13 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
             "cannot be sent to a parameter server. Send trajectories instead: use evorl serve for remote simulators, "
             "or actors for local environments."
         )
-    return workflow
 
 
 def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) -> ParameterServerSettings:
     """Return the server's settings for workers of this workflow.
 
     Args:
-        workflow: see ``workflow_of``.
+        workflow: see ``check_supported``.
         settings: configurable fields of ``ParameterServerSettings``, such as mode and send.
 
     Raises:
@@ -170,7 +164,7 @@ class ParameterWorker:
     """Learns with the server's parameters from its own environments, or from simulators that connect to it.
 
     Args:
-        workflow: see ``workflow_of``.
+        workflow: see ``check_supported``.
         send: ``gradient`` or ``delta``.
         seed: seed of the whole training.
         worker: number of this worker, from 0; determines its random key.

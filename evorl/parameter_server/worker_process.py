@@ -10,12 +10,12 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from evorl.assembly import workflow_from_config
 from evorl.config.command_lines import as_arguments
 from evorl.config.values import checked_mapping, checked_value, seed_number
-from evorl.envs.remote import is_remote
 from evorl.parameter_server.service import shared_limits
 from evorl.parameter_server.training import Worked, work
-from evorl.parameter_server.worker import workflow_of
+from evorl.parameter_server.worker import check_supported
 from evorl.runs.trust import foreign_names
 from evorl.serving.serve_settings import serve_settings
 from evorl.serving.training_server import TrainingServer
@@ -24,23 +24,24 @@ from evorl.serving.training_server import TrainingServer
 def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
     """Train in local environments, or with remote simulators that connect to a server of this worker."""
     settings["seed"] = seed_number(config.get("seed", 0))
-    workflow = workflow_of(config)
-    if not is_remote(workflow.env):
+    workflow = workflow_from_config(config)
+    check_supported(workflow)
+    if not workflow.env.is_remote:
         if serve:
             raise ValueError(
-                f"serve is for simulators that connect over the network, and the training at {address} is of "
+                f"serve is for simulators that connect over the network, but the training at {address} uses "
                 f"{config['env']}: remove it, or start that training with env=remote."
             )
         return work(workflow, address, **settings)
     # The address comes from the worker's options, never from the server's config.
-    own = serve_settings(
+    serving = serve_settings(
         shared_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve"))
     )
-    with contextlib.closing(TrainingServer(workflow, own)) as collector:
+    with contextlib.closing(TrainingServer(workflow, serving)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 
 
-def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
+def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> None:
     """Check the config received from a server.
 
     Raises:

@@ -4,14 +4,13 @@ Their libraries are imported when a recorder starts, not here.
 """
 
 from evorl.recorders.chart_recorder import ChartRecorder
-from evorl.recorders.csv_recorder import CsvRecorder
-from evorl.recorders.jsonl_recorder import JsonlRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder, draw_learning_curve
 from evorl.recorders.live_panel import LivePanel
 from evorl.recorders.log_recorder import LogRecorder
 from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.row_file import CsvRecorder, JsonlRecorder
 from evorl.recorders.standard import make_recorder
 from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder

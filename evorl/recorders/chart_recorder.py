@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.recorders.learning_curve import BLUE, GREEN, GREY, tidy
+from evorl.recorders.learning_curve import BLUE, GRAY, GREEN, tidy
 from evorl.recorders.row_file import RowFile
 from evorl.runs.files import open_to_write, writing_to
 from evorl.runs.recorder import Recorder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evorl.runs.recorder import Chart, HeatMap, Panel
 
 PANEL_HEIGHT, HEAT_HEIGHT = 2.2, 5.2  # inches
-EMPTY = "#eef0f3"  # colour of empty cells in heat maps
+EMPTY = "#eef0f3"  # color of empty cells in heat maps
 
 
 class ChartRecorder(Recorder):
@@ -42,7 +42,7 @@ class ChartRecorder(Recorder):
 
 
 def write_table(path: Path | str, chart: Chart) -> None:
-    """Write a chart's columns as CSV; floats are written so that reading them gives the same bits.
+    """Write a chart's columns as CSV; floats round-trip exactly.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -86,33 +86,33 @@ def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:
     edges = [np.linspace(low, high, num + 1) for low, high, num in ends]
     mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(heat.values.T), cmap="viridis")
     bar: Any = axes.figure.colorbar(mesh, ax=axes)
-    bar.set_label(heat.label, fontsize=8, color=GREY)
-    bar.ax.tick_params(colors=GREY, labelsize=8)
+    bar.set_label(heat.label, fontsize=8, color=GRAY)
+    bar.ax.tick_params(colors=GRAY, labelsize=8)
     bar.outline.set_visible(False)
     tidy(axes)
     axes.set_facecolor(EMPTY)
     axes.grid(visible=False)
     axes.margins(0)
     filled = np.isfinite(heat.values).mean()
-    axes.set_title(f"{filled:.0%} filled", loc="right", fontsize=8, color=GREY)
-    axes.set_xlabel(panel.x, fontsize=8, color=GREY)
-    axes.set_ylabel(panel.y, fontsize=8, color=GREY)
+    axes.set_title(f"{filled:.0%} filled", loc="right", fontsize=8, color=GRAY)
+    axes.set_xlabel(panel.x, fontsize=8, color=GRAY)
+    axes.set_ylabel(panel.y, fontsize=8, color=GRAY)
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
     x, y = (np.asarray(chart.columns[name], np.float64) for name in (panel.x, panel.y))
     shown = np.isfinite(x) & np.isfinite(y)
-    if panel.colour is None:
+    if panel.color is None:
         axes.plot(x[shown], y[shown], ".", color=BLUE, markersize=3, alpha=0.35)
     else:
-        by = np.asarray(chart.columns[panel.colour], np.float64)
+        by = np.asarray(chart.columns[panel.color], np.float64)
         points = axes.scatter(x[shown], y[shown], c=by[shown], s=9, cmap="viridis", linewidths=0)
-        axes.figure.colorbar(points, ax=axes, label=panel.colour)
+        axes.figure.colorbar(points, ax=axes, label=panel.color)
     if panel.marked is not None:
         shown &= np.asarray(chart.columns[panel.marked]) != 0
         axes.plot(x[shown], y[shown], color=GREEN, linewidth=1.8)
     if panel.log:
         axes.set_yscale("log")
     tidy(axes)
-    axes.set_xlabel(panel.x, fontsize=8, color=GREY)
-    axes.set_ylabel(panel.y, fontsize=8, color=GREY)
+    axes.set_xlabel(panel.x, fontsize=8, color=GRAY)
+    axes.set_ylabel(panel.y, fontsize=8, color=GRAY)

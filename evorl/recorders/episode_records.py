@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from evorl.assembly import as_paid_by_the_environment
-from evorl.config.names import load
 from evorl.episodes.recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
+from evorl.recorders.video_recorder import VideoRecorder
 from evorl.runs.folder import RunFolder
 from evorl.runs.recorder import Recorder
 from evorl.runs.spec import RunSpec
 from evorl.workflows.workflow import Workflow
-
-_VIDEO_RECORDER = "evorl.recorders.video_recorder:VideoRecorder"  # imported only if used
 
 
 def episode_recorders(
@@ -29,7 +27,7 @@ def episode_recorders(
     """
     keeping, recorders = workflow.keeping, []
     if of_training and spec.render_interval:
-        recorders.append(load(_VIDEO_RECORDER)(folder, spec.render_interval))
+        recorders.append(VideoRecorder(folder, spec.render_interval))
     if keeping is None:
         return recorders
     if keeping.goals and of_training:

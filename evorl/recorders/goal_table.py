@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from evorl.metrics import EvaluationMetrics
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.recorder import Recorder, RunPlan
 
 GOALS = ("desired", "achieved", "start")  # columns of goals, in this order

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Curves = dict[str, tuple[list[float], list[float]]]
-GREEN, BLUE, GREY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
+GREEN, BLUE, GRAY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 MAX_SMALL = 6
 
@@ -121,10 +121,10 @@ def _draw_returns(axes: Axes, curves: Curves, title: str) -> None:
         _label_last(axes, steps[-1], means[-1])
     tidy(axes)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
-    axes.set_xlabel("environment steps", fontsize=9, color=GREY)
-    axes.set_ylabel("episode return", fontsize=9, color=GREY)
+    axes.set_xlabel("environment steps", fontsize=9, color=GRAY)
+    axes.set_ylabel("episode return", fontsize=9, color=GRAY)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=GREY)
+        axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=GRAY)
 
 
 def _label_last(axes: Axes, step: float, mean: float) -> None:
@@ -135,7 +135,7 @@ def _label_last(axes: Axes, step: float, mean: float) -> None:
 
 
 def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) -> None:
-    axes.plot(steps, values, color=GREY, linewidth=1.0, marker="." if len(steps) == 1 else None)
+    axes.plot(steps, values, color=GRAY, linewidth=1.0, marker="." if len(steps) == 1 else None)
     tidy(axes)
     axes.set_title(name.replace("_", " "), loc="left", fontsize=8, color="#222222")
     axes.tick_params(labelsize=6.5)
@@ -143,12 +143,12 @@ def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) 
 
 
 def tidy(axes: Axes) -> None:
-    """Apply the common style: few grey lines, abbreviated environment steps on the horizontal axis."""
+    """Apply the common style: few gray lines, abbreviated environment steps on the horizontal axis."""
     from matplotlib.ticker import FuncFormatter
 
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#c8ced6")
-    axes.tick_params(colors=GREY, labelsize=8, length=3)
+    axes.tick_params(colors=GRAY, labelsize=8, length=3)
     axes.grid(axis="y", color="#e6e9ee", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.02)

@@ -73,7 +73,7 @@ class LivePanel(Recorder):
         if self._live is not None:
             from rich.text import Text
 
-            # As Text: print(markup=False) would also redraw the panel without colours.
+            # As Text: print(markup=False) would also redraw the panel without colors.
             self._live.console.print(Text(printable(text, self._live.console.encoding)))
         else:
             print_line(text)

@@ -12,7 +12,7 @@ from evorl.envs.env import Env
 from evorl.episodes.recorder import forget_later_files, recorded_episodes
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.metrics import EvaluationMetrics
-from evorl.recorders.learning_curve import BLUE, GREEN, GREY
+from evorl.recorders.learning_curve import BLUE, GRAY, GREEN
 from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.recorder import Recorder, RunPlan
 
@@ -87,7 +87,7 @@ def draw_episodes(
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#c8ced6")
-    axes.tick_params(colors=GREY, labelsize=8, length=3)
+    axes.tick_params(colors=GRAY, labelsize=8, length=3)
     if env is not None:
         env.draw_background(axes, of, dimensions)
     for episode in episodes:
@@ -111,23 +111,23 @@ def points_of(episode: SavedEpisode, of: str, dimensions: tuple[int, ...]) -> np
 
 def _draw_episode(axes: Axes, episode: SavedEpisode, of: str, dimensions: tuple[int, ...], width: float) -> None:
     path = points_of(episode, of, dimensions)
-    colour = _colour(episode)
+    color = _color(episode)
     is_plane = len(dimensions) == 2
     x, y = (path[:, 0], path[:, 1]) if is_plane else (np.arange(len(path)), path[:, 0])
-    axes.plot(x, y, color=colour, linewidth=width, alpha=0.75, solid_joinstyle="round", zorder=3)
-    axes.plot(x[0], y[0], "o", color="white", markeredgecolor=GREY, markersize=5.5, zorder=4)
-    axes.plot(x[-1], y[-1], "o", color=colour, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
+    axes.plot(x, y, color=color, linewidth=width, alpha=0.75, solid_joinstyle="round", zorder=3)
+    axes.plot(x[0], y[0], "o", color="white", markeredgecolor=GRAY, markersize=5.5, zorder=4)
+    axes.plot(x[-1], y[-1], "o", color=color, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
     if of == "goal":
         goal = episode.arrays["obs.desired_goal"][-1].reshape(-1)[list(dimensions)]
         marker_position = goal if is_plane else (x[-1], goal[0])
         axes.plot(
-            *marker_position, "*", color=colour, markersize=13, markeredgecolor="white", markeredgewidth=0.8, zorder=6
+            *marker_position, "*", color=color, markersize=13, markeredgecolor="white", markeredgewidth=0.8, zorder=6
         )
         dots = ([x[-1], goal[0]], [y[-1], goal[1]]) if is_plane else ([x[0], x[-1]], [goal[0]] * 2)
-        axes.plot(*dots, ":", color=colour, linewidth=0.9, alpha=0.6, zorder=2)
+        axes.plot(*dots, ":", color=color, linewidth=0.9, alpha=0.6, zorder=2)
 
 
-def _colour(episode: SavedEpisode) -> str:
+def _color(episode: SavedEpisode) -> str:
     if "success" not in episode.about:
         return BLUE
     if episode.about["success"]:
@@ -141,18 +141,18 @@ def _label(axes: Axes, episodes: list[SavedEpisode], of: str, dimensions: tuple[
     quantity = "achieved goal" if of == "goal" else "observation"
     names = [f"{quantity} [{i}]" for i in dimensions]
     across, up = names if len(names) == 2 else ("step of the episode", names[0])
-    axes.set_xlabel(across, fontsize=9, color=GREY)
-    axes.set_ylabel(up, fontsize=9, color=GREY)
+    axes.set_xlabel(across, fontsize=9, color=GRAY)
+    axes.set_ylabel(up, fontsize=9, color=GRAY)
     axes.set_title(_headline(episodes, title), loc="left", fontsize=11, fontweight="bold", color="#222222", pad=10)
-    colours = {_colour(episode) for episode in episodes}
+    colors = {_color(episode) for episode in episodes}
     meanings = {GREEN: "ended at its goal", "#d99a2b": "was at its goal", RED: "never at its goal", BLUE: "an episode"}
-    handles = [Line2D([], [], color=c, linewidth=2, label=text) for c, text in meanings.items() if c in colours]
-    handles.append(_mark("o", "white", GREY, 6, "start"))
-    handles.append(_mark("o", GREY, "white", 6, "end"))
+    handles = [Line2D([], [], color=c, linewidth=2, label=text) for c, text in meanings.items() if c in colors]
+    handles.append(_mark("o", "white", GRAY, 6, "start"))
+    handles.append(_mark("o", GRAY, "white", 6, "end"))
     if of == "goal":
-        handles.append(_mark("*", GREY, "white", 11, "goal"))
+        handles.append(_mark("*", GRAY, "white", 11, "goal"))
     axes.figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8, labelcolor=GREY
+        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8, labelcolor=GRAY
     )
 
 
@@ -163,7 +163,7 @@ def _headline(episodes: list[SavedEpisode], title: str) -> str:
     return f"{title}: {sum(successes)} of {len(successes)} episodes end at their goal"
 
 
-def _mark(marker: str, colour: str, edge: str, size: float, label: str) -> Any:
+def _mark(marker: str, color: str, edge: str, size: float, label: str) -> Any:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], linestyle="", marker=marker, color=colour, markeredgecolor=edge, markersize=size, label=label)
+    return Line2D([], [], linestyle="", marker=marker, color=color, markeredgecolor=edge, markersize=size, label=label)

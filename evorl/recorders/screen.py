@@ -10,16 +10,16 @@ from evorl.ops.terminal_text import escaped, raw_stream
 _ASCII_REPLACEMENTS = str.maketrans({"±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-=+*#@", strict=True))})
 
 
-def printable(text: str, encoding: str | None, colours: bool = False) -> str:
+def printable(text: str, encoding: str | None, colors: bool = False) -> str:
     """Return the text as a terminal can show it: control characters escaped, and others in ASCII if necessary.
 
     Args:
         text: text to show.
         encoding: encoding of the terminal. Characters that it lacks are replaced: those used by evorl by ASCII, others
             by ``?``. ``None``, as for in-memory streams, supports every character.
-        colours: true keeps colour sequences.
+        colors: true keeps color sequences.
     """
-    text = escaped(text, colours)
+    text = escaped(text, colors)
     if encoding is None:
         return text
     try:
@@ -29,13 +29,13 @@ def printable(text: str, encoding: str | None, colours: bool = False) -> str:
     return text
 
 
-def print_line(text: str, stream: TextIO | None = None, colours: bool = False) -> None:
+def print_line(text: str, stream: TextIO | None = None, colors: bool = False) -> None:
     """Print a line and flush.
 
     Args:
         text: the line.
         stream: output stream, by default standard output.
-        colours: true keeps colour sequences.
+        colors: true keeps color sequences.
     """
     stream = raw_stream(sys.stdout if stream is None else stream)
-    print(printable(text, getattr(stream, "encoding", None), colours), file=stream, flush=True)
+    print(printable(text, getattr(stream, "encoding", None), colors), file=stream, flush=True)

@@ -7,12 +7,11 @@ from typing import Any
 
 from evorl.ops.processes import is_first
 from evorl.recorders.chart_recorder import ChartRecorder
-from evorl.recorders.csv_recorder import CsvRecorder
-from evorl.recorders.jsonl_recorder import JsonlRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder
 from evorl.recorders.log_recorder import LogRecorder
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.row_file import CsvRecorder, JsonlRecorder
 from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evorl.recorders.learning_curve import GREY, tidy
+from evorl.recorders.learning_curve import GRAY, tidy
 from evorl.runs.files import open_to_write, writing_to
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MAX_WITHIN = 6  # maximum length of a legend inside the plot
 
 
 def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[Curve]]]) -> bool:
-    """Draw evaluation returns over environment steps: a colour per setting, a thin line per run.
+    """Draw evaluation returns over environment steps: a color per setting, a thin line per run.
 
     Args:
         picture: path of the PNG to write.
@@ -61,21 +61,22 @@ def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
 def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) -> None:
     from matplotlib import colormaps
 
-    colours = colormaps["tab10"].colors if len(panel) <= 10 else colormaps["viridis"](np.linspace(0, 0.95, len(panel)))  # pyright: ignore[reportAttributeAccessIssue]
-    for (name, runs), colour in zip(panel.items(), colours, strict=False):
+    # Matplotlib does not declare that a listed colormap has its colors.
+    colors = colormaps["tab10"].colors if len(panel) <= 10 else colormaps["viridis"](np.linspace(0, 0.95, len(panel)))  # pyright: ignore[reportAttributeAccessIssue]
+    for (name, runs), color in zip(panel.items(), colors, strict=False):
         if len(runs) > 1:
             for steps, returns in runs:
-                axes.plot(steps, returns, color=colour, linewidth=0.7, alpha=0.4)
+                axes.plot(steps, returns, color=color, linewidth=0.7, alpha=0.4)
         mean_label = f" (mean of {len(runs)})" if len(runs) > 1 else ""
         steps, means = mean_curve(runs)
         marker = "o" if len(steps) <= 40 else None
-        axes.plot(steps, means, color=colour, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{mean_label}")
+        axes.plot(steps, means, color=color, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{mean_label}")
     tidy(axes)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
-    axes.set_xlabel("environment steps", fontsize=9, color=GREY)
-    axes.set_ylabel("evaluation return", fontsize=9, color=GREY)
+    axes.set_xlabel("environment steps", fontsize=9, color=GRAY)
+    axes.set_ylabel("evaluation return", fontsize=9, color=GRAY)
     handles, labels = axes.get_legend_handles_labels()
-    legend = axes.legend(handles[:MAX_NAMED], labels[:MAX_NAMED], frameon=False, fontsize=8, labelcolor=GREY)
+    legend = axes.legend(handles[:MAX_NAMED], labels[:MAX_NAMED], frameon=False, fontsize=8, labelcolor=GRAY)
     if len(labels) > MAX_WITHIN:
         legend.set_loc("upper left")
         legend.set_bbox_to_anchor((1.01, 1.0))

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config.names import load
 from evorl.envs.env import Env
 from evorl.envs.mujoco_frames import IMAGE_SIZE, BodyRenderer
 from evorl.episodes.physics import physics_in
 from evorl.episodes.saved_episode import SavedEpisode
+from evorl.rendering.video_file import encoded as encoded_video
 from evorl.runs.files import make_folder, open_to_write, writing_to
 
 MAX_FRAMES = 50
@@ -51,7 +51,7 @@ def write_animation(
 ) -> None:
     """Write images uint8 ``[K, height, width, 3]`` as an animation in the format of the file extension.
 
-    Each image of a GIF is quantized to its best 256 colours. An MP4 needs even height and width.
+    Each image of a GIF is quantized to its best 256 colors. An MP4 needs even height and width.
 
     Args:
         path: output file; its folder is created.
@@ -66,7 +66,7 @@ def write_animation(
     """
     path = Path(path)
     if path.suffix.lower() == ".mp4":
-        encoded = load("evorl.rendering.video_file:encoded")(frames, seconds_per_frame)
+        encoded = encoded_video(frames, seconds_per_frame)
     elif path.suffix.lower() in _KINDS:
         encoded = animation_bytes(frames, _KINDS[path.suffix.lower()], seconds_per_frame, lossless)
     else:

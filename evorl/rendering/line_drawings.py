@@ -1,4 +1,4 @@
-"""Draws environments without a renderer: classic control with lines, grids with colours, others as bars.
+"""Draws environments without a renderer: classic control with lines, grids with colors, others as bars.
 
 The input is an episode's arrays. Lines are drawn at three times the size and downsampled for antialiasing.
 """
@@ -16,7 +16,7 @@ Point = tuple[float, float]
 Draw = Callable[[int], np.ndarray]
 
 _SUPERSAMPLING = 3
-_PAPER, _INK, _GREY = (250, 250, 247), (40, 44, 52), (168, 172, 178)
+_PAPER, _INK, _GRAY = (250, 250, 247), (40, 44, 52), (168, 172, 178)
 _BODY, _ARM, _GOAL = (52, 101, 164), (214, 122, 44), (60, 150, 90)
 _MAX_BARS = 64
 
@@ -39,22 +39,22 @@ class Sheet:
         self._image = Image.new("RGB", (_SUPERSAMPLING * self._size[0], _SUPERSAMPLING * self._size[1]), _PAPER)
         self._pen: Any = ImageDraw.Draw(self._image)
 
-    def line(self, points: list[Point], width: float, colour: tuple[int, int, int]) -> None:
+    def line(self, points: list[Point], width: float, color: tuple[int, int, int]) -> None:
         """Draw a line through points with round ends; ``width`` is in world units."""
         pixels = [self._to_pixels(point) for point in points]
-        self._pen.line(pixels, fill=colour, width=max(1, round(width * self._scale)), joint="curve")
+        self._pen.line(pixels, fill=color, width=max(1, round(width * self._scale)), joint="curve")
         for point in (points[0], points[-1]):
-            self.disc(point, width / 2, colour)
+            self.disc(point, width / 2, color)
 
-    def disc(self, centre: Point, radius: float, colour: tuple[int, int, int]) -> None:
+    def disc(self, center: Point, radius: float, color: tuple[int, int, int]) -> None:
         """Draw a filled circle."""
-        (x, y), r = self._to_pixels(centre), radius * self._scale
-        self._pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+        (x, y), r = self._to_pixels(center), radius * self._scale
+        self._pen.ellipse((x - r, y - r, x + r, y + r), fill=color)
 
-    def box(self, low: Point, high: Point, colour: tuple[int, int, int]) -> None:
+    def box(self, low: Point, high: Point, color: tuple[int, int, int]) -> None:
         """Draw a filled rectangle from the lower left to the upper right corner."""
         (left, bottom), (right, top) = self._to_pixels(low), self._to_pixels(high)
-        self._pen.rectangle((left, top, max(left, right), max(top, bottom)), fill=colour)
+        self._pen.rectangle((left, top, max(left, right), max(top, bottom)), fill=color)
 
     def picture(self) -> np.ndarray:
         """Return the drawing, uint8 ``[height, width, 3]``."""
@@ -70,7 +70,7 @@ def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
     """Return a function that draws an episode, given by its arrays, at a moment.
 
     Classic control is drawn from the positions under gymnax's names. Otherwise the observation is drawn: images
-    unchanged, grids with a colour per channel, other numbers as bars.
+    unchanged, grids with a color per channel, other numbers as bars.
 
     Args:
         arrays: arrays as in a ``SavedEpisode``, ``[T + 1, ...]``.
@@ -94,8 +94,8 @@ def drawing_of(arrays: Mapping[str, np.ndarray], size: int) -> Draw:
 def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
     """Draw a grid ``[H, W]`` or ``[H, W, C]`` with square cells, uint8 ``[size, width, 3]``.
 
-    Three uint8 channels are red, green and blue, and a single channel is grey. Otherwise each channel has a colour, and
-    a cell has the colour of its last nonzero channel. For a stack of images ``[4, H, W]`` the last one is drawn.
+    Three uint8 channels are red, green and blue, and a single channel is gray. Otherwise each channel has a color, and
+    a cell has the color of its last nonzero channel. For a stack of images ``[4, H, W]`` the last one is drawn.
     """
     from PIL import Image
 
@@ -112,17 +112,17 @@ def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
     else:
         pixels = np.full((*channels.shape[:2], 3), 24, np.uint8)
         for number in range(channels.shape[2]):
-            colour = colorsys.hsv_to_rgb(number / channels.shape[2], 0.65, 0.95)
-            pixels[channels[..., number] != 0] = (255 * np.array(colour)).astype(np.uint8)
+            color = colorsys.hsv_to_rgb(number / channels.shape[2], 0.65, 0.95)
+            pixels[channels[..., number] != 0] = (255 * np.array(color)).astype(np.uint8)
     width = max(1, round(size * channels.shape[1] / channels.shape[0]))
     return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).resize((width, size), Image.Resampling.NEAREST))
 
 
 def _cart_pole(size: int, x: float, angle: float) -> np.ndarray:
     sheet = Sheet(size, (-2.7, -0.7), (2.7, 2.0))
-    sheet.line([(-2.7, 0.0), (2.7, 0.0)], 0.02, _GREY)
+    sheet.line([(-2.7, 0.0), (2.7, 0.0)], 0.02, _GRAY)
     for border in (-2.4, 2.4):
-        sheet.line([(border, -0.12), (border, 0.12)], 0.03, _GREY)
+        sheet.line([(border, -0.12), (border, 0.12)], 0.03, _GRAY)
     sheet.box((x - 0.35, -0.18), (x + 0.35, 0.18), _BODY)
     sheet.line([(x, 0.1), (x + 1.3 * math.sin(angle), 0.1 + 1.3 * math.cos(angle))], 0.12, _ARM)
     sheet.disc((x, 0.1), 0.05, _INK)
@@ -155,7 +155,7 @@ def _mountain_car(size: int, x: float) -> np.ndarray:
     sheet = Sheet(size, (-1.25, 0.0), (0.65, 1.25))
     sheet.line([ground(position) for position in np.linspace(-1.25, 0.65, 96)], 0.012, _INK)
     flag = ground(0.5)
-    sheet.line([flag, (0.5, flag[1] + 0.16)], 0.01, _GREY)
+    sheet.line([flag, (0.5, flag[1] + 0.16)], 0.01, _GRAY)
     sheet.box((0.5, flag[1] + 0.1), (0.58, flag[1] + 0.16), _GOAL)
     slope = math.atan(1.35 * math.cos(3 * x))
     along, up = (math.cos(slope), math.sin(slope)), (-math.sin(slope), math.cos(slope))

@@ -68,9 +68,9 @@ class Tile {
     this.steer();
   }
   pose(frame, body) {
-    const at = (frame * numBodies + body) * 7, n = this.numbers, {centre, reach} = this.told;
+    const at = (frame * numBodies + body) * 7, n = this.numbers, {center, reach} = this.told;
     const q = [n[at + 3], n[at + 4], n[at + 5], n[at + 6]], length = Math.hypot(...q) || 1;
-    return {pos: [0, 1, 2].map(i => n[at + i] * reach + centre[i]), quat: q.map(x => x / length)};
+    return {pos: [0, 1, 2].map(i => n[at + i] * reach + center[i]), quat: q.map(x => x / length)};
   }
   steer() { // all scenes share one camera direction
     let from = null;
@@ -113,9 +113,9 @@ class Tile {
     const zoom = height / 2 / Math.tan(FOV / 2);
     const seen = p => { const d = less(p, eye); return [dot(d, right), dot(d, up), dot(d, ahead)]; };
     const flat = p => [width / 2 + zoom * p[0] / p[2], height / 2 - zoom * p[1] / p[2]];
-    const fill = (points, colour) => {
-      pen.fillStyle = colour;
-      pen.strokeStyle = colour;
+    const fill = (points, color) => {
+      pen.fillStyle = color;
+      pen.strokeStyle = color;
       pen.lineWidth = 0.6;
       pen.beginPath();
       points.forEach((p, i) => i ? pen.lineTo(...flat(p)) : pen.moveTo(...flat(p)));
@@ -139,18 +139,18 @@ class Tile {
         if (!length || dot(normal, less(world[face[0]], eye)) >= 0) continue;
         const bright = 0.62 + 0.38 * dot(normal, light) / length;
         const depth = points.reduce((total, p) => total + p[2], 0) / points.length;
-        faces.push({points, depth, colour: shade(shape.colour, bright)});
+        faces.push({points, depth, color: shade(shape.color, bright)});
       }
     }
     faces.sort((a, b) => b.depth - a.depth);
-    for (const face of faces) fill(face.points, face.colour);
+    for (const face of faces) fill(face.points, face.color);
   }
 }
 function shade([r, g, b, a], bright) {
   const part = x => Math.round(255 * Math.min(1, x * bright + 0.04));
   return `rgba(${part(r)},${part(g)},${part(b)},${a})`;
 }
-// A chessboard in the plane of a shape, centred on the camera target.
+// A chessboard in the plane of a shape, centered on the camera target.
 function ground(shape, poses, target, seen, fill) {
   const body = poses[shape.body], quat = shape.quat;
   const place = p => { const q = sum(turn(quat, p), shape.pos); return body ? sum(turn(body.quat, q), body.pos) : q; };
@@ -163,8 +163,8 @@ function ground(shape, poses, target, seen, fill) {
       if ((w && Math.abs(x + cell / 2) > w) || (h && Math.abs(y + cell / 2) > h)) continue;
       const corners = [[x, y, 0], [x + cell, y, 0], [x + cell, y + cell, 0], [x, y + cell, 0]].map(p => seen(place(p)));
       if (corners.some(p => p[2] < NEAR)) continue;
-      const far = Math.hypot(i, j) / reach, grey = (x0 + i + y0 + j) % 2 ? 196 : 222;
-      fill(corners, `rgba(${grey},${grey + 4},${grey + 8},${Math.max(0, Math.min(1, 1.6 - 1.7 * far))})`);
+      const far = Math.hypot(i, j) / reach, gray = (x0 + i + y0 + j) % 2 ? 196 : 222;
+      fill(corners, `rgba(${gray},${gray + 4},${gray + 8},${Math.max(0, Math.min(1, 1.6 - 1.7 * far))})`);
     }
 }
 

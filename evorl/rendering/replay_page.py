@@ -117,14 +117,14 @@ def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
     moments = frame_numbers(each.length + 1, num_frames)
     poses = poses_of(env.mujoco_model, qpos[moments])  # [K, M, 7]
     positions = poses[..., :3]
-    centre, reach = (positions.max((0, 1)) + positions.min((0, 1))) / 2, np.ptp(positions, axis=(0, 1)).max() / 2 or 1.0
-    numbers = np.concatenate([(positions - centre) / reach, poses[..., 3:]], axis=-1)
+    center, reach = (positions.max((0, 1)) + positions.min((0, 1))) / 2, np.ptp(positions, axis=(0, 1)).max() / 2 or 1.0
+    numbers = np.concatenate([(positions - center) / reach, poses[..., 3:]], axis=-1)
     returns = np.concatenate([[0.0], np.cumsum(each.rewards, dtype=np.float64)])[moments]
     return {
         "title": each.title,
         "moments": moments.tolist(),
         "returns": [figures(value) for value in returns],
-        "centre": centre.round(5).tolist(),
+        "center": center.round(5).tolist(),
         "reach": round(float(reach), 5),
         "poses": base64.b64encode((numbers * _LARGEST).round().astype("<i2").tobytes()).decode(),
     }

@@ -12,7 +12,7 @@ import numpy as np
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.animation import frame_numbers
 
-_PAPER, _INK, _GREY = (255, 255, 255), (34, 38, 46), (140, 144, 150)
+_PAPER, _INK, _GRAY = (255, 255, 255), (34, 38, 46), (140, 144, 150)
 _LARGEST_LETTERS, _SMALLEST_LETTERS = 15, 8
 _MARGIN = 4
 
@@ -92,8 +92,8 @@ def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int)
 
     height, width = size
     image = Image.new("RGB", (width, band + height), _PAPER)
-    colour = _GREY if moment == each.length else _INK
-    ImageDraw.Draw(image).text((1, 1), each.caption(moment), fill=colour, font=font)
+    color = _GRAY if moment == each.length else _INK
+    ImageDraw.Draw(image).text((1, 1), each.caption(moment), fill=color, font=font)
     picture = Image.fromarray(np.ascontiguousarray(each.draw(moment)))
     image.paste(picture, ((width - picture.width) // 2, band + (height - picture.height) // 2))
     return np.asarray(image)

@@ -1,4 +1,4 @@
-"""Replay of single steps that keeps track of episodes, for hindsight relabelling and trajectory-based methods.
+"""Replay of single steps that keeps track of episodes, for hindsight relabeling and trajectory-based methods.
 
 Every stored step has its index in its episode, and the first step of a finished episode also has its length. Both are
 written together with the step, so the ring is never searched: the steps of an environment whose episodes are stored
@@ -100,17 +100,14 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
     only_complete: bool = True
 
     def num_bytes(self, sample_spec: Any) -> int:
-        """Return the memory of the ring over all devices, in bytes, before it is allocated."""
         return super().num_bytes(sample_spec) + 2 * 4 * self.num_rows * self.num_envs
 
     def init(self, sample_spec: Any) -> EpisodeReplayState:
-        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         ring = super().init(sample_spec)
         zeros = jnp.zeros(ring.data.dones.shape, jnp.int32)
         return EpisodeReplayState(data=ring.data, cursor=ring.cursor, size=ring.size, steps=zeros, lengths=zeros)
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> EpisodeReplayState:
-        """Add ``batch``, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
         rows, added = rows_to_write(state, batch.dones.shape[0], mask)
         is_written = (rows != DROPPED)[:, None]
         dones = batch.dones.astype(jnp.bool_) & is_written

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from evorl.envs.goals.task import GoalTask, with_desired_goal
 from evorl.ops.random import as_typed_key
 from evorl.replay_buffers.episode import EpisodeReplayState, EpisodeSpan
-from evorl.replay_buffers.n_step import discounted_sum, window_from
-from evorl.replay_buffers.ring import take
+from evorl.replay_buffers.ring import discounted_sum, take, window_from
 from evorl.replay_buffers.slots import SlotReplayState
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key
@@ -38,7 +37,7 @@ def take_hindsight(
 ) -> SampleBatch:
     """Return n-step transitions from ``(rows, envs)``, a fraction ``1 - 1 / (1 + ratio)`` of them with other goals.
 
-    Rewards, and terminations by success, are computed for the goal of the returned transition, relabelled or not. A
+    Rewards, and terminations by success, are computed for the goal of the returned transition, relabeled or not. A
     transition also ends where its goal is reached, if success ends episodes.
 
     Args:
@@ -53,17 +52,17 @@ def take_hindsight(
         task: computes rewards and terminations for a goal.
         strategy: source of the goal, a step of the same episode: this or a later step (``future``), the last
             (``final``), or any (``episode``). ``none`` keeps all goals.
-        ratio: number k of relabelled transitions per transition with its original goal.
+        ratio: number k of relabeled transitions per transition with its original goal.
 
     Returns:
-        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabelled``, bool, is true for
+        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabeled``, bool, is true for
         transitions with another goal.
     """
     share_key, step_key = jax.random.split(as_typed_key(key))
     span = state.span(rows, envs, num_envs)
-    is_relabelled = jnp.zeros(rows.shape, jnp.bool_)
+    is_relabeled = jnp.zeros(rows.shape, jnp.bool_)
     if strategy != "none":
-        is_relabelled = jax.random.uniform(share_key, rows.shape) < ratio / (1.0 + ratio)
+        is_relabeled = jax.random.uniform(share_key, rows.shape) < ratio / (1.0 + ratio)
     num_rows = state.data.dones.shape[0]
     goal_rows = (span.start + _goal_step(span, strategy, step_key)) % num_rows
     achieved = take(state.data.next_obs.achieved_goal, goal_rows, envs, num_envs)
@@ -71,7 +70,7 @@ def take_hindsight(
     data: Any = state.data
     first = take(data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
     original = first.obs.desired_goal
-    goal = jnp.where(is_relabelled[:, None], achieved.astype(original.dtype), original)  # [N, G]
+    goal = jnp.where(is_relabeled[:, None], achieved.astype(original.dtype), original)  # [N, G]
 
     window_rows, window_envs, is_stored = window_from(state, rows, envs, num_envs, num_steps)  # [N, n]
     fields = (data.next_obs, data.actions, data.dones, data.extras.termination)
@@ -86,7 +85,7 @@ def take_hindsight(
     last = num_rewards - 1
     after = jax.tree.map(lambda x: x[jnp.arange(rows.shape[0]), last], (next_obs, termination))
     discounts = discount**num_rewards * (1.0 - after[1].astype(jnp.float32))
-    computed = {"num_rewards": num_rewards, "discounts": discounts, "is_relabelled": is_relabelled}
+    computed = {"num_rewards": num_rewards, "discounts": discounts, "is_relabeled": is_relabeled}
     return first.replace(
         obs=with_desired_goal(first.obs, goal),
         rewards=rewards,

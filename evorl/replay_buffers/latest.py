@@ -14,7 +14,6 @@ class CombinedReplayBuffer(UniformReplayBuffer):
     """Ring of the latest transitions, sampled uniformly; a batch starts with the newest of each environment."""
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
         rows, envs = super().draw_indices(state, key, num)
         newest = jnp.arange(num, dtype=jnp.int32) < self.num_envs
         return (

@@ -34,13 +34,12 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
     """Ring of the latest transitions, sampled with replacement in proportion to ``priority ** exponent`` (eq. 1).
 
     Attributes:
-        exponent: prioritisation exponent alpha; 0 samples uniformly.
+        exponent: prioritization exponent alpha; 0 samples uniformly.
     """
 
     exponent: float = 0.6
 
     def init(self, sample_spec: Any) -> PrioritizedReplayState:
-        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         ring = init_ring(self.num_rows, self.num_envs, sample_spec)
         return PrioritizedReplayState(
             data=ring.data,

@@ -35,7 +35,6 @@ class RecencyReplayBuffer(UniformReplayBuffer):
     exponent: float = 1.0
 
     def init(self, sample_spec: Any) -> RecencyReplayState:
-        """Return an empty buffer; ``sample_spec`` is a transition of one environment, without leading axes."""
         ring = super().init(sample_spec)
         # Relative to the largest weight, to avoid overflow.
         weights = (jnp.arange(1, self.num_rows + 1) / self.num_rows) ** self.exponent
@@ -43,7 +42,6 @@ class RecencyReplayBuffer(UniformReplayBuffer):
         return RecencyReplayState(data=ring.data, cursor=ring.cursor, size=ring.size, sums=sums)
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
-        """Sample ``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
         age_key, env_key = jax.random.split(as_typed_key(key))
         shares = jax.random.uniform(age_key, (num,)) * state.sums[state.size]
         age = jnp.searchsorted(state.sums, shares, side="right") - 1  # counted from the oldest step

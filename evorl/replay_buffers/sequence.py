@@ -109,7 +109,6 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
     """
 
     def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
-        """Add ``batch``, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
         num_new = jax.tree.leaves(batch)[0].shape[0]
         _, added = rows_to_write(state, num_new, mask)
         new_state = add_rows(state, batch, mask)

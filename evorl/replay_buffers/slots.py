@@ -169,5 +169,4 @@ class SlotReplayBuffer(UniformReplayBuffer):
         return rows, slots
 
     def num_transitions(self, state: Any) -> jax.Array:
-        """Return the number of stored transitions over all devices, int32 scalar."""
         return self._over_devices(state.size[0]).sum()

@@ -9,12 +9,12 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from evorl.recorders.learning_curve import BLUE, GREY, tidy
+from evorl.recorders.learning_curve import BLUE, GRAY, tidy
 from evorl.reports import statistics
 from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short_names, shortened
 from evorl.reports.curve_charts import describe_metric
 from evorl.reports.recorded_run import RecordedRun
-from evorl.reports.svg import PAPER, RAMP_COLOURS, as_svg, figure_of
+from evorl.reports.svg import PAPER, RAMP_COLORS, as_svg, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,7 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
 
     Args:
         groups: groups of two labels or more.
-        styles: colour and line style by label.
+        styles: color and line style by label.
         name: name of the chart, unique on the page.
     """
     scores = on_one_scale(scores_by_label(groups))
@@ -84,15 +84,15 @@ def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]]
     with figure_of(7.2, 3.2) as figure:
         axes = figure.add_axes((0.095, 0.16, 0.875, 0.74))
         for label, of_label in scores.items():
-            colour, dash = styles[label]
+            color, dash = styles[label]
             tasks = list(of_label.values())
             if min(map(len, tasks)) >= SEEDS_FOR_INTERVAL:
                 low, high = statistics.stratified_interval(
                     tasks, lambda drawn: statistics.performance_profile(drawn, thresholds), resamples=RESAMPLES
                 )
-                axes.fill_between(thresholds, low, high, color=colour, alpha=0.18, linewidth=0, step="post")
+                axes.fill_between(thresholds, low, high, color=color, alpha=0.18, linewidth=0, step="post")
             shares = statistics.performance_profile(tasks, thresholds)
-            axes.step(thresholds, shares, where="post", color=colour, linestyle=dash, linewidth=1.8)
+            axes.step(thresholds, shares, where="post", color=color, linestyle=dash, linewidth=1.8)
         several = len({group.env for group in groups}) > 1
         x = "normalized score tau" if several else f"tau: {describe_metric(groups[0].metric)}"
         _label(axes, "Performance profile", x, "share of seeds with more than tau")
@@ -147,7 +147,7 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
     with figure_of(7.2, height) as figure:
         axes = figure.add_axes((left, 0.45 / height, 0.97 - left, 1 - 0.75 / height))
         rows = np.arange(len(pairs))[::-1]
-        axes.axvline(0.5, color=GREY, linewidth=0.8, linestyle="--")
+        axes.axvline(0.5, color=GRAY, linewidth=0.8, linestyle="--")
         for row, pair in zip(rows, pairs, strict=True):
             if pair.interval is not None:
                 low, high = pair.interval
@@ -182,11 +182,11 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         axes = figure.add_axes((0.04, 0.06, 0.88, 0.8))
         halo = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
         for i in scores.argsort():
-            colour = RAMP_COLOURS[ranks[i] * len(RAMP_COLOURS) // len(runs)]
-            axes.plot([column.heights[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
+            color = RAMP_COLORS[ranks[i] * len(RAMP_COLORS) // len(runs)]
+            axes.plot([column.heights[i] for column in columns], color=color, linewidth=1.4, alpha=0.9)
         titles = [*shortened(short_names(shown).values(), 22).values(), describe_metric(metric).partition(",")[0]]
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
-            axes.axvline(x, color=GREY, linewidth=0.8)
+            axes.axvline(x, color=GRAY, linewidth=0.8)
             axes.annotate(
                 title,
                 (x, 1.07),
@@ -199,7 +199,7 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
             for height, text in column.ticks:
                 axes.annotate(
                     ticks[text], (x, height), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
-                    color=GREY, annotation_clip=False, bbox=halo,
+                    color=GRAY, annotation_clip=False, bbox=halo,
                 )  # fmt: skip
         axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
         axes.set_ylim(-0.04, 1.04)
@@ -240,5 +240,5 @@ def _label(axes: Axes, title: str, x: str, y: str) -> None:
     tidy(axes)
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#222222")
-    axes.set_xlabel(x, fontsize=9, color=GREY)
-    axes.set_ylabel(y, fontsize=9, color=GREY)
+    axes.set_xlabel(x, fontsize=9, color=GRAY)
+    axes.set_ylabel(y, fontsize=9, color=GRAY)

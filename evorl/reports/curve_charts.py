@@ -8,11 +8,11 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from evorl.recorders.learning_curve import GREY, MAX_SMALL, tidy
+from evorl.recorders.learning_curve import GRAY, MAX_SMALL, tidy
 from evorl.recorders.run_status import TRAINING
 from evorl.reports.comparison import Group, band_of, thinned
 from evorl.reports.recorded_run import Curve
-from evorl.reports.svg import COLOURS, as_svg, figure_of
+from evorl.reports.svg import COLORS, as_svg, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +24,8 @@ _STEPS = "environment steps of each seed"
 
 
 def style_of(index: int) -> tuple[str, str]:
-    """Return colour and line style of the group with this index."""
-    return COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
+    """Return color and line style of the group with this index."""
+    return COLORS[index % len(COLORS)], _DASHES[index // len(COLORS) % len(_DASHES)]
 
 
 def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element:
@@ -33,20 +33,20 @@ def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
     Args:
         groups: groups in one environment.
-        styles: colour and line style by label.
+        styles: color and line style by label.
         name: name of the chart, unique on the page.
     """
     metric = groups[0].metric
     with figure_of(7.2, 3.9) as figure:
         axes = figure.add_axes((0.095, 0.135, 0.875, 0.775))
         for group in groups:
-            colour, dash = styles[group.label]
+            color, dash = styles[group.label]
             for curve in group.curves[:MAX_LINES] if len(group.curves) > 1 else ():
-                axes.plot(*_drawn(curve), color=colour, linewidth=0.7, alpha=0.35)
+                axes.plot(*_drawn(curve), color=color, linewidth=0.7, alpha=0.35)
             band = band_of(group.curves)
-            axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
+            axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.2, linewidth=0)
             marker = "o" if len(band.steps) <= 2 else None
-            axes.plot(band.steps, band.center, color=colour, linestyle=dash, linewidth=2.0, marker=marker)
+            axes.plot(band.steps, band.center, color=color, linestyle=dash, linewidth=2.0, marker=marker)
         _label(axes, groups[0].env, _STEPS, describe_metric(metric))
         about = (
             f"{describe_metric(metric)} over {_STEPS} in {groups[0].env}: {', '.join(group.label for group in groups)}"
@@ -59,7 +59,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
     Args:
         groups: groups of one algorithm in one environment.
-        styles: colour and line style by label.
+        styles: color and line style by label.
         name: name of the chart, unique on the page.
     """
     columns = dict.fromkeys(
@@ -81,11 +81,11 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
         for i, column in enumerate(shown):
             axes = figure.add_subplot(grid[i // 3, i % 3])
             for group in groups:
-                colour, dash = styles[group.label]
+                color, dash = styles[group.label]
                 for run in group.runs[:MAX_LINES]:
                     if column in run.curves:
                         curve = run.curves[column]
-                        axes.plot(*_drawn(curve), color=colour, linestyle=dash, linewidth=0.9, alpha=0.8)
+                        axes.plot(*_drawn(curve), color=color, linestyle=dash, linewidth=0.9, alpha=0.8)
             _label(axes, column.removeprefix("train/").replace("_", " "), "steps" if i >= len(shown) - 3 else "", "", 7)
             axes.locator_params(nbins=4)
         return as_svg(figure, name, f"The learner's metrics: {', '.join(shown)}")
@@ -100,8 +100,8 @@ def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], 
     with figure_of(7.2, 2.6) as figure:
         axes = figure.add_axes((0.095, 0.19, 0.875, 0.69))
         for group, curve in timed:
-            colour, dash = styles[group.label]
-            axes.plot(*_drawn(curve), color=colour, linestyle=dash, linewidth=1.0, alpha=0.8)
+            color, dash = styles[group.label]
+            axes.plot(*_drawn(curve), color=color, linestyle=dash, linewidth=1.0, alpha=0.8)
         axes.set_ylim(bottom=0)
         _label(axes, "Speed", _STEPS, "steps per second, all seeds")
         axes.yaxis.set_major_formatter(axes.xaxis.get_major_formatter())
@@ -125,5 +125,5 @@ def _label(axes: Axes, title: str, x: str, y: str, size: int = 9) -> None:
     tidy(axes)
     axes.tick_params(labelsize=min(size, 8))
     axes.set_title(title, loc="left", fontsize=size + 1, fontweight="bold" if size > 8 else "normal", color="#222222")
-    axes.set_xlabel(x, fontsize=size, color=GREY)
-    axes.set_ylabel(y, fontsize=size, color=GREY)
+    axes.set_xlabel(x, fontsize=size, color=GRAY)
+    axes.set_ylabel(y, fontsize=size, color=GRAY)

@@ -95,7 +95,7 @@ class Report:
 
     @property
     def styles(self) -> dict[str, tuple[str, str]]:
-        """Colour and line style by label."""
+        """Color and line style by label."""
         return {label: curve_charts.style_of(i) for i, label in enumerate(self.labels)}
 
     def to_html(self, pictures: bool = True) -> str:
@@ -170,7 +170,7 @@ class Report:
         )
         note = None
         if len(self.envs) > 1:
-            scale = "Scores are normalised per environment: 0 is the lowest of the last values, 1 the highest."
+            scale = "Scores are normalized per environment: 0 is the lowest of the last values, 1 the highest."
             note = element("p", scale, class_="note")
         profiles = comparison_charts.draw_profiles(self.groups, self.styles)
         chart = comparison_charts.draw_improvements(pairs) if pairs else None
@@ -231,20 +231,20 @@ class Report:
 
 
 def legend(styles: dict[str, tuple[str, str]]) -> Element:
-    """Build the legend: colour and line style of each group."""
+    """Build the legend: color and line style of each group."""
     dashes = {"-": "none", "--": "6 3", ":": "1.5 2.5", "-.": "6 2.5 1.5 2.5"}
     return element("ul", [
         element("li", element("svg", element(
             "line", x1="0", y1="5", x2="26", y2="5", stroke_width="3",
-            style=f"stroke: {variable(colour)}; stroke-dasharray: {dashes[dash]}",
+            style=f"stroke: {variable(color)}; stroke-dasharray: {dashes[dash]}",
         ), viewBox="0 0 26 10", aria_hidden="true"), label)
-        for label, (colour, dash) in styles.items()
+        for label, (color, dash) in styles.items()
     ], class_="legend")  # fmt: skip
 
 
 def _head_of_page(title: str) -> Element:
     style = resources.files("evorl.reports").joinpath("page.css").read_text(encoding="utf-8")
-    colours = (
+    colors = (
         f":root {{ {variables(dark=False)} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(dark=True)} }} }}\n"
     )
@@ -253,7 +253,7 @@ def _head_of_page(title: str) -> Element:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", title),
-        element("style", colours + style),
+        element("style", colors + style),
     )
 
 

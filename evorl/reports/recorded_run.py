@@ -212,7 +212,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     """
     root = user_path(folder).resolve()
     if not root.is_dir():
-        raise RunFolderError(f"There is no folder {folder}: give the path of a folder with runs.")
+        raise RunFolderError(f"There is no folder {folder}: pass a folder with runs.")
     folders = [config.parent for config in sorted(root.rglob("config.yaml"))]
     if sweeps:
         folders = [p for p in folders if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]

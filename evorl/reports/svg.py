@@ -1,4 +1,4 @@
-"""Converts Matplotlib figures to SVG elements with colours from the page's style sheet, for light and dark screens."""
+"""Converts Matplotlib figures to SVG elements with colors from the page's style sheet, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from evorl.recorders.learning_curve import BLUE, GREEN, GREY
+from evorl.recorders.learning_curve import BLUE, GRAY, GREEN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colours of the figures on light screens, and their replacements on dark screens.
+# Colors of the figures on light screens, and their replacements on dark screens.
 SERIES = {
     BLUE: "#84b3ee", "#cc6b12": "#f0a35e", GREEN: "#5cc79b", "#c0453b": "#ee8b82", "#7d57b5": "#b89be6",
     "#168a9a": "#5fc6d4", "#8a6238": "#c9a27a", "#c2528b": "#e994c0",
 }  # fmt: skip
 RAMP = {"#b4c0cc": "#55606d", "#8bafd2": "#4f779c", "#5a92c8": "#5e9bd3", "#2c6bb0": "#93c4f5", "#133f78": "#dcecff"}
-INK = {"#222222": "#e8eaed", GREY: "#a3adb9", "#e6e9ee": "#2f353d", "#c8ced6": "#4a525d", "#ffffff": "#15181c"}
-COLOURS = list(SERIES)
-RAMP_COLOURS = list(RAMP)
+INK = {"#222222": "#e8eaed", GRAY: "#a3adb9", "#e6e9ee": "#2f353d", "#c8ced6": "#4a525d", "#ffffff": "#15181c"}
+COLORS = list(SERIES)
+RAMP_COLORS = list(RAMP)
 PAPER = "#ffffff"
 _VARIABLES = {
-    light: f"{name}{i}" for name, colours in (("c", SERIES), ("r", RAMP), ("i", INK)) for i, light in enumerate(colours)
+    light: f"{name}{i}" for name, colors in (("c", SERIES), ("r", RAMP), ("i", INK)) for i, light in enumerate(colors)
 }
 _LONG = re.compile(r"(\d+\.\d\d)\d+")
 _FONT = re.compile(r"font: ([^;]*?px) [^;]*")
 _PLAIN = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def variable(colour: str) -> str:
-    """Return the style-sheet variable of a colour."""
-    return f"var(--{_VARIABLES[colour]})"
+def variable(color: str) -> str:
+    """Return the style-sheet variable of a color."""
+    return f"var(--{_VARIABLES[color]})"
 
 
 def variables(dark: bool) -> str:
-    """Return the declarations of all colours, for light or dark screens."""
+    """Return the declarations of all colors, for light or dark screens."""
     pairs = {**SERIES, **RAMP, **INK}.items()
     return " ".join(f"--{_VARIABLES[light]}: {on_dark if dark else light};" for light, on_dark in pairs)
 
@@ -62,15 +62,15 @@ def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
     """Convert a figure to an SVG element of a page.
 
     Args:
-        figure: figure in the colours of this module.
+        figure: figure in the colors of this module.
         name: prefix of its ids, which keeps the ids of several figures distinct.
         about: text alternative of the figure, for screen readers.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
     text = file.getvalue()
-    for colour in _VARIABLES:
-        text = text.replace(colour, variable(colour))
+    for color in _VARIABLES:
+        text = text.replace(color, variable(color))
     root = ElementTree.fromstring(text)
     _make_local(root, name)
     for metadata in root.findall("metadata"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
-from evorl.runs.sweep_folder import SweepFolder, SweepJob
+from evorl.runs.sweep_folder import SweepFolder, SweptRun
 
 _MAX_BYTES = 2**26  # size limit of a table
 
@@ -28,7 +28,8 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
     if str(which) != "latest":
         for path in (user_path(which), user_path(root) / which):
             if SweepFolder.exists(path):
-                return _best_job(SweepFolder.open(path, trust=True))  # safe: its command lines are not composed here
+                # Trusting it is safe: its command lines are not composed here
+                return _best_run(SweepFolder.open(path, trust=True))
     folder = RunFolder.find(which, root)
     if folder.sweep_table.is_file():
         best = RunFolder(folder.path / "best")
@@ -38,17 +39,17 @@ def find_run(which: Path | str, root: Path | str) -> RunFolder:
     return _best_trial(folder) if folder.search_table.is_file() else folder
 
 
-def _best_job(sweep: SweepFolder) -> RunFolder:
-    """Return the run of the job with the largest best return."""
-    of_envs: dict[str | None, tuple[float, SweepJob]] = {}
-    for job in sweep.jobs:
-        if job.best_return is not None and sweep.run_of(job).config.is_file():
-            env = job.setting.get("env")
-            if env not in of_envs or job.best_return > of_envs[env][0]:
-                of_envs[env] = (job.best_return, job)
+def _best_run(sweep: SweepFolder) -> RunFolder:
+    """Return the run with the largest best return."""
+    of_envs: dict[str | None, tuple[float, SweptRun]] = {}
+    for run in sweep.runs:
+        if run.best_return is not None and sweep.folder_of(run).config.is_file():
+            env = run.setting.get("env")
+            if env not in of_envs or run.best_return > of_envs[env][0]:
+                of_envs[env] = (run.best_return, run)
     if not of_envs:
         raise _without_best(sweep.path)
-    runs = [sweep.run_of(job) for _, job in of_envs.values()]
+    runs = [sweep.folder_of(run) for _, run in of_envs.values()]
     if len(runs) > 1:
         named = ", ".join(as_arguments({"run": run.path}) for run in runs)
         raise RunFolderError(

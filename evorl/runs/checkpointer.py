@@ -12,7 +12,7 @@ with a notice, and the newest intact one is used. With digests, a save of 100 MB
 Orbax stores the arrays; this module decides in about 45 lines which checkpoints to keep. Orbax's ``CheckpointManager``
 (0.12, the latest three and the best) is no faster with the same packed arrays: 27 ms of processor time against 20 here
 for a small state, 130 against 126 for 100 MB, both without digests. It also removes older checkpoints before digests of
-the new one can be written, so that a kill may leave no intact one; it refuses to save an iteration again, which a
+the new one can be written, so that a kill may leave no intact one; it does not save an iteration twice, which a
 resume from an older checkpoint does; and it would still need most of these lines to skip a corrupted checkpoint.
 """
 
@@ -232,8 +232,8 @@ class RunCheckpointer:
                 self.notices.append(f"The checkpoint of iteration {step} is used instead.")
             return step
         others = [str(step) for step in self.steps if str(step) != str(which)]
-        remedy = f"Restore another one: {', '.join(others)}" if str(which).isdigit() and others else "Start a new run"
-        raise CheckpointError(f"{' '.join(self.notices)} {remedy}.")
+        advice = f"Restore another one: {', '.join(others)}" if str(which).isdigit() and others else "Start a new run"
+        raise CheckpointError(f"{' '.join(self.notices)} {advice}.")
 
     def _candidates(self, which: str | int) -> list[int]:
         """Return the iterations that ``which`` can refer to, in order of preference."""

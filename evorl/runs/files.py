@@ -1,7 +1,7 @@
 """Writes into folders that another user may have created: never through a symbolic link, and with clear errors.
 
 A run folder may come from an untrusted person. A symbolic link in it, at a path that a run writes, would let that run
-overwrite any file of its user, so links are refused. Links that lead to the run folder are the user's own, and are
+overwrite any file of its user, so links are rejected. Links that lead to the run folder are the user's own, and are
 followed.
 """
 
@@ -58,9 +58,9 @@ def writing_to(folder: Path | str) -> Iterator[None]:
             code = next((number for text, number in _REASONS_IN_TEXT.items() if text in str(error)), code)
         if code not in _REASONS and not isinstance(error, OSError):
             raise
-        reason, remedy = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
+        reason, advice = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
         raise RunFolderError(
-            f"Cannot write to {folder}: {reason}. Its contents are unchanged: {remedy}, then resume or start again."
+            f"Cannot write to {folder}: {reason}. Its contents are unchanged: {advice}, then resume or start again."
         ) from error
 
 
@@ -102,7 +102,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 text file atomically: a kill leaves the old text or the new one.
+    """Write a UTF-8 text file atomically: if the process is killed, the file has its old or its new text.
 
     Raises:
         RunFolderError: ``path``, or the temporary file in the same folder, is a symbolic link.

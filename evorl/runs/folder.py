@@ -173,7 +173,7 @@ class RunFolder:
             problem = f"{path} is not a run folder: it has no {folder.config.name}."
         else:
             return folder
-        raise RunFolderError(f"{problem} {_neighbours(folder.path, Path(root) if root else None)}")
+        raise RunFolderError(f"{problem} {_neighbors(folder.path, Path(root) if root else None)}")
 
     @classmethod
     def latest(cls, root: Path | str) -> Self:
@@ -210,7 +210,7 @@ class RunFolder:
         return max(times, default=None)
 
     def refuse_links(self) -> None:
-        """Refuse symbolic links at paths that a run writes; to be called before a run is resumed.
+        """Reject symbolic links at paths that a run writes; to be called before a run is resumed.
 
         Raises:
             RunFolderError: a path is a symbolic link.
@@ -284,7 +284,7 @@ def _as_yaml(config: Mapping | str | Any) -> str:
     return OmegaConf.to_yaml(node, resolve=True)
 
 
-def _neighbours(path: Path, root: Path | None = None) -> str:
+def _neighbors(path: Path, root: Path | None = None) -> str:
     """Return a sentence that names run folders near a path, similarly named ones first.
 
     The search covers the path, its parent folder and ``root``, two levels deep, because runs are in one folder per

@@ -113,7 +113,7 @@ def _first_invalid(space: Space, actions: Any) -> int | None:
 
 
 def _check_lengths(episode: Any, number: int) -> None:
-    """Refuse an episode whose arrays do not match in length.
+    """Reject an episode whose arrays do not match in length.
 
     Raises:
         ReplayFileError: rewards, ends or actions are not one per step, or observations not one more.
@@ -128,7 +128,7 @@ def _check_lengths(episode: Any, number: int) -> None:
         if length != expected[name] or not num_steps:
             raise ReplayFileError(
                 f"{_episode_name(episode, number)} of the data set has {num_steps} rewards and {length} {name}, but "
-                f"{max(1, expected[name])} are expected (an observation before each step and after the last): "
+                f"{max(1, expected[name])} are expected (one observation before each step and one after the last): "
                 f"{_LEAVE_OUT}"
             )
 

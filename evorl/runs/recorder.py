@@ -42,7 +42,7 @@ class Panel:
         y: column along the vertical axis.
         marked: column that is nonzero in the rows to be joined by a line; ``None`` for no line.
         log: whether the vertical axis is logarithmic.
-        colour: column that colours the points; ``None`` for one colour.
+        color: column that colors the points; ``None`` for one color.
         heat: heat map drawn instead of points.
     """
 
@@ -50,7 +50,7 @@ class Panel:
     y: str
     marked: str | None = None
     log: bool = False
-    colour: str | None = None
+    color: str | None = None
     heat: HeatMap | None = None
 
 
@@ -74,7 +74,7 @@ class Chart:
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the columns of a chart must have equal lengths, got {lengths}.")
         for panel in self.panels:
-            for name in filter(None, (panel.x, panel.y, panel.marked, panel.colour)):
+            for name in filter(None, (panel.x, panel.y, panel.marked, panel.color)):
                 if name not in self.columns:
                     raise ValueError(no_such("column", name, self.columns))
 

@@ -96,7 +96,7 @@ def find_replay_file(named: str) -> Path:
             f"{path} has no replay.npz: create it from the run's last checkpoint, "
             f"evorl save-replay {as_arguments({'run': path})}."
         )
-    raise ReplayFileError(f"there is no replay file {path}: give the path of an .npz written by evorl save-replay.")
+    raise ReplayFileError(f"there is no replay file {path}: pass an .npz file written by evorl save-replay.")
 
 
 def read_replay_facts(path: Path) -> dict[str, Any]:

@@ -38,16 +38,16 @@ class WatchedFolder:
         """True if the folder of this run is no longer at its path; always False except in the first process."""
         return is_first() and not self.folder.config.is_file()
 
-    def refuse_missing(self, remedy: str = "Start again.") -> None:
+    def refuse_missing(self, advice: str = "Start again.") -> None:
         """Raise ``FolderMissing`` if the folder was moved or removed; the message states its new path and advice."""
         if any_says(self.is_missing):
-            raise self.error(remedy)
+            raise self.error(advice)
 
-    def error(self, remedy: str = "Start again.") -> FolderMissing:
+    def error(self, advice: str = "Start again.") -> FolderMissing:
         """Return the error for a folder that was moved or removed."""
         moved = self._moved_to()
         happened = f"was moved to {moved}" if moved else "was removed"
-        return FolderMissing(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
+        return FolderMissing(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {advice}")
 
     def close(self) -> None:
         """Close the handle of the folder."""
@@ -99,8 +99,8 @@ class RescuingCheckpointer(RunCheckpointer):
         rescued = RunFolder(Path(decided_by_first(lambda: str(self._new_folder().path))))
         self.folder = rescued.checkpoints
         super().save(state, progress, score)
-        remedy = f"Its last state is saved in {rescued.path}. To continue: {self._resume_command(rescued)}"
-        raise self._watched.error(remedy)
+        advice = f"Its last state is saved in {rescued.path}. To continue: {self._resume_command(rescued)}"
+        raise self._watched.error(advice)
 
     def _new_folder(self) -> RunFolder:
         missing = self._watched.folder.path

@@ -18,6 +18,9 @@ from typing import IO, Any
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished", "failed")
+# Beginnings of the last messages in the log of a training, by which ``_end_of_log`` tells how it ended.
+RESULTS_IN, RECORDED_IN = "Results are in ", "Recorded data is in "
+RESUME_WITH_CHANGE = "To resume from the checkpoint, add such a setting to: "
 _TRIES = 20  # 10 ms apart: a reader holds the lock for less
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _TAIL = 1 << 16  # bytes at the end of a log that are searched
@@ -152,6 +155,6 @@ def _end_of_log(log: Path) -> str:
     last = "\n".join(lines[starts[-1] if starts else 0 :])
     if "Stopping early at " in last:
         return STOPPED
-    if "Results are in " in last:
+    if RESULTS_IN in last:
         return FINISHED
-    return FAILED if "What was recorded is in " in last or "To go on from the checkpoint: " in last else STOPPED
+    return FAILED if RECORDED_IN in last or RESUME_WITH_CHANGE in last else STOPPED

@@ -159,7 +159,7 @@ class RunSpec(Part):
         """
         if self.sweep is not None and self.search is not None:
             raise ValueError(
-                "sweep and search exclude each other: compare settings with sweep, or search them with search (Optuna)."
+                "sweep and search cannot be combined: compare settings with sweep, or search them with search (Optuna)."
             )
         if self.sweep is not None:
             return RunKind.SWEEP

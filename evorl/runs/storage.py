@@ -169,7 +169,7 @@ def _plain_path(path: Path) -> Iterator[Path]:
     if not _SYNTAX & set(str(path)):
         yield path
         return
-    if are_several():  # processes synchronise by the path
+    if are_several():  # processes synchronize by the path
         raise RunFolderError(
             f"{path} cannot store a checkpoint of several processes: choose a runs_folder without any of "
             f"{' '.join(sorted(_SYNTAX))} in its path."

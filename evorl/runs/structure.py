@@ -44,7 +44,7 @@ class LeafSpec:
 
     @property
     def is_empty(self) -> bool:
-        """True if the leaf has no elements, which array stores refuse."""
+        """True if the leaf has no elements, which array stores reject."""
         return 0 in self.shape
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The folder of a sweep: its jobs, their progress and their results."""
+"""The folder of a sweep: its runs, their progress and their results."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from evorl.runs.folder import RunFolder, new_folder
 from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
-_FILE = "sweep.json"
+_FILE = "sweep.json"  # the stored runs are called jobs, Hydra's term
 _MAX_BYTES = 2**26  # size limit of sweep.json
-_MAX_JOBS = 100_000
+_MAX_RUNS = 100_000
 _LONGEST_NAME = 100
 
 
 @dataclasses.dataclass
-class SweepJob:
+class SweptRun:
     """One training of a sweep.
 
     Attributes:
         overrides: its command line.
         setting: the varied settings and their values, by name.
         folder: name of its run folder, below the folder of the sweep.
-        state: one of ``STATES``. A job that was killed is still listed as running.
+        state: one of ``STATES``. A run that was killed is still listed as running.
         best_return: its best evaluation return; ``None`` if it was not evaluated.
         last_return: its last evaluation return; ``None`` if it was not evaluated.
         timesteps: environment steps at the last row of metrics.
-        failure: the error that ended it; empty for a job that did not fail.
+        failure: the error that ended it; empty for a run that did not fail.
     """
 
     overrides: list[str]
@@ -50,7 +50,7 @@ class SweepJob:
 
     @property
     def has_failed(self) -> bool:
-        """True if an error ended the job: a divergence, which the same settings repeat, or another error."""
+        """True if an error ended the run: a divergence, which the same settings repeat, or another error."""
         return self.state in ("failed", "diverged")
 
     def describe(self, without: tuple[str, ...] = ()) -> str:
@@ -64,20 +64,20 @@ class SweepFolder:
 
     Attributes:
         path: the folder.
-        flags: flags of the sweep's command line, shared by all jobs.
-        jobs: the jobs, in order.
+        flags: flags of the sweep's command line, shared by all runs.
+        runs: the runs, in order.
     """
 
     path: Path
     flags: list[str]
-    jobs: list[SweepJob]
+    runs: list[SweptRun]
 
     @classmethod
     def create(
         cls,
         root: Path | str,
         flags: Sequence[str],
-        jobs: Sequence[tuple[list[str], Mapping[str, str]]],
+        runs: Sequence[tuple[list[str], Mapping[str, str]]],
         name: str | None = None,
     ) -> Self:
         """Create the folder of a new sweep below ``root``.
@@ -85,7 +85,7 @@ class SweepFolder:
         Args:
             root: folder of all runs, created if missing.
             flags: flags of the sweep's command line.
-            jobs: overrides and setting of each job.
+            runs: overrides and setting of each run.
             name: the folder's name; ``None`` for the time.
 
         Raises:
@@ -99,10 +99,10 @@ class SweepFolder:
                 held = f"{path} already contains a sweep or a run"
                 raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
             make_folder(path, PRIVATE)
-        digits = len(str(len(jobs) - 1))
+        digits = len(str(len(runs) - 1))
         named = [
-            SweepJob(overrides, dict(setting), _folder_name(f"{number:0{digits}d}", setting))
-            for number, (overrides, setting) in enumerate(jobs)
+            SweptRun(overrides, dict(setting), _folder_name(f"{number:0{digits}d}", setting))
+            for number, (overrides, setting) in enumerate(runs)
         ]
         sweep = cls(path, list(flags), named)
         sweep.save()
@@ -125,19 +125,19 @@ class SweepFolder:
         if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
             raise RunFolderError(f"{file} does not describe a sweep: expected a mapping with the lists flags and jobs.")
         flags = _texts(stored["flags"], "flags", file)
-        if len(stored["jobs"]) > _MAX_JOBS:
+        if len(stored["jobs"]) > _MAX_RUNS:
             raise RunFolderError(
-                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs, more than {_MAX_JOBS:,}."
+                f"{file} does not describe a sweep: it has {len(stored['jobs']):,} runs, more than {_MAX_RUNS:,}."
             )
-        jobs = [_job(number, job, file) for number, job in enumerate(stored["jobs"])]
-        for name, count in collections.Counter(job.folder for job in jobs).items():
+        runs = [_run_from(number, run, file) for number, run in enumerate(stored["jobs"])]
+        for name, count in collections.Counter(run.folder for run in runs).items():
             if count > 1:
-                raise RunFolderError(f"{file} does not describe a sweep: {count} jobs have the folder {name!r}.")
+                raise RunFolderError(f"{file} does not describe a sweep: {count} runs have the folder {name!r}.")
             refuse_link(path / name)
         if not trust:
-            for arguments in (flags, *(job.overrides for job in jobs)):
+            for arguments in (flags, *(run.overrides for run in runs)):
                 refuse_composed_code(arguments, str(file))
-        return cls(path, flags, jobs)
+        return cls(path, flags, runs)
 
     @staticmethod
     def exists(path: Path | str) -> bool:
@@ -146,7 +146,7 @@ class SweepFolder:
 
     @property
     def summary(self) -> Path:
-        """The summary, CSV, one row per job."""
+        """The summary, CSV, one row per run."""
         return self.path / "summary.csv"
 
     @property
@@ -157,19 +157,19 @@ class SweepFolder:
     @property
     def names(self) -> list[str]:
         """Names of the varied settings."""
-        return list(dict.fromkeys(name for job in self.jobs for name in job.setting))
+        return list(dict.fromkeys(name for run in self.runs for name in run.setting))
 
-    def run_of(self, job: SweepJob) -> RunFolder:
-        """Return the run folder of a job, which may not exist yet."""
-        return RunFolder(self.path / job.folder)
+    def folder_of(self, run: SweptRun) -> RunFolder:
+        """Return the run folder of a run, which may not exist yet."""
+        return RunFolder(self.path / run.folder)
 
     def save(self) -> None:
-        """Store the progress of the jobs, and the summary.
+        """Store the progress of the runs, and the summary.
 
         Raises:
             RunFolderError: the folder cannot be written.
         """
-        stored: dict[str, Any] = {"flags": self.flags, "jobs": [dataclasses.asdict(job) for job in self.jobs]}
+        stored: dict[str, Any] = {"flags": self.flags, "jobs": [dataclasses.asdict(run) for run in self.runs]}
         with writing_to(self.path):
             write_atomically(self.path / _FILE, json.dumps(stored, indent=1) + "\n")
             write_text(self.summary, self._as_csv())
@@ -179,9 +179,9 @@ class SweepFolder:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*self.names, *columns])
-        for job in self.jobs:
-            shown = (getattr(job, name) for name in columns)
-            cells = [job.setting.get(name, "") for name in self.names] + ["" if x is None else x for x in shown]
+        for run in self.runs:
+            shown = (getattr(run, name) for name in columns)
+            cells = [run.setting.get(name, "") for name in self.names] + ["" if x is None else x for x in shown]
             writer.writerow(cells)
         return text.getvalue()
 
@@ -201,14 +201,14 @@ def _read(file: Path) -> Any:
         raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
 
 
-def _job(number: int, stored: Any, file: Path) -> SweepJob:
-    """Build a job from its stored form.
+def _run_from(number: int, stored: Any, file: Path) -> SweptRun:
+    """Build a run from its stored form.
 
     Raises:
-        RunFolderError: an entry is missing, unknown, or has the wrong type; the message names the job.
+        RunFolderError: an entry is missing, unknown, or has the wrong type; the message names the run.
     """
     where = f"jobs[{number}]"
-    fields = {field.name for field in dataclasses.fields(SweepJob)}
+    fields = {field.name for field in dataclasses.fields(SweptRun)}
     if not isinstance(stored, dict) or not {"overrides", "setting", "folder"} <= set(stored) <= fields:
         raise RunFolderError(
             f"{file} does not describe a sweep: {where} must be a mapping of {', '.join(sorted(fields))}."
@@ -235,7 +235,7 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
         if not fits:
             shown = repr(checked[name])[:_LONGEST_NAME]
             raise RunFolderError(f"{file} does not describe a sweep: {where}.{name} cannot be {shown}.")
-    return SweepJob(**checked)
+    return SweptRun(**checked)
 
 
 def _is_number(value: Any, kind: type = float) -> bool:

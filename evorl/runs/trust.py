@@ -1,4 +1,4 @@
-"""Configs that may come from an untrusted person: read as plain data, and refused if they name code outside evorl.
+"""Configs that may come from an untrusted person: read as plain data, and rejected if they name code outside evorl.
 
 Evaluating or resuming a stored run builds the objects in its config. Therefore the config is read without tags, aliases
 and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is
@@ -76,7 +76,7 @@ def foreign_names(config: Any) -> dict[str, str]:
     """Return the code outside evorl that a config would execute, by the setting that names it.
 
     This includes names of the form ``module:name`` at any depth, files that an environment would read, workflows
-    outside evorl's algorithms, and a folder of compiled programs. The modules that load code refuse the same names, and
+    outside evorl's algorithms, and a folder of compiled programs. The modules that load code reject the same names, and
     further cases that only they can detect.
     """
     texts = ((path, value) for path, value in leaves(plain(config, resolve=False)) if isinstance(value, str))
@@ -103,7 +103,7 @@ def _is_foreign(path: str, value: str) -> bool:
 def refuse_foreign_code(
     config: Any, folder: Path | str, overrides: Collection[str] = (), can_be_overridden: bool = True
 ) -> None:
-    """Refuse a stored config that would execute code outside evorl, unless the user gave the name.
+    """Reject a stored config that would execute code outside evorl, unless the user gave the name.
 
     Args:
         config: config of the run, with the changes of the command line.
@@ -121,10 +121,10 @@ def refuse_foreign_code(
     }
     if names:
         allowed = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
-        remedy = f"add {as_arguments(allowed)} to the command, or trust=true to allow all of it"
+        advice = f"add {as_arguments(allowed)} to the command, or trust=true to allow all of it"
         raise RunFolderError(
             f"The config in {folder} would execute code from outside evorl: {as_arguments(names)}. If you "
-            f"trust it, {remedy if can_be_overridden else 'set trust=true'} (in Python: load_config(trust=True))."
+            f"trust it, {advice if can_be_overridden else 'set trust=true'} (in Python: load_config(trust=True))."
         )
 
 
@@ -144,8 +144,8 @@ def _is_override(path: str, overrides: Collection[str]) -> bool:
     return any(f"{path}.".startswith(f"{key}.") for key in overrides)
 
 
-def refuse_composed_code(arguments: Iterable[Any], source: str, remedy: str = _TRUST) -> None:
-    """Refuse arguments of a stored command line that are more than ``key=value``, because Hydra composes them.
+def refuse_composed_code(arguments: Iterable[Any], source: str, advice: str = _TRUST) -> None:
+    """Reject arguments of a stored command line that are more than ``key=value``, because Hydra composes them.
 
     Hydra executes callbacks and other targets that such arguments add, reads files that they lead to, and looks up
     environment variables.
@@ -153,7 +153,7 @@ def refuse_composed_code(arguments: Iterable[Any], source: str, remedy: str = _T
     Args:
         arguments: arguments of the command line.
         source: the file that stores them, for messages.
-        remedy: sentence with a suggested fix, for messages.
+        advice: sentence with a suggested fix, for messages.
 
     Raises:
         RunFolderError: an argument is not plain, contains a value that Hydra reads as ``${...}``, or leads out of the
@@ -163,7 +163,7 @@ def refuse_composed_code(arguments: Iterable[Any], source: str, remedy: str = _T
         if not isinstance(argument, str) or not _is_plain_override(argument):
             raise RunFolderError(
                 f"{source} has {str(argument)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are allowed "
-                f"there: no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
+                f"there: no flags, no settings of hydra, no + or ~, no ${{...}}, no .. in paths. {advice}"
             )
 
 

@@ -111,7 +111,7 @@ class EvorlClient {
         socket.onclose = () => this.#lost(mine);
         return socket;
       }
-      if (attempt >= retry) throw new AgentError(`no connection is available. ${attempt} tries at ${this.url}`);
+      if (attempt >= retry) throw new AgentError(`no connection is available. ${attempt} attempts at ${this.url}`);
       await this.pause(0.5 + 5.5 * Math.random());
     }
     throw new AgentError("connection closed");

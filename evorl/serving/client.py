@@ -97,7 +97,7 @@ class AgentProxy:
                 self._reader = FrameReader(self._limits.max_frame)
                 return
         host, port = self.address
-        raise AgentProxyException(f"no connection is available. {retry} tries at {host}:{port}: {fault}")
+        raise AgentProxyException(f"no connection is available. {retry} attempts at {host}:{port}: {fault}")
 
     def _open(self) -> socket.socket:
         connection = socket.create_connection(self.address, self._timeout)
@@ -249,7 +249,7 @@ class TrainingBase:
         """Play all episodes; after an error of the connection or the server, reconnect and repeat the episode.
 
         Raises:
-            AgentProxyException: the server cannot be reached or refuses the first ``init``, or an episode failed more
+            AgentProxyException: the server cannot be reached or rejects the first ``init``, or an episode failed more
                 than ``max_failures`` times.
         """
         number = failures = 0

@@ -31,7 +31,7 @@ class ClientMetrics:
         """Store one number (``method="scalar"``) or several (``method="histogram"``).
 
         Raises:
-            SessionError: the metric is refused; the message is meant for the client.
+            SessionError: the metric is rejected; the message is meant for the client.
         """
         try:
             if method == "scalar":

@@ -75,11 +75,9 @@ class RlxConnection(FrameConnection):
 
     @property
     def is_within_request(self) -> bool:
-        """Return True if a part of an incomplete frame was received."""
         return self._reader.is_within_frame
 
     def receive(self, data: bytes) -> None:
-        """Process received bytes: any part of a frame, or several frames."""
         session = self._session
         try:
             for payload in self._reader.feed(data) if self.has_begun else self._payloads(data):
@@ -110,7 +108,6 @@ class RlxConnection(FrameConnection):
         self._session.close()
 
     def error_frame(self, message: str) -> bytes:
-        """Return the frame of an error message."""
         return frame(encode({"response": "error", "message": message}))
 
     def reply(self, message: dict[str, Any]) -> None:

@@ -7,12 +7,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.config.names import load
 from evorl.serving.connections import RlxServer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.switchboard import Switchboard
+from evorl.serving.web import WebServer
 
-_WEB_SERVER = "evorl.serving.web:WebServer"  # requires the extra "serve"
 STARTING_SECONDS = 30.0
 
 
@@ -61,7 +60,7 @@ class EventThread:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         servers: list[Any] = [RlxServer(self._settings, self._switchboard)]
         if self._settings.web is not None:
-            servers.append(load(_WEB_SERVER)(self._settings, self._switchboard, self._metadata))
+            servers.append(WebServer(self._settings, self._switchboard, self._metadata))
         started = []
         try:
             for server, scheme in zip(servers, ("rlx", "http"), strict=False):

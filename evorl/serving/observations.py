@@ -58,7 +58,7 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     # In float64, because float16 cannot represent the limit.
     if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
-        raise ObservationError(f"{name} has numbers {what}.")
+        raise ObservationError(f"{name} contains values {what}.")
     if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
         raise ObservationError(f"{name} must be one of {space.start} to {space.start + space.n - 1}, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
@@ -76,7 +76,7 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
         return
     room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
     if array.min() < room.min or array.max() > room.max:
-        raise ObservationError(f"{name} has numbers outside the range of {dtype.name}.")
+        raise ObservationError(f"{name} contains values outside the range of {dtype.name}.")
 
 
 def _is_expected_array(state: Any, space: Space) -> bool:

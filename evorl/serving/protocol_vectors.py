@@ -1,4 +1,4 @@
-"""Test vectors of the RLX protocol: messages with their bytes, and frames that a reader must refuse.
+"""Test vectors of the RLX protocol: messages with their bytes, and frames that a reader must reject.
 
 The file ``rlx_vectors.json`` writes every value with its type on the wire, ``{"INT4": 3}``, so that no language has to
 guess the type. ``evorl check-client vectors`` prints the file.
@@ -35,7 +35,7 @@ class Vector(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Bytes that a reader must refuse.
+    """Bytes that a reader must reject.
 
     Attributes:
         name: unique among the vectors.
@@ -68,7 +68,7 @@ def message_vectors() -> list[Vector]:
 
 
 def refused_vectors() -> list[Refused]:
-    """Return the frames that a reader must refuse, in the order of the file."""
+    """Return the frames that a reader must reject, in the order of the file."""
     refused = json.loads(vectors_text())["refused"]
     return [Refused(entry["name"], entry["reason"], bytes.fromhex(entry["framed"])) for entry in refused]
 

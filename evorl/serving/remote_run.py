@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from evorl.config.command_lines import as_arguments
-from evorl.envs.remote import is_remote
 from evorl.execution.trainable import collected_by
 from evorl.runs.folder import RunFolder
-from evorl.runs.spec import RunKind, RunSpec
+from evorl.runs.spec import RunSpec
 from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.serve_settings import serve_settings
 from evorl.serving.training_server import TrainingServer
@@ -17,25 +16,24 @@ from evorl.workflows.workflow import Workflow
 
 
 def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
-    """Return the workflow, which collects from remote simulators if its environment is ``remote``.
+    """Return the workflow, which collects from the remote simulators of its environment.
 
     Raises:
-        ValueError: ``serve`` is set for another environment or is invalid, or ``actors`` are set for ``remote``.
+        ValueError: ``serve`` is invalid, or ``actors`` are set.
     """
-    if spec.kind is RunKind.PARAMETER_SERVER:  # its workers collect the transitions
-        return workflow
-    if spec.kind is not RunKind.REMOTE:
-        if spec.serve is not None:
-            raise ValueError(
-                "serve is for simulators that connect over the network, and this environment is not one of them: "
-                "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
-            )
-        return workflow
     if workflow.execution.collector is not None:
         raise ValueError(
             "actors step local environments, but simulators of env=remote connect by themselves: remove actors."
         )
     return collected_by(workflow, TrainingServer(workflow, serve_settings(spec.serve or {})))
+
+
+def refuse_serve_settings() -> None:
+    """Raise ``ValueError``: settings of a server are given for a training in a local environment."""
+    raise ValueError(
+        "serve is for simulators that connect over the network, and this environment is not one of them: "
+        "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
+    )
 
 
 def refuse_local_run(which: str, runs_folder: str) -> None:
@@ -44,15 +42,13 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
     env = folder.load_config(trust=True).get("env")
     if not isinstance(env, Mapping) or env.get("library") != "remote":
         raise ValueError(
-            f"{folder.path} is a training in an environment of its own, which serves nothing: evorl train "
-            f"{as_arguments({'resume': folder.path})} goes on with it."
+            f"{folder.path} trains in a local environment and serves nothing: evorl train "
+            f"{as_arguments({'resume': folder.path})} resumes it."
         )
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
     """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
-    if not is_remote(workflow.env) or workflow.execution.collector is None:
-        return
     workflow.collector.stop_when(should_stop)
     server = cast("TrainingServer", workflow.collector)
     server.keep(ClientMetrics(folder.path / "clients"))

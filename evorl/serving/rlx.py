@@ -148,7 +148,7 @@ def _items(values: list[Any] | tuple[Any, ...], depth: int) -> bytes:
 
 def _refuse_beyond(depth: int) -> None:
     if depth >= Limits.max_depth:
-        raise TypeError(f"lists and dicts are nested more than {Limits.max_depth} levels deep, which receivers refuse")
+        raise TypeError(f"lists and dicts are nested more than {Limits.max_depth} levels deep, which receivers reject")
 
 
 @functools.lru_cache(maxsize=256)

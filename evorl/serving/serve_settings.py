@@ -12,7 +12,7 @@ from evorl.sockets.access import host_and_port, require_token_beyond_this_machin
 from evorl.sockets.socket_server import REQUEST_SECONDS
 from evorl.types import PyTreeNode, pytree_field
 
-_REMEDY = "give serve.token=..., the same to all clients"
+_ADVICE = "give serve.token=..., the same to all clients"
 
 
 class ServeSettings(PyTreeNode):
@@ -70,7 +70,7 @@ class ServeSettings(PyTreeNode):
         for name in ("bind", "web"):
             if (address := getattr(self, name)) is not None:
                 host, _ = host_and_port(address, f"serve.{name}")
-                require_token_beyond_this_machine(host, self.token, f"serve.{name}={address}", _REMEDY)
+                require_token_beyond_this_machine(host, self.token, f"serve.{name}={address}", _ADVICE)
 
 
 def serve_settings(config: Any) -> ServeSettings:

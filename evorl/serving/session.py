@@ -57,11 +57,11 @@ class Host(Protocol):
 
 
 class SessionError(ValueError):
-    """Raised for a refused message; the session continues."""
+    """Raised for a rejected message; the session continues."""
 
 
 class Refused(SessionError):
-    """Raised for a refusal that ends the session: a wrong token, or a full server."""
+    """Raised for a rejection that ends the session: a wrong token, or a full server."""
 
 
 class Session:
@@ -228,7 +228,7 @@ def reward_from(value: Any, name: str = "reward") -> float:
         raise SessionError(f"{name} is missing: every update except the first of an episode needs it.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not abs(value) <= limit:  # also refuses NaN
+    if not abs(value) <= limit:  # also rejects NaN
         raise SessionError(
             f"{name} must be a finite number with an absolute value of at most {limit:g}, got {str(value)[:20]}."
         )

@@ -12,8 +12,6 @@ import jax
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
-from evorl.agents.random_actions import RandomAgent
-from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
 from evorl.serving.batched_inference import BatchedInference
@@ -23,6 +21,9 @@ from evorl.serving.segments import Segments
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.switchboard import Switchboard
 from evorl.types import ByValue, PyTreeDict, State
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.workflow import learning_algorithms
 
 SECONDS_BETWEEN_WARNINGS = 60.0
 
@@ -87,7 +88,7 @@ class TrainingServer(ByValue):
 
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` with the reason if remote simulators cannot train a workflow."""
-        if not is_remote(workflow.env):
+        if not workflow.env.is_remote:
             raise ValueError("training on a server needs simulators that connect to it: set env=remote.")
         if reason := reason_not_served(workflow):
             raise ValueError(reason)
@@ -190,8 +191,8 @@ def reason_not_served(workflow: Any) -> str | None:
         workflow: built for ``env=remote``.
     """
     name = type(workflow).__name__
-    if isinstance(workflow.agent, RandomAgent):
-        return f"{name} does not learn from simulators: choose an agent such as ppo, dqn or sac."
+    if not workflow.agent.learns:
+        return f"{name} does not learn: choose one of {learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
     if getattr(workflow, "restarts_episodes", False):
         return (
             f"{name} restarts all episodes before each trajectory, which simulators elsewhere do not: leave out what "
@@ -199,8 +200,8 @@ def reason_not_served(workflow: Any) -> str | None:
         )
     if not workflow.capabilities.rollouts:
         return (
-            f"{name} does not learn from rollouts, which is what simulators elsewhere provide: choose an agent such as "
-            "ppo, a2c, impala, dqn or sac."
+            f"{name} does not learn from rollouts, which remote simulators provide: choose one of "
+            f"{learning_algorithms(OnPolicyWorkflow, OffPolicyWorkflow)}."
         )
     if workflow.execution.num_seeds is not None:
         return "simulators elsewhere play for one seed: leave num_seeds out."

@@ -135,7 +135,7 @@ class WebServer:
 
         if not self._is_trusted(request):
             raise web.HTTPUnauthorized(text="This server needs its token: Authorization: Api-Key <token>.\n")
-        assert self._metadata is not None, "robots' clients are told what is served"
+        assert self._metadata is not None, "robot clients receive metadata first"
         socket = web.WebSocketResponse(max_msg_size=self.settings.max_frame, heartbeat=30.0, compress=False)
         await socket.prepare(request)
         self._connections.add(socket)

@@ -37,18 +37,18 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def require_token_beyond_this_machine(host: str, token: str | None, setting: str, remedy: str) -> None:
+def require_token_beyond_this_machine(host: str, token: str | None, setting: str, advice: str) -> None:
     """Raise ``ValueError`` if other machines could connect without a token.
 
     Args:
         host: address to listen on.
         token: access token of the server.
         setting: setting and its value, for the error message.
-        remedy: instruction to set a token, for the error message.
+        advice: instruction to set a token, for the error message.
     """
     if not token and not is_this_machine(host):
         raise ValueError(
-            f"{setting} can be reached from other machines and needs a token: {remedy}, or listen on 127.0.0.1."
+            f"{setting} can be reached from other machines and needs a token: {advice}, or listen on 127.0.0.1."
         )
 
 

@@ -88,5 +88,5 @@ class _OneLine(logging.LoggerAdapter):
             return False
         reason = " ".join(str(error).split())
         peer = args[0] if args else "a client"
-        self.warning("refused a request from %s: %s", peer, ascii(reason)[:_LONGEST_LINE])
+        self.warning("rejected a request from %s: %s", peer, ascii(reason)[:_LONGEST_LINE])
         return True

@@ -14,15 +14,16 @@ from evorl.recorders.learning_curve import read_curves
 from evorl.recorders.run_status import EVALUATION
 from evorl.recorders.screen import print_line
 from evorl.recorders.sweep_curves import draw_sweep
-from evorl.runs.sweep_folder import SweepFolder, SweepJob
-from evorl.sweeps.trained import FailureText, RunPlace, Trained, attempt, raise_failures
+from evorl.runs.sweep_folder import SweepFolder, SweptRun
+from evorl.sweeps.trained import FailureText, attempt, raise_failures
+from evorl.training.start import RunPlace, Trained
 
 _SHOWN = 10  # maximum number of settings in the final ranking
 
 Train = Callable[[Sequence[str], RunPlace], Trained]
 
 
-def run_jobs(
+def train_runs(
     sweep: SweepFolder,
     train: Train,
     failure_text: FailureText,
@@ -42,52 +43,52 @@ def run_jobs(
         RunsFailed: a run failed, now or before; all others were trained.
     """
     settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
-    way_on = f"{train_command()} {as_arguments(settings)}"
-    with stop_on_signals(way_on) as should_stop:
-        for number, job in enumerate(sweep.jobs, start=1):
-            if job.state == "finished":
+    resume_command = f"{train_command()} {as_arguments(settings)}"
+    with stop_on_signals(resume_command) as should_stop:
+        for number, swept in enumerate(sweep.runs, start=1):
+            if swept.state == "finished":
                 continue
             if should_stop():
                 break
-            heading = f"[{number} of {len(sweep.jobs)}] {job.describe() or job.folder}"
-            if job.state == "diverged":  # with the same seed it would diverge again
+            heading = f"[{number} of {len(sweep.runs)}] {swept.describe() or swept.folder}"
+            if swept.state == "diverged":  # with the same seed it would diverge again
                 print(f"{heading}: skipped, because it diverged before.", flush=True)
                 continue
             print(heading, flush=True)
-            resumes = resume is not None and sweep.run_of(job).saved_at is not None
+            resumes = resume is not None and sweep.folder_of(swept).saved_at is not None
             if not resumes:
-                job.folder = _free_name(sweep.path, job.folder)
-            place = RunPlace(sweep.path, job.folder, way_on, should_stop)
-            stopped = _run_job(
+                swept.folder = _free_name(sweep.path, swept.folder)
+            place = RunPlace(sweep.path, swept.folder, resume_command, should_stop)
+            stopped = _train_run(
                 sweep,
-                job,
-                lambda place=place, job=job, resumes=resumes: (
-                    resume(place) if resumes and resume else train([*job.overrides, *sweep.flags], place)
+                swept,
+                lambda place=place, swept=swept, resumes=resumes: (
+                    resume(place) if resumes and resume else train([*swept.overrides, *sweep.flags], place)
                 ),
                 failure_text,
             )
             if stopped:
                 break
-    _tell(sweep, way_on)
-    failed = [job for job in sweep.jobs if job.has_failed]
-    raise_failures([f"{job.describe() or job.folder}: {job.failure}" for job in failed])
+    _print_results(sweep, resume_command)
+    failed = [swept for swept in sweep.runs if swept.has_failed]
+    raise_failures([f"{swept.describe() or swept.folder}: {swept.failure}" for swept in failed])
 
 
-def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained], failure_text: FailureText) -> bool:
-    """Run a job and store its result or error; return True if the job was stopped."""
-    job.state, job.failure = "running", ""
+def _train_run(sweep: SweepFolder, swept: SweptRun, run: Callable[[], Trained], failure_text: FailureText) -> bool:
+    """Train a run and store its result or error; return True if it was stopped."""
+    swept.state, swept.failure = "running", ""
     sweep.save()
     try:
         tried = attempt(run, failure_text)
     except BaseException:
-        _take_down(sweep, job, "stopped", None)
+        _store_result(sweep, swept, "stopped", None)
         raise
     if tried.trained is None:
-        job.failure = tried.failure
-        _take_down(sweep, job, "diverged" if tried.diverged else "failed", None)
+        swept.failure = tried.failure
+        _store_result(sweep, swept, "diverged" if tried.diverged else "failed", None)
         return False
     trained = tried.trained
-    _take_down(sweep, job, "stopped" if trained.stopped else "finished", trained.best_return)
+    _store_result(sweep, swept, "stopped" if trained.stopped else "finished", trained.best_return)
     return trained.stopped
 
 
@@ -97,60 +98,60 @@ def _free_name(root: Path, name: str) -> str:
     return next(name for name in names if not (root / name).exists())
 
 
-def _take_down(sweep: SweepFolder, job: SweepJob, state: str, best: float | None) -> None:
-    """Store the result of a job."""
-    metrics = sweep.run_of(job).metrics_csv
+def _store_result(sweep: SweepFolder, swept: SweptRun, state: str, best: float | None) -> None:
+    """Store the result of a run."""
+    metrics = sweep.folder_of(swept).metrics_csv
     curves = read_curves(metrics) if metrics.is_file() else {}
     returns = curves.get(EVALUATION, ([], []))[1]
-    job.state, job.best_return = state, best if best is None or math.isfinite(best) else None
-    job.last_return = returns[-1] if returns else None
-    job.timesteps = int(max((steps[-1] for steps, _ in curves.values()), default=0))
+    swept.state, swept.best_return = state, best if best is None or math.isfinite(best) else None
+    swept.last_return = returns[-1] if returns else None
+    swept.timesteps = int(max((steps[-1] for steps, _ in curves.values()), default=0))
     sweep.save()
 
 
-def ranked(jobs: Sequence[SweepJob]) -> list[tuple[str, list[SweepJob]]]:
-    """Group jobs by all settings except seed and environment, sorted by mean best evaluation return, best first."""
-    settings: dict[str, list[SweepJob]] = {}
-    for job in jobs:
-        settings.setdefault(job.describe(without=("seed", "env")) or "all", []).append(job)
+def ranked(runs: Sequence[SweptRun]) -> list[tuple[str, list[SweptRun]]]:
+    """Group runs by all settings except seed and environment, sorted by mean best evaluation return, best first."""
+    settings: dict[str, list[SweptRun]] = {}
+    for swept in runs:
+        settings.setdefault(swept.describe(without=("seed", "env")) or "all", []).append(swept)
     return sorted(settings.items(), key=lambda setting: -_score(setting[1])[0])
 
 
-def _score(jobs: Sequence[SweepJob]) -> tuple[float, float, int]:
-    """Return mean, standard deviation and count of the jobs' best evaluation returns, ignoring missing ones."""
-    returns = [job.best_return for job in jobs if job.best_return is not None]
+def _score(runs: Sequence[SweptRun]) -> tuple[float, float, int]:
+    """Return mean, standard deviation and count of the runs' best evaluation returns, ignoring missing ones."""
+    returns = [swept.best_return for swept in runs if swept.best_return is not None]
     if not returns:
         return -math.inf, 0.0, 0
     mean = sum(returns) / len(returns)
     return mean, math.sqrt(sum((x - mean) ** 2 for x in returns) / len(returns)), len(returns)
 
 
-def _tell(sweep: SweepFolder, way_on: str) -> None:
+def _print_results(sweep: SweepFolder, resume_command: str) -> None:
     """Plot the learning curves and print the best settings, separately for each environment."""
     panels, lines = {}, []
-    for env in dict.fromkeys(job.setting.get("env") for job in sweep.jobs):
-        ranking = ranked([job for job in sweep.jobs if job.setting.get("env") == env])
+    for env in dict.fromkeys(swept.setting.get("env") for swept in sweep.runs):
+        ranking = ranked([swept for swept in sweep.runs if swept.setting.get("env") == env])
         tables = {
-            name: [sweep.run_of(job).metrics_csv for job in jobs if sweep.run_of(job).metrics_csv.is_file()]
-            for name, jobs in ranking
+            name: [sweep.folder_of(swept).metrics_csv for swept in runs if sweep.folder_of(swept).metrics_csv.is_file()]
+            for name, runs in ranking
         }
         curves = {name: [read_curves(path).get(EVALUATION) for path in paths] for name, paths in tables.items()}
         panels[f"env={env}" if env else sweep.path.name] = {name: [c for c in of if c] for name, of in curves.items()}
         lines += _describe_ranking(ranking, env)
     drawn = [sweep.learning_curves.name] if draw_sweep(sweep.learning_curves, panels) else []
     states = ("finished", "stopped", "failed", "diverged")
-    counts = {state: sum(job.state == state for job in sweep.jobs) for state in states}
+    counts = {state: sum(swept.state == state for swept in sweep.runs) for state in states}
     described = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     for line in lines:
         print_line(line)
-    print(f"Sweep of {len(sweep.jobs)} runs ({described}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
-    if any(job.state not in ("finished", "diverged") for job in sweep.jobs):
-        print(f"To resume the sweep: {way_on}")
+    print(f"Sweep of {len(sweep.runs)} runs ({described}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
+    if any(swept.state not in ("finished", "diverged") for swept in sweep.runs):
+        print(f"To resume the sweep: {resume_command}")
 
 
-def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
+def _describe_ranking(ranking: Sequence[tuple[str, Sequence[SweptRun]]], env: str | None) -> Iterator[str]:
     """Yield one line for each of the best settings."""
-    known = [(name, *_score(jobs)) for name, jobs in ranking if _score(jobs)[2]]
+    known = [(name, *_score(runs)) for name, runs in ranking if _score(runs)[2]]
     if not known:
         return
     where = f" in env={env}" if env else ""

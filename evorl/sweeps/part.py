@@ -16,8 +16,8 @@ from evorl.execution import programs
 from evorl.execution.restoration import restore
 from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.trees import concatenate_trees
-from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import writing_to
 from evorl.runs.recorder import Recorder, Row

@@ -13,8 +13,7 @@ from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
 from evorl.config.values import check_names, checked_mapping, positive
 from evorl.execution.signals import stop_on_signals
-from evorl.recorders.csv_recorder import as_line
-from evorl.recorders.row_file import RowFile
+from evorl.recorders.row_file import RowFile, as_line
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import HeldState
 from evorl.runs.spec import RunSpec
@@ -22,7 +21,9 @@ from evorl.runs.spec_parts import StoredRun
 from evorl.sweeps.optuna_study import OptunaStudy, Trial
 from evorl.sweeps.sweep import refuse_what_is_no_setting, spec_of, whole_run
 from evorl.sweeps.sweep_settings import what_is_varied
-from evorl.sweeps.trained import FailureText, RunPlace, Trained, attempt
+from evorl.sweeps.trained import FailureText, attempt
+from evorl.training.preparation import check_build
+from evorl.training.start import RunPlace, RunStart, Trained
 
 _OPTIONS = ("over", "trials")
 _COMBINATIONS = 16  # number of combinations built before a value is rejected
@@ -30,9 +31,7 @@ _COMBINATIONS = 16  # number of combinations built before a value is rejected
 
 def search_settings(
     spec: RunSpec,
-    find_folder: Callable[[], RunFolder],
-    resume_command: Callable[[RunFolder], str],
-    check: Callable[[RunSpec], None],
+    start: RunStart,
     train: Callable[[RunSpec, RunPlace], Trained],
     failure_text: FailureText,
 ) -> Trained:
@@ -40,9 +39,7 @@ def search_settings(
 
     Args:
         spec: settings that all trials share.
-        find_folder: returns the folder of the search; called after the settings were checked.
-        resume_command: returns the command that resumes the search.
-        check: builds the workflow of a config, and raises if it is invalid.
+        start: folder of the search.
         train: trains a run; settings with ``resume`` continue one.
         failure_text: returns the reason of a failed run in one line.
 
@@ -54,25 +51,26 @@ def search_settings(
         RunFolderError: another process runs the search.
         ImportError: Optuna is not installed.
     """
-    over, num_trials = check_search(spec, check)
-    folder = find_folder()
+    over, num_trials = check_search(spec, check_build)
+    folder = start.folder(spec)
+    start.record(folder)
     with _held(folder):
         study = OptunaStudy(folder.path / "study.log", over, spec.seed)
-        way_on = resume_command(folder)
+        command = start.resume_command(folder, spec)
         _write(folder.search_table, study, over)
-        with stop_on_signals(way_on) as should_stop:
+        with stop_on_signals(command) as should_stop:
             while len(ended := _ended(study)) < num_trials and not should_stop():
                 trial = study.next_trial()
                 print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
                 run, name = _run_of(trial, folder)
-                place = RunPlace(folder.path, name, way_on, should_stop)
+                place = RunPlace(folder.path, name, command, should_stop)
                 tried = attempt(functools.partial(_train_trial, trial, spec, run, place, train), failure_text)
                 trained = tried.trained or Trained(None, False)
                 if trained.stopped:
                     break
                 study.end(trial, trained.best_return, tried.failure)
                 _write(folder.search_table, study, over)
-    return _report(study, folder, num_trials, way_on)
+    return _report(study, folder, num_trials, command)
 
 
 @contextmanager
@@ -192,7 +190,7 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
     )
 
 
-def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
+def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, resume_command: str) -> Trained:
     """Print the best setting, and return the result of the search."""
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]
     best = max(found, key=lambda pair: pair[0], default=None)
@@ -203,7 +201,7 @@ def _report(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str)
         print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
-        print(f"To go on: {way_on}", flush=True)
+        print(f"To resume: {resume_command}", flush=True)
     failures = tuple(
         f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,20 +33,16 @@ from evorl.sweeps.part import Part
 from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
 from evorl.sweeps.sweep_settings import SweepSettings, is_shared
 from evorl.sweeps.sweep_table import Returns, write_evaluations, write_sweep
-from evorl.sweeps.trained import Trained
+from evorl.training.start import RunStart, Trained
 from evorl.types import PyTreeDict
 
 
-def sweep_settings(
-    spec: RunSpec, title: str, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
-) -> Trained:
+def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
     """Train all settings of ``spec.sweep``, or the remaining ones of a resumed sweep.
 
     Args:
         spec: settings that all runs share.
-        title: title of the sweep, and of the run that holds its best setting.
-        find_folder: returns the folder of the sweep; called after the settings were checked.
-        resume_command: returns the command that resumes the sweep.
+        start: folder and title of the sweep; the run that holds its best setting has the same title.
 
     Returns:
         The mean return of the best setting, ``None`` if the sweep was stopped or every setting diverged.
@@ -55,7 +51,9 @@ def sweep_settings(
         ValueError: a setting is invalid.
     """
     sweep, settings, groups = sweep_groups(spec)
-    folder = find_folder()
+    folder = start.folder(spec)
+    start.record(folder)
+    command = start.resume_command(folder, spec)
     table = folder.sweep_table
     log, screen = LogRecorder(folder.log), spec.recorders.progress
 
@@ -70,8 +68,8 @@ def sweep_settings(
     write_sweep(table, settings, run.returns(), spec.num_seeds)
     watched = WatchedFolder(folder)
     try:
-        with stop_on_signals(resume_command(folder)) as should_stop:
-            recorders = functools.partial(_recorders, folder.log, title) if screen else lambda _: []
+        with stop_on_signals(command) as should_stop:
+            recorders = functools.partial(_recorders, folder.log, start.title) if screen else lambda _: []
             finished = run.train(recorders, lambda: should_stop() or watched.is_missing)
             watched.refuse_missing()
             returns = run.returns()
@@ -79,7 +77,7 @@ def sweep_settings(
             write_evaluations(folder.sweep_evaluations, returns, spec.num_seeds)
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
-            tell(f"Stopped early. To go on: {resume_command(folder)}")
+            tell(f"Stopped early. To resume: {command}")
             return Trained(None, True, folder.path)
         failures = tuple(
             f"{describe_setting(setting)}: it diverged, its last return is {_shown_last(returns[member])}."
@@ -90,7 +88,7 @@ def sweep_settings(
             tell(f"Every setting diverged. All are in {table}.")
             return Trained(None, False, folder.path, failures)
         best = ranked(returns, range(len(settings)))[0]
-        path = _keep_best(run, replace(spec, title=title), settings[best], best, folder)
+        path = _keep_best(run, replace(spec, title=start.title), settings[best], best, folder)
         score = last_score(returns[best])
         described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
         tell(f"Best of {counted(len(settings), 'setting')}: {described}.")

@@ -119,7 +119,7 @@ def what_is_varied(over: Any, of: str) -> dict[str, Any]:
     """
     entries = dict(_entries(checked_mapping(over, f"{of}.over")))
     if not entries:
-        raise ValueError(f"{of} has no values to compare: give, for example, {of}={{over: {{discount: [0.9, 0.99]}}}}")
+        raise ValueError(f"{of} has no values to compare: set, for example, {of}={{over: {{discount: [0.9, 0.99]}}}}")
     return {path: _checked(f"{of}.over.{path}", values) for path, values in entries.items()}
 
 

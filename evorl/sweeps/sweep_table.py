@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.recorders.csv_recorder import as_line
-from evorl.recorders.row_file import RowFile
+from evorl.recorders.row_file import RowFile, as_line
 from evorl.recorders.run_status import best_evaluation
 from evorl.reports.statistics import bootstrap_interval
 

@@ -1,29 +1,13 @@
-"""Runs of a sweep or search: where they are, their results, and their failures."""
+"""Runs of a sweep or search that failed; all others are trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from evorl.execution.session import TrainingDiverged
 from evorl.ops.terminal_text import counted
-
-
-class Trained(NamedTuple):
-    """Result of a training.
-
-    Attributes:
-        best_return: best evaluation return; ``None`` without evaluations.
-        stopped: True if the training was stopped before its end.
-        folder: folder of the results; ``None`` without results.
-        failures: one sentence for each failed run of a sweep or search.
-    """
-
-    best_return: float | None
-    stopped: bool
-    folder: Path | None = None
-    failures: tuple[str, ...] = ()
+from evorl.training.start import Trained
 
 
 class RunsFailed(ValueError):
@@ -35,22 +19,6 @@ def raise_failures(failures: Sequence[str]) -> None:
     if failures:
         runs = counted(len(failures), "run")
         raise RunsFailed("\n  ".join([f"{runs} failed, all others were trained:", *failures]))
-
-
-class RunPlace(NamedTuple):
-    """Location of a run in its sweep.
-
-    Attributes:
-        root: folder of the sweep.
-        name: name of the run's folder.
-        way_on: command line that resumes the sweep.
-        should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
-    """
-
-    root: Path
-    name: str
-    way_on: str
-    should_stop: Callable[[], bool]
 
 
 FailureText = Callable[[Exception], str]  # the reason of a failed run in one line

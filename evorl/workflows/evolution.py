@@ -32,7 +32,7 @@ class EvolutionState(GenerationalState):
     Attributes:
         ec_state: state of the evolutionary optimizer.
         best: best individual so far, see ``initial_best``.
-        reference_batch: observations ``[N, ...]`` of virtual batch normalisation; absent without it.
+        reference_batch: observations ``[N, ...]`` of virtual batch normalization; absent without it.
     """
 
     ec_state: Any
@@ -45,7 +45,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
     Attributes:
         optimizer: evolutionary optimizer; the fitness is the mean return of an individual's episodes.
-        virtual_batch: number of observations in the reference batch of virtual batch normalisation, see
+        virtual_batch: number of observations in the reference batch of virtual batch normalization, see
             ``evorl.networks.virtual_batch``; ``None`` disables it.
     """
 
@@ -63,7 +63,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
             if self.virtual_batch < 2:
                 raise ValueError(
                     f"virtual_batch={self.virtual_batch}: statistics need at least two observations. Use more, or null "
-                    "to disable virtual batch normalisation."
+                    "to disable virtual batch normalization."
                 )
             check_normalizable(self.agent.policy_network.torso)
 
@@ -74,11 +74,10 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
 
     @property
     def num_rows(self) -> int:
-        """Number of episodes per generation."""
         return self.optimizer.pop_size * self.episodes_per_individual
 
     def setup(self, key: Key) -> EvolutionState:
-        """Initialise a policy, and the optimizer around it."""
+        """Initialize a policy, and the optimizer around it."""
         agent_key, optimizer_key, state = split_setup_keys(key, EvolutionState)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         if self.virtual_batch is not None:
@@ -110,7 +109,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return ()
 
     def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
-        """Return the values that the optimizer maximises, by default the fitness ``[P]``."""
+        """Return the values that the optimizer maximizes, by default the fitness ``[P]``."""
         return fitness
 
     def collect(self, state: EvolutionState) -> tuple[EpisodeOutcomes, EvolutionState]:

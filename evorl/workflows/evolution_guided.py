@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from evorl.agent import Agent
 from evorl.agents.random_actions import RandomAgent
 from evorl.ec import EvoOptimizer
+from evorl.ec.optimizers import with_injection
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
@@ -86,7 +87,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
             raise ValueError(
                 f"The learner replaces {self.num_injected} individuals per generation, but optimizer="
                 f"{type(self.optimizer).__name__} allows only {self.optimizer.num_replaceable} of {self.pop_size} to "
-                "be replaced: choose fewer, a larger population, or ga, openes, vanilla_es or sepcem."
+                f"be replaced: choose fewer, a larger population, or another optimizer ({', '.join(with_injection())})."
             )
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 
@@ -138,7 +139,6 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     @property
     def num_rows(self) -> int:
-        """Number of episodes per generation."""
         return self.pop_size * self.episodes_per_individual + self.num_explorations
 
     @abstractmethod
@@ -157,7 +157,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         """
 
     def setup(self, key: Key) -> EvolutionGuidedState:
-        """Initialise the learners, and the optimizer around the policy of the first learner."""
+        """Initialize the learners, and the optimizer around the policy of the first learner."""
         agent_key, optimizer_key, state = split_setup_keys(key, EvolutionGuidedState)
         learners = jax.vmap(self.learner.init_learning)(jax.random.split(agent_key, self.num_learners))
         state.replay_state = row_of(learners.pop("replay_state"))  # one for all learners

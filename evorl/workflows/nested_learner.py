@@ -63,7 +63,7 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
         ValueError: it has no policy to evolve, or its settings are incompatible with nesting.
     """
     check_learner_class(type(learner))
-    assert isinstance(learner, OffPolicyWorkflow), "check_learner_class refuses others"
+    assert isinstance(learner, OffPolicyWorkflow), "check_learner_class rejects others"
     env = learner.env
     agent: Any = learner.agent  # it improves policies
     agent_state = jax.eval_shape(lambda key: agent.init(env.obs_space, env.action_space, key), jax.random.key(0))

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +14,17 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import policy_improvers
 from evorl.agents.random_actions import random_actions
-from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.execution.collector import collects_by_acting
+from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
-from evorl.ops.trees import split_leading_axis
-from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
-from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.ring import ReplayState, take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.rollout import Acting, ActionFn, collect_rollout, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -35,7 +33,6 @@ from evorl.workflows.off_policy_state import LearnerState, OffPolicyState
 from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-_WITH_RECORDED_STEPS = "evorl.execution.recorded_steps:with_recorded_steps"  # loaded on demand
 S = TypeVar("S", bound=State)
 
 
@@ -52,7 +49,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
-        replay: initial contents, eviction policy, and goal relabelling of the replay buffer.
+        replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
         intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``, or ``None``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         num_sharing: number of population members that share the replay buffer; set by the population.
@@ -127,9 +124,9 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
 
     def init(self, key: Key | int = 0) -> OffPolicyState:
-        """Initialise the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
+        """Initialize the state, see ``Workflow.init``, with the transitions that ``replay.load`` names."""
         state = super().init(key)
-        return state if self.replay.load is None else load(_WITH_RECORDED_STEPS)(self, state)
+        return state if self.replay.load is None else cast("OffPolicyState", with_recorded_steps(self, state))
 
     @abstractmethod
     def init_optimizers(self, agent_state: AgentState) -> Any:
@@ -163,7 +160,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
     def setup(self, key: Key) -> OffPolicyState:
-        """Initialise agent, optimizers, environments and an empty replay buffer."""
+        """Initialize agent, optimizers, environments and an empty replay buffer."""
         agent_key, env_key, state = split_setup_keys(key, OffPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
@@ -289,7 +286,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
             weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
         batches = batches.replace(extras=batches.extras | {"weights": weights})
-        return split_leading_axis(batches, *shape), rows.reshape(shape), envs.reshape(shape)
+        batches, rows, envs = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), (batches, rows, envs))
+        return batches, rows, envs
 
     def learn_repeatedly(
         self, state: S, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array

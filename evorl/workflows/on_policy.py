@@ -42,7 +42,7 @@ class OnPolicyState(State):
         key: random key of the training.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
-        reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalised.
+        reward_scale: discounted returns ``[B]`` and their statistics; absent unless rewards are normalized.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without one.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
     """
@@ -65,7 +65,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         rollout_length: steps of every environment per iteration.
         optimizer: optimizer of all parameters.
         normalize_rewards: divide rewards by the standard deviation of discounted returns so far; reported returns are
-            not normalised.
+            not normalized.
         intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``;
             ``None`` disables it.
     """
@@ -87,7 +87,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     def capabilities(self) -> Capabilities:
         """Rollouts, unless episodes are restarted before each; lag if the losses use importance ratios (``clip_rho``).
 
-        Normalised rewards need consecutive rollouts, because the running returns continue from one to the next.
+        Normalized rewards need consecutive rollouts, because the running returns continue from one to the next.
         """
         return Capabilities(
             rollouts=not self.restarts_episodes and collects_by_acting(self),
@@ -129,7 +129,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         """
 
     def setup(self, key: Key) -> OnPolicyState:
-        """Initialise agent, optimizer and environments."""
+        """Initialize agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key, OnPolicyState)
         if self.intrinsic is not None:
             agent_key, intrinsic_key = jax.random.split(agent_key)
@@ -184,7 +184,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
 
     def _transform_rewards(self, batch: SampleBatch, state: OnPolicyState) -> tuple[SampleBatch, OnPolicyState]:
-        """Normalise the rewards of a trajectory and add intrinsic ones; return it and the new state."""
+        """Normalize the rewards of a trajectory and add intrinsic ones; return it and the new state."""
         if self.normalize_rewards:
             rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
             batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)

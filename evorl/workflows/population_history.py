@@ -101,7 +101,7 @@ class PopulationState(State):
         members: states of the members, leaves ``[P, ...]``, without ``iterations`` and shared entries.
         shared: entries that all members share: ``replay_state``, or none.
         hyper_parameters: hyperparameters of the members, ``[P, D]``.
-        velocities: velocities of the hyperparameters in competitive swarm optimisation, ``[P, D]``.
+        velocities: velocities of the hyperparameters in competitive swarm optimization, ``[P, D]``.
         scores: last score of each member, ``[P]``, NaN before the first.
         history: last generations of the population.
         key: random key of selection and variation.

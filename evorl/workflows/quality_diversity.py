@@ -66,10 +66,10 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         super().__post_init__()
         require_positive(self, "pop_size")
         if not self.descriptors:
-            raise ValueError("descriptors is empty: name the entries of info that tell policies apart.")
+            raise ValueError("descriptors is empty: list the entries of info that distinguish policies.")
         if getattr(self.agent, "normalize_obs", False):
             raise ValueError(
-                "The agent's normalize_obs=true would change what elites do after they were evaluated: set it to false."
+                "agent.normalize_obs=true would change the behavior of elites after their evaluation: set it to false."
             )
 
     @classmethod
@@ -79,7 +79,6 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
 
     @property
     def num_rows(self) -> int:
-        """Number of episodes per generation."""
         return self.pop_size * self.episodes_per_individual
 
     @abstractmethod
@@ -87,7 +86,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         """Return the next generation of policies, ``[P, ...]``."""
 
     def setup(self, key: Key) -> QualityDiversityState:
-        """Initialise the policies and an empty archive."""
+        """Initialize the policies and an empty archive."""
         first_key, population_key, state = split_setup_keys(key, QualityDiversityState)
 
         def fresh(key: Key) -> AgentState:

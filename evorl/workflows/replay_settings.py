@@ -1,4 +1,4 @@
-"""Settings of replay buffers: initial contents, eviction policy, goal relabelling, and sampling by recency."""
+"""Settings of replay buffers: initial contents, eviction policy, goal relabeling, and sampling by recency."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 
-from evorl.config.names import load
 from evorl.envs.goals.setting import required_goal_task
 from evorl.envs.vector import VectorEnv
+from evorl.execution.recorded_steps import check_recorded_steps
 from evorl.fields import Within
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import Strategy, take_hindsight
+from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeNode, pytree_field
 
 OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
-# Loaded on demand.
-_BY_RECENCY = "evorl.replay_buffers.recency:RecencyReplayBuffer"
-_CHECK_RECORDED_STEPS = "evorl.execution.recorded_steps:check_recorded_steps"
 
 
 class ReplaySettings(PyTreeNode):
-    """Initial contents, eviction policy, goal relabelling and recency weighting of the replay buffer.
+    """Initial contents, eviction policy, goal relabeling and recency weighting of the replay buffer.
 
     Attributes:
         load: initial contents: a file made by evorl save-replay, the folder of a run that has one, or minari:<id> for a
@@ -39,7 +37,7 @@ class ReplaySettings(PyTreeNode):
             the original goals. Null is for environments without goals.
         recency: sample newer steps more often: in proportion to rank ** recency, where the oldest has rank 1. Null
             samples uniformly.
-        ratio: number of relabelled transitions per transition that keeps its goal.
+        ratio: number of relabeled transitions per transition that keeps its goal.
     """
 
     load: str | None = pytree_field(static=True, default=None)
@@ -64,7 +62,7 @@ class ReplaySettings(PyTreeNode):
         if workflow.stores_recurrent_state:
             raise ValueError(
                 "replay.hindsight relabels single transitions, but this agent learns from sequences: use an agent "
-                "without a recurrent network, such as dqn or sac."
+                "without a recurrent network."
             )
         if workflow.prioritized:
             raise ValueError(
@@ -85,7 +83,7 @@ class ReplaySettings(PyTreeNode):
         """
         size = {"capacity": capacity, "num_envs": num_envs}
         if self.recency is not None:
-            return load(_BY_RECENCY)(**size, exponent=self.recency)
+            return RecencyReplayBuffer(**size, exponent=self.recency)
         if self.overwrite == "oldest":
             return EpisodeReplayBuffer(**size, only_complete=False)
         if env.max_episode_steps is None:
@@ -105,7 +103,7 @@ class ReplaySettings(PyTreeNode):
     def take_under_goals(
         self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
     ) -> SampleBatch:
-        """Return the transitions that start at the steps ``[M]``, with goals relabelled by ``hindsight``."""
+        """Return the transitions that start at the steps ``[M]``, with goals relabeled by ``hindsight``."""
         return take_hindsight(
             replay_state,
             rows,
@@ -157,4 +155,4 @@ class ReplaySettings(PyTreeNode):
                     "offline=true does not collect transitions, so intrinsic rewards have no effect: remove intrinsic."
                 )
         if self.load is not None:
-            load(_CHECK_RECORDED_STEPS)(workflow, self.load, self.other_env)
+            check_recorded_steps(workflow, self.load, self.other_env)

@@ -136,7 +136,7 @@ class SideBySideWorkflow(Workflow):
         return RowStart(key=keys_of_seeds(key, self.seeds), numbers=self.numbers)
 
     def setup(self, key: Any) -> State:
-        """Initialise one row from ``key``, a ``RowStart``."""
+        """Initialize one row from ``key``, a ``RowStart``."""
         return State(self.row(key.numbers).setup(key.key), numbers=key.numbers)
 
     def collect(self, state: State) -> tuple[Any, State]:

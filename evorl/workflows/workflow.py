@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
@@ -9,10 +10,12 @@ from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 import jax
 import jax.numpy as jnp
 
+from evorl.actors.host_loop import HOST_LOOP
 from evorl.agent import Agent
 from evorl.assembly import read_workflow_config, training_mode
 from evorl.config.gate import distrusting
-from evorl.config.names import load
+from evorl.config.names import load_all
+from evorl.config.synonyms import refuse_arguments
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
@@ -20,6 +23,7 @@ from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
 from evorl.execution.collector import PROGRAM
+from evorl.execution.host_errors import translate_host_errors
 from evorl.execution.plan import PlanRules
 from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Capabilities, Collector, Execution
@@ -32,8 +36,6 @@ from evorl.runs.recorder import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 
-_HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded only if environments run outside of JAX
-_HOST_ERRORS = "evorl.execution.host_errors:translate_host_errors"
 S = TypeVar("S", bound=State)
 
 
@@ -47,7 +49,7 @@ class Workflow(PyTreeNode, Generic[S]):
         env: training environments.
         eval_env: environments for evaluation; if built from a config, without reward options for training.
         agent: agent, which selects actions and defines the losses.
-        discount: discount factor of the return that is maximised.
+        discount: discount factor of the return that is maximized.
         total_timesteps: environment steps of the whole training per seed, over all environments and devices.
         log_interval: environment steps between two rows of metrics.
         eval_interval: environment steps between evaluations; 0 disables them.
@@ -96,7 +98,8 @@ class Workflow(PyTreeNode, Generic[S]):
             ValueError: a key is unknown (the message suggests the closest valid key), or a value is invalid.
             TypeError: there are further arguments, ``others``, which are not supported.
         """
-        load("evorl.config.synonyms:refuse_arguments")("build_from_config", others)
+        if others:
+            refuse_arguments("build_from_config", others)
         with distrusting(config):
             return cls._from_config(config)
 
@@ -196,7 +199,7 @@ class Workflow(PyTreeNode, Generic[S]):
         if self.execution.collector is not None:
             return self.execution.collector
         if getattr(self.env, "host", None) == "loop" and self.capabilities.rollouts:
-            return load(_HOST_LOOP)
+            return HOST_LOOP
         return PROGRAM
 
     def step(self, state: S) -> tuple[PyTreeDict, S]:
@@ -254,8 +257,16 @@ def call_with_simulators(workflow: Workflow, fn: Callable[..., Any], *args: Any)
     """
     if not (workflow.env.steps_on_host or workflow.eval_env.steps_on_host):
         return fn(*args)
-    with load(_HOST_ERRORS)():
+    with translate_host_errors():
         return jax.block_until_ready(fn(*args))
+
+
+def learning_algorithms(*kinds: type[Workflow]) -> str:
+    """Return the names of evorl's learning algorithms of these kinds, for messages. Imports every algorithm."""
+    classes = [(name, cls) for name in load_all("evorl.algorithms") for cls in vars(sys.modules[name]).values()]
+    shipped = [cls for name, cls in classes if isinstance(cls, type) and cls.__module__ == name]
+    learning = [cls for cls in shipped if issubclass(cls, kinds) and field_types(cls)["agent"].learns]
+    return ", ".join(sorted({cls.__module__.rpartition(".")[2] for cls in learning}))
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:

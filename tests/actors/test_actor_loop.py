@@ -9,8 +9,8 @@ import pytest
 from evorl.assembly import workflow_from_config
 from evorl.execution.collector import iterate
 from evorl.workflows.workflow import Workflow
-from tests.conformance.env import assert_trees_equal
 from tests.envs.host.test_bridge import CASES, NETWORK, SUPPORT
+from tests.support.small_workflows import assert_close
 
 IMPALA = {"num_envs": 4, "rollout_length": 8, "num_minibatches": 1}
 
@@ -32,15 +32,15 @@ def after(workflow: Workflow, num_updates: int = 5) -> Any:
 def test_actors_that_are_waited_for_give_the_numbers_of_one_process(algorithm: str) -> None:
     expected = after(build(algorithm, None))
     state = after(build(algorithm, {"kind": "inline", "count": 2}))
-    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
-    assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
+    assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_close(state.env_state.obs, expected.env_state.obs, 1e-5)
 
 
 def test_environments_in_jax_may_have_actors_too() -> None:
     env = {"name": "gymnax/CartPole-v1"}
     expected = after(build("ppo", None, env, env_chunk=None))
     state = after(build("ppo", {"kind": "inline", "count": 2}, env, env_chunk=None))
-    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "dqn"])

@@ -1,4 +1,4 @@
-"""The agent that value-based algorithms share: what its network reads, how it explores, what is refused."""
+"""The base agent of value-based algorithms: network inputs, exploration, and invalid settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.action_value import (
+    ActionValueAgent,
+    init_online_optimizer,
+    update_online_and_target,
+    values_of_actions,
+)
 from evorl.envs import create_env
 from evorl.ops.normalization import normalize, update_statistics
+from evorl.ops.optimization import Optimizer
 from evorl.rollout import recurrent_state_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import small
 
 OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
@@ -64,9 +71,9 @@ def test_every_episode_draws_its_final_epsilon() -> None:
 
 
 def test_final_epsilons_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.1 is below 0.2.*decrease agent.epsilon.end"):
+    with raises_naming(ValueError, "agent.max_final_epsilon=0.1", "0.2", "agent.epsilon.end"):
         _agent(epsilon={"start": 1.0, "end": 0.2}, max_final_epsilon=0.1)
-    with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.5 is not supported by R2D2Agent.*agent=dqn"):
+    with raises_naming(ValueError, "agent.max_final_epsilon=0.5", "R2D2Agent", "remove"):
         small("r2d2", agent={"max_final_epsilon": 0.5})
 
 
@@ -82,7 +89,7 @@ def test_epsilons_are_drawn_in_a_training(algorithm: str) -> None:
     assert np.isfinite(workflow.evaluate(state).episode_return)
 
 
-def test_its_network_sees_normalised_observations() -> None:
+def test_its_network_sees_normalized_observations() -> None:
     agent, state = _agent(normalize_obs=True)
     assert state.obs_preprocessor_state is not None
     statistics = update_statistics(state.obs_preprocessor_state, 5.0 + 3.0 * OBS)
@@ -99,5 +106,27 @@ def test_entries_of_actions() -> None:
 
 
 def test_continuous_actions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"ActionValue acts in Discrete spaces.*act in it: A2C, CrossQ.*PPO.*TRPO"):
+    with raises_naming(ValueError, "ActionValue acts in Discrete", "A2C, CrossQ", "PPO", "TRPO"):
         _agent("Pendulum-v1")
+
+
+@pytest.mark.parametrize(("tau", "interval"), [(1.0, 3), (0.25, 1), (0.5, 2)])
+def test_the_copy_follows_at_intervals(tau: float, interval: int) -> None:
+    """A gradient of -1 and a step size of 1: the network counts the updates."""
+    optimizer = Optimizer(name="sgd", learning_rate=1.0)
+    state = AgentState(params=PyTreeDict(online=jnp.zeros(()), target=jnp.zeros(())))
+    opt_state = init_online_optimizer(optimizer, state)
+
+    def loss(params: jax.Array, agent_state: AgentState, factor: float) -> tuple[jax.Array, PyTreeDict]:
+        return -factor * params, PyTreeDict(target=agent_state.params.target)
+
+    expected = 0.0
+    for update in range(1, 8):
+        state, opt_state, auxiliary = update_online_and_target(
+            loss, optimizer, state, opt_state, 1.0, progress=jnp.zeros(()), tau=tau, interval=interval
+        )
+        np.testing.assert_allclose(auxiliary.target, expected, rtol=1e-6)
+        expected += tau * (update - expected) if update % interval == 0 else 0.0
+        np.testing.assert_allclose(state.params.online, update, rtol=1e-6)
+        np.testing.assert_allclose(state.params.target, expected, rtol=1e-6)
+    assert int(opt_state.num_updates) == 7

@@ -1,4 +1,4 @@
-"""The actor-critic that on-policy algorithms share: separate and shared networks, advantages, what is refused."""
+"""The base agent of on-policy actor-critics: separate and shared networks, advantages, and invalid settings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from evorl.algorithms.ppo import PPOAgent
 from evorl.envs import create_env
 from evorl.ops.returns import gae
 from evorl.sample_batch import SampleBatch
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import fresh_state, small
 
 OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
@@ -56,9 +57,9 @@ def test_every_algorithm_learns_with_a_shared_network(algorithm: str) -> None:
 def test_a_shared_network_reads_one_observation() -> None:
     env = create_env("CartPole-v1", parallel=2)
     config = {"network": {"shared": True}, "policy_obs_key": "a", "value_obs_key": "a"}
-    with pytest.raises(ValueError, match="one array, it has no entry 'a'"):
+    with raises_naming(ValueError, "one array", "observation key 'a'"):
         PPOAgent.from_config(config, env)
-    with pytest.raises(ValueError, match=r"network\.shared must be true or false, got 1"):
+    with raises_naming(ValueError, "network.shared", "true or false, got 1"):
         PPOAgent.from_config({"network": {"shared": 1}}, env)
 
 
@@ -155,5 +156,5 @@ def test_heads_have_layers_of_their_own() -> None:
     shapes = jax.tree.map(jnp.shape, state.params)
     assert shapes.policy.torso.Dense_0.kernel == (8, 5)
     assert set(shapes.value) == {"head"}
-    with pytest.raises(ValueError, match="no head 'polcy'"):
+    with raises_naming(ValueError, "head 'polcy'", "policy"):
         _agent(heads={"polcy": [5]})

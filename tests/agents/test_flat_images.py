@@ -1,4 +1,4 @@
-"""That images are seen flat is said, and only then."""
+"""The notice about flattened images appears exactly when images are flattened."""
 
 from __future__ import annotations
 

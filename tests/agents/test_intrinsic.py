@@ -1,4 +1,4 @@
-"""Intrinsic rewards: higher for what is new, falling as it is seen again, and a part of the state like any other."""
+"""Intrinsic rewards: higher for novel observations, decreasing with repetition, and part of the state."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from evorl.execution.restoration import restore
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.key_record import KeyRecord
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_close, assert_identical, small
 
@@ -211,23 +212,23 @@ def test_two_devices_learn_as_one_does() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("rmd", "there is no intrinsic reward 'rmd'. Did you mean 'rnd'?"),
-        ({"weight": 1.0}, "there is no intrinsic reward None"),
-        ("diayn", "set env.skills"),
-        ({"name": "icm", "size": 3}, "key of intrinsic 'size'"),
-        ({"name": "rnd", "model": 3}, "key of intrinsic 'model'"),
-        ({"name": "icm", "weight": -1.0}, "intrinsic.weight must be"),
-        ({"name": "icm", "network": {"torso": "natur"}}, "Did you mean 'nature'?"),
+        ("rmd", ("intrinsic reward 'rmd'", "'rnd'")),
+        ({"weight": 1.0}, ("intrinsic reward None",)),
+        ("diayn", ("intrinsic=diayn", "env.skills")),
+        ({"name": "icm", "size": 3}, ("key of intrinsic", "'size'")),
+        ({"name": "rnd", "model": 3}, ("key of intrinsic", "'model'")),
+        ({"name": "icm", "weight": -1.0}, ("intrinsic.weight", "got -1.0")),
+        ({"name": "icm", "network": {"torso": "natur"}}, ("'natur'", "'nature'")),
     ],
 )
-def test_what_cannot_be_is_refused(config: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words.replace("?", r"\?")):
+def test_what_cannot_be_is_refused(config: Any, words: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *words):
         small("a2c", intrinsic=config)
 
 
 def test_it_is_refused_where_nothing_is_collected_for_it() -> None:
-    with pytest.raises(ValueError, match=r"offline=true .* remove intrinsic"):
+    with raises_naming(ValueError, "offline=true", "remove intrinsic"):
         config = {**SAC_CONFIG, "env": "Pendulum-v1", "intrinsic": "icm", "offline": True, "replay": {"load": "x"}}
         SACWorkflow.build_from_config(config)
-    with pytest.raises(ValueError, match="config key 'intrinsic'"):
+    with raises_naming(ValueError, "config key 'intrinsic'"):
         small("neuroevolution", intrinsic="icm")

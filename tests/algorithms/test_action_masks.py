@@ -1,4 +1,4 @@
-"""No agent with discrete actions takes a forbidden one, and what it learns stays finite."""
+"""No agent with discrete actions selects a masked action, and learning stays finite."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from evorl.envs import create_env
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.masked_env import MADE_BY, NUM_ACTIONS
 from tests.support.small_workflows import arrays, one_iteration, small
+from tests.support.toy_envs import MASKED, NUM_ACTIONS
 
-ENV = {"factory": MADE_BY, "max_episode_steps": 10}
+ENV = {"factory": MASKED, "max_episode_steps": 10}
 AGENTS = {
     "a2c": "A2C",
     "discor": "DisCor",

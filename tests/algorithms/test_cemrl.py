@@ -1,4 +1,4 @@
-"""CEM-RL: a part of each generation climbs the critics before it is evaluated, and the optimizer is told of all."""
+"""CEM-RL: part of each generation follows the critics before its evaluation; the optimizer learns from all of it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import State
 from evorl.workflows.nested_learner import row_of
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import (
     EPISODE_STEPS,
     RUN_CONFIG,
@@ -123,5 +124,5 @@ def test_how_many_climb(share: float, expected: list[int]) -> None:
 
 
 def test_priorities_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"needs learner\.prioritized=false"):
+    with raises_naming(ValueError, "learner.prioritized=false"):
         cemrl(learner={**TD3, "prioritized": True})

@@ -21,6 +21,7 @@ from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
 from tests.support.small_workflows import (
     BATCH_RENORM,
@@ -162,7 +163,7 @@ def _flat(tree: Any) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
 
 
-def test_it_also_learns_without_batch_renormalisation() -> None:
+def test_it_also_learns_without_batch_renormalization() -> None:
     workflow = small("crossq", "Pendulum-v1", agent={name: {"torso": [8]} for name in ("network", "critic_network")})
     _, state = workflow.step(workflow.step(workflow.init(0))[1])
     assert not jax.tree.leaves(state.agent_state.extra_state)
@@ -171,12 +172,12 @@ def test_it_also_learns_without_batch_renormalisation() -> None:
 @pytest.mark.parametrize(
     ("env", "changes", "said"),
     [
-        ("CartPole-v1", {}, "CrossQ acts in flat Boxes, .* act in it: A2C, DQN, DisCor"),
-        ("Pendulum-v1", {"policy_delay": 0}, "policy_delay must be a positive whole number, got 0"),
-        ("Pendulum-v1", {"tau": 0.005}, r"tau must be a number in \[0, 0\], got 0.005"),
-        ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, "batch_renorm"),
+        ("CartPole-v1", {}, ("CrossQ acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
+        ("Pendulum-v1", {"policy_delay": 0}, ("policy_delay", "got 0")),
+        ("Pendulum-v1", {"tau": 0.005}, ("tau", "[0, 0]", "got 0.005")),
+        ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, ("batch_norm", "batch_renorm")),
     ],
 )
-def test_impossible_options_are_refused(env: str, changes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_options_are_refused(env: str, changes: dict, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         small("crossq", env, **changes)

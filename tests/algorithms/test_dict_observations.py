@@ -16,6 +16,7 @@ from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrappe
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv
 from tests.support.small_workflows import arrays, assert_identical
 
@@ -101,7 +102,7 @@ def test_the_policy_does_not_see_the_other_entry(algorithm: str) -> None:
 
 
 def test_an_entry_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no entry 'sen'\. Did you mean 'seen'\?"):
+    with raises_naming(ValueError, "entry 'sen'", "'seen'"):
         _workflow("ppo", False, "sen", "hidden")
-    with pytest.raises(ValueError, match=r"name it with agent\.policy_obs_key"):
+    with raises_naming(ValueError, "agent.policy_obs_key"):
         _workflow("sac", False, None, None)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.agents.target_network import with_target_networks
+from evorl.agents.critic_ensemble import with_target_networks
 from evorl.algorithms.discor import DisCorAgent, DisCorWorkflow, weights_of_mean_one
 from evorl.envs import create_env
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
 from tests.support.small_workflows import SAC_CONFIG, assert_close, fresh_state, moved_apart, small, transitions
 
@@ -115,5 +116,5 @@ def test_an_update_weighs_learns_errors_and_follows() -> None:
 def test_networks_of_errors_may_be_deeper() -> None:
     agent, _, _ = _agent("Pendulum-v1", error_network={"torso": [8, 4]})
     assert [len(n.torso.layers) for n in (agent.policy_network, agent.critic_network, agent.error_network)] == [1, 1, 2]
-    with pytest.raises(ValueError, match=r"agent\.error_temperature must be a number above 0, got 0"):
+    with raises_naming(ValueError, "agent.error_temperature", "above 0, got 0"):
         _agent("Pendulum-v1", error_temperature=0)

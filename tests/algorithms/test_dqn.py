@@ -18,6 +18,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import ACTION_NAMES, NAMES, Answers, train_on_every_probe
 from tests.support.probe_envs import PROBES
 from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, small
@@ -199,15 +200,15 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*act in it: A2C, CrossQ"),
-        ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not fit agent.values=categorical"),
-        ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not fit agent.values=expected"),
-        ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),
-        ("CartPole-v1", {"network": {"heads": {"noisy": 1}}}, r"heads\.noisy must be true or false, got 1"),
-        ("CartPole-v1", {"absolute_errors": True, "huber_delta": 1.0}, "absolute_errors=true needs"),
-        ("CartPole-v1", {"values": "categoric"}, "Did you mean 'categorical'"),
+        ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, CrossQ")),
+        ("CartPole-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
+        ("CartPole-v1", {"num_atoms": 51}, ("num_atoms=51", "agent.values=expected")),
+        ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, ("num_atoms", "at least 2")),
+        ("CartPole-v1", {"network": {"heads": {"noisy": 1}}}, ("heads.noisy", "true or false, got 1")),
+        ("CartPole-v1", {"absolute_errors": True, "huber_delta": 1.0}, ("absolute_errors=true", "huber_delta")),
+        ("CartPole-v1", {"values": "categoric"}, ("'categoric'", "'categorical'")),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         DQNAgent.from_config(settings, create_env(env, parallel=2))

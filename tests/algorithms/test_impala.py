@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.ops.optimization import Optimizer
@@ -14,6 +13,7 @@ from evorl.ops.returns import gae
 from evorl.ops.schedules import Schedule
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
 from tests.support.small_workflows import PPO_CONFIG, small
 
@@ -54,7 +54,7 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
-    """Before the first update, with observations that are normalised: losses from GAE's advantages and targets."""
+    """Before the first update, with observations that are normalized: losses from GAE's advantages and targets."""
     agent_config = {"network": {"torso": [8]}, "normalize_obs": True, "vtrace_lambda": 0.9}
     workflow = small("impala", "Pendulum-v1", agent=agent_config)
     state = workflow.init(0)
@@ -75,5 +75,5 @@ def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
 
 
 def test_trajectories_that_cannot_be_cut_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_envs=8 trajectories cannot be cut into num_minibatches=3 equal parts"):
+    with raises_naming(ValueError, "num_envs=8", "num_minibatches=3"):
         small("impala", num_minibatches=3)

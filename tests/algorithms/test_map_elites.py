@@ -12,8 +12,8 @@ from evorl.envs.wrappers import VmapWrapper
 from evorl.execution import programs
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
-from tests.support.line_walk import NUM_STEPS, LineWalk
 from tests.support.small_workflows import QUALITY_DIVERSITY_CONFIG
+from tests.support.toy_envs import NUM_STEPS, LineWalk
 
 FARTHEST = 3.0
 BOX = {"low": (-FARTHEST,), "high": (FARTHEST,)}

@@ -1,4 +1,4 @@
-"""Policies for several objectives: what the optimizer learns of them, and the front of the parents."""
+"""Policies for several objectives: the fitness that the optimizer receives, and the front of the parents."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.types import State
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, RUN_CONFIG, assert_close, assert_identical, small
 
 OBJECTIVES = ("return", "-next_obs.2")
@@ -110,32 +111,32 @@ def test_it_acts_by_an_end_of_the_front() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"objectives": ["return"]}, "at least 2"),
-        ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, "optimizer.num_objectives=2"),
-        ({"reference": [0.0]}, "expected one per objective: 2"),
-        ({"reference": 0.0}, r"reference must be a list, such as \[0.0\], got 0.0"),
-        ({"objectives": "return"}, r"objectives must be a list, such as \['return'\], got 'return'"),
-        ({"agent": {"normalize_obs": True}}, "normalize_obs=true would change"),
+        ({"objectives": ["return"]}, ("objectives", "at least 2")),
+        ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, ("optimizer.num_objectives=2",)),
+        ({"reference": [0.0]}, ("reference", "one per objective: 2")),
+        ({"reference": 0.0}, ("reference", "list, such as [0.0], got 0.0")),
+        ({"objectives": "return"}, ("objectives", "list, such as ['return'], got 'return'")),
+        ({"agent": {"normalize_obs": True}}, ("normalize_obs=true",)),
         (
             {"optimizer": {"name": "openes", "pop_size": 8}},
-            "no optimizer for optimizer 'openes'.*Available: nsga2, rvea",
+            ("optimizer 'openes'", "nsga2, rvea"),
         ),
-        ({"optimizer": {"pop_size": 8}}, "no optimizer for optimizer None.*Available: nsga2, rvea"),
-        ({"optimizer": {"name": "rvea", "pop_size": 8, "num_objectives": 3}}, "optimizer.num_objectives=3"),
+        ({"optimizer": {"pop_size": 8}}, ("optimizer None", "nsga2, rvea")),
+        ({"optimizer": {"name": "rvea", "pop_size": 8, "num_objectives": 3}}, ("optimizer.num_objectives=3",)),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_work_is_refused(changes: dict[str, Any], said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         workflow_of(**changes)
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("metrics.speed", r"no entry 'metrics\.speed'"), ("next_obs", r"next_obs has several components.*next_obs\.0")],
+    [("metrics.speed", ("entry 'metrics.speed'",)), ("next_obs", ("next_obs", "several components", "next_obs.0"))],
 )
-def test_an_objective_that_is_not_there_is_told(name: str, said: str) -> None:
+def test_an_objective_that_is_not_there_is_told(name: str, said: tuple[str, ...]) -> None:
     workflow = workflow_of(objectives=["return", name])
-    with pytest.raises(ValueError, match=said):
+    with raises_naming(ValueError, *said):
         jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
 
 

@@ -17,6 +17,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import ACTION_NAMES, NAMES, Answers, train_on_every_probe
 from tests.support.small_workflows import PPO_CONFIG, fresh_state, small
 
@@ -126,11 +127,11 @@ def test_an_update_is_the_given_number_of_gradient_steps() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
-        ({"q_lambda": 1.5}, r"q_lambda must be a number in \[0, 1\], got 1.5"),
-        ({"env": "Pendulum-v1"}, "PQN acts in Discrete spaces.*act in it: A2C, CrossQ"),
+        ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
+        ({"q_lambda": 1.5}, ("q_lambda", "[0, 1], got 1.5")),
+        ({"env": "Pendulum-v1"}, ("PQN acts in Discrete", "A2C, CrossQ")),
     ],
 )
-def test_impossible_options_are_refused(changes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_options_are_refused(changes: dict, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         small("pqn", **changes)

@@ -16,6 +16,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import (
     ACTION_NAMES,
     KINDS,
@@ -128,5 +129,5 @@ def test_a_trajectory_without_an_end_changes_nothing_but_the_entropy() -> None:
 
 
 def test_baseline_is_true_or_false() -> None:
-    with pytest.raises(ValueError, match=r"agent\.baseline must be true or false, got 'yes'"):
+    with raises_naming(ValueError, "agent.baseline", "true or false, got 'yes'"):
         _agent(baseline="yes")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agents.target_network import update_part
+from evorl.agents.critic_ensemble import update_part
 from evorl.types import PyTreeDict
 from tests.support.small_workflows import BATCH_RENORM, assert_close, assert_identical, small, transitions
 

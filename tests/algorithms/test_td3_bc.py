@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.algorithms.td3_bc import TD3BCAgent, TD3BCWorkflow
@@ -13,6 +12,7 @@ from evorl.config.values import declared_ranges
 from evorl.envs import create_env
 from evorl.execution.collector import iterate
 from tests.conformance.agent import AgentContract
+from tests.support.errors import raises_naming
 from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import SAC_CONFIG, assert_identical, fresh_state, moved_apart, transitions
 
@@ -65,10 +65,10 @@ def test_it_imitates_without_values_and_learns_offline() -> None:
 
 def test_offline_needs_recorded_transitions() -> None:
     config = {"env": {"name": "Pendulum-v1"}, "devices": 1}
-    with pytest.raises(ValueError, match=r"set replay\.load to a file made by evorl save-replay"):
+    with raises_naming(ValueError, "replay.load", "evorl save-replay"):
         TD3BCWorkflow.build_from_config(config)
-    with pytest.raises(ValueError, match=r"updates_per_iteration=0\.5 must be a whole number with offline=true"):
+    with raises_naming(ValueError, "updates_per_iteration=0.5", "whole number", "offline=true"):
         TD3BCWorkflow.build_from_config({**SMALL, **config, "updates_per_iteration": 0.5})
-    with pytest.raises(ValueError, match="remove actors"):
+    with raises_naming(ValueError, "offline=true", "remove actors"):
         TD3Workflow.build_from_config({**SMALL, **config, "offline": True, "actors": {"kind": "inline", "count": 1}})
     assert not TD3BCWorkflow.build_from_config({**config, "offline": False}).offline

@@ -40,7 +40,7 @@ def test_gaussian_noise_is_new_at_each_step() -> None:
 
 
 def test_noise_that_wanders_starts_anew_with_each_episode() -> None:
-    """``x' = (1 - theta) x + sigma N``: variance after k steps, and correlation of neighbours."""
+    """``x' = (1 - theta) x + sigma N``: variance after k steps, and correlation of neighbors."""
     theta, sigma = 0.15, 0.1
     actions, dones = _actions_of_an_idle_policy(512, 100, kind="ornstein_uhlenbeck", scale=sigma, theta=theta)
     assert dones[49].all()

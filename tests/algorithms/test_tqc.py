@@ -14,6 +14,7 @@ from evorl.envs import create_env
 from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
 from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, transitions
 
@@ -99,12 +100,12 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("CartPole-v1", {}, "TQC acts in flat Boxes, .* act in it: A2C, DQN, DisCor"),
-        ("Pendulum-v1", {"num_atoms": 0}, "agent.num_atoms must be a positive whole number, got 0"),
-        ("Pendulum-v1", {"num_atoms": 3, "dropped_atoms": 3}, "dropped_atoms=3 must be less than agent.num_atoms=3"),
-        ("Pendulum-v1", {"dropped_atoms": -1}, "agent.dropped_atoms must be a positive whole number, got -1"),
+        ("CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
+        ("Pendulum-v1", {"num_atoms": 0}, ("agent.num_atoms", "got 0")),
+        ("Pendulum-v1", {"num_atoms": 3, "dropped_atoms": 3}, ("dropped_atoms=3", "agent.num_atoms=3")),
+        ("Pendulum-v1", {"dropped_atoms": -1}, ("agent.dropped_atoms", "got -1")),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         TQCAgent.from_config(settings, create_env(env, parallel=2))

@@ -16,6 +16,7 @@ from evorl.ops.schedules import Schedule
 from evorl.types import State
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.every_probe import (
     ACTION_NAMES,
     KINDS,
@@ -185,17 +186,17 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"agent": {"network": {"torso": [8], "shared": True}}}, "shared=true is not supported by TRPO"),
-        ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
-        ({"kind": "trpo-d3"}, "kind is one of ppo, trpo-d1, trpo-d2; got 'trpo-d3'"),
-        ({"linesearch": "adaptiv"}, "Did you mean 'adaptive'"),
-        ({"trust_region": {"max_kl": 0}}, r"trust_region\.max_kl must be a number above 0"),
+        ({"agent": {"network": {"torso": [8], "shared": True}}}, ("shared=true", "TRPO")),
+        ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
+        ({"kind": "trpo-d3"}, ("kind", "ppo, trpo-d1, trpo-d2; got 'trpo-d3'")),
+        ({"linesearch": "adaptiv"}, ("'adaptiv'", "'adaptive'")),
+        ({"trust_region": {"max_kl": 0}}, ("trust_region.max_kl", "above 0, got 0")),
         (
             {"episodes_per_batch": 9, "rollout_length": 16},
-            f"needs 2 episodes per environment, .* takes up to {EPISODE_STEPS} steps: rollout_length=16 ",
+            ("2 episodes", f"{EPISODE_STEPS} steps", "rollout_length=16"),
         ),
     ],
 )
-def test_impossible_options_are_refused(changes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_impossible_options_are_refused(changes: dict, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         _small(**changes)

@@ -1,4 +1,4 @@
-"""What app.yaml says, and what it is told where it cannot be."""
+"""Parsing of app.yaml, and errors for invalid contents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evorl.apps.app_config import package_version, read_app
+from tests.support.errors import raises_naming
 
 RIGHT = f"""\
 version: {package_version()}
@@ -57,25 +58,25 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
     [
         (
             ("version: " + package_version(), "version: 0.0.9"),
-            f"is for evorl 0.0.9, but evorl {package_version()}",
+            ("evorl 0.0.9", f"evorl {package_version()}"),
         ),
-        (("version: " + package_version(), ""), f"add the line version: {package_version()}"),
-        (("agent: ppo", "algorithm: {pth: x}"), "there is no entry of algorithm 'pth'. Did you mean 'path'"),
-        (("agent: ppo", ""), "agent must be a name, got null"),
-        (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), "server.bind must be like 127.0.0.1:7001, got 7001"),
-        (("agent: ppo", "agent: ppo\nserver: {bind: 'x:99999'}"), "server.bind must be like"),
-        (("agent: ppo", "agent: ppo\nservr: {}"), "no entry of app.yaml 'servr'. Did you mean 'server'"),
-        (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), "run.max_episodes must be a positive whole number"),
-        (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), "run.infinite_run must be true or false"),
-        (("agent: ppo", "agent: ppo\nparameters: {servers: 0}"), "parameters.servers must be a positive whole number"),
-        (("run: [python, a.py]", "run: []"), "environment.run must be the command that starts the simulator"),
+        (("version: " + package_version(), ""), (f"version: {package_version()}",)),
+        (("agent: ppo", "algorithm: {pth: x}"), ("entry of algorithm", "'pth'", "'path'")),
+        (("agent: ppo", ""), ("agent", "got null")),
+        (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), ("server.bind", "127.0.0.1:7001, got 7001")),
+        (("agent: ppo", "agent: ppo\nserver: {bind: 'x:99999'}"), ("server.bind", "got 'x:99999'")),
+        (("agent: ppo", "agent: ppo\nservr: {}"), ("entry of app.yaml", "'servr'", "'server'")),
+        (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), ("run.max_episodes", "got 0")),
+        (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), ("run.infinite_run", "true or false", "got 1")),
+        (("agent: ppo", "agent: ppo\nparameters: {servers: 0}"), ("parameters.servers", "got 0")),
+        (("run: [python, a.py]", "run: []"), ("environment.run", "command", "[]")),
     ],
 )
-def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=says.replace("[", r"\[")):
+def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: tuple[str, ...], tmp_path: Path) -> None:
+    with raises_naming(ValueError, *says):
         read(tmp_path, RIGHT.replace(*change))
 
 
 def test_where_there_is_no_app(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no .*app.yaml: .*evorl new"):
+    with raises_naming(ValueError, "app.yaml", "evorl new"):
         read_app(tmp_path / "app.yaml")

@@ -15,7 +15,8 @@ from evorl.apps.app_config import package_version, read_app
 from evorl.apps.app_files import make_app, write_algorithm, write_containers
 from evorl.apps.kinds import KINDS
 from tests.support.apps import ROOT
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.errors import raises_naming
+from tests.support.rlx_server import BanditServer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -38,7 +39,7 @@ def test_an_app_is_read_again_and_its_files_stand_on_their_own(kind: str, tmp_pa
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "mine").touch()
-    with pytest.raises(ValueError, match=r"app already exists"):
+    with raises_naming(ValueError, tmp_path / "app", "exists"):
         make_app(tmp_path / "app", "bandit", "ppo", {}, in_boxes=False)
     assert [path.name for path in (tmp_path / "app").iterdir()] == ["mine"]
 
@@ -46,14 +47,13 @@ def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_simulator_is_started_by_hand_where_evorl_is_not_to_be_found(tmp_path: Path) -> None:
     folder = tmp_path / "app"
     make_app(folder, "bandit", "ppo", {}, in_boxes=False)
-    server = FakeAgentServer()
     file = folder / "app.yaml"
-    text = file.read_text().replace("7001", str(server.port)).replace("max_episodes: 100", "max_episodes: 2")
-    file.write_text(text)
     hidden = "import sys; sys.modules.update(evorl=None, jax=None, numpy=None); sys.path.insert(0, 'environment');"
     code = f"{hidden} import runpy; runpy.run_path('environment/bandit_app.py', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    server.close()
+    with BanditServer() as server:
+        text = file.read_text().replace("7001", str(server.port)).replace("max_episodes: 100", "max_episodes: 2")
+        file.write_text(text)
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "regret per pull:" in done.stdout
     assert len(server.metrics("episode_reward")) == 2
@@ -65,7 +65,7 @@ def test_an_algorithm_comes_with_its_settings(tmp_path: Path) -> None:
     own = yaml.safe_load((tmp_path / "algorithm/agent/own/ddpg.yaml").read_text())
     assert own["workflow"] == "algorithm.td3.TD3Workflow"
     assert (tmp_path / "algorithm/td3.py").read_text() == source.read_text()
-    with pytest.raises(ValueError, match=r"ddpg.yaml has no workflow of evorl.algorithms.ppo"):
+    with raises_naming(ValueError, "ddpg.yaml", "evorl.algorithms.ppo"):
         write_algorithm(tmp_path / "other", ROOT / "evorl/algorithms/ppo.py", file)
 
 

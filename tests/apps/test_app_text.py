@@ -1,4 +1,4 @@
-"""Entries are replaced, and all other lines stay as they are."""
+"""Entries are replaced, and all other lines stay unchanged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.apps.app_text import as_entry, in_one_line, read_mapping, with_entry, with_values
+from tests.support.errors import raises_naming
 
 TEXT = """\
 # head
@@ -53,9 +54,9 @@ def test_values_of_a_section_change_and_their_comments_stay() -> None:
 
 
 def test_what_is_no_mapping_is_told() -> None:
-    with pytest.raises(ValueError, match=r"app\.yaml must be a mapping"):
+    with raises_naming(ValueError, "app.yaml", "mapping"):
         read_mapping("- 1", "app.yaml")
-    with pytest.raises(ValueError, match=r"app\.yaml, line 2: .*indentation"):
+    with raises_naming(ValueError, "app.yaml, line 2", "indentation"):
         read_mapping("a: 1\n b: 2", "app.yaml")
 
 

@@ -1,4 +1,4 @@
-"""What is replaced is kept."""
+"""Replaced files are kept as backups."""
 
 from __future__ import annotations
 

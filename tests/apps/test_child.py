@@ -1,4 +1,4 @@
-"""A process in a group of its own."""
+"""A process in a separate process group."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from evorl.apps.child import Child
 from evorl.apps.prefixed_log import PrefixedLog
 from tests.support.apps import still_alive
+from tests.support.errors import raises_naming
 from tests.support.waiting import wait_until
 
 GRANDCHILD = """
@@ -54,5 +53,5 @@ def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name cannot be started with no-such-program-here x: No such file"):
+    with raises_naming(ValueError, "name", "no-such-program-here x", "No such file"):
         Child("name", ["no-such-program-here", "x"], tmp_path, {}, PrefixedLog(io.StringIO()))

@@ -9,6 +9,7 @@ import pytest
 from evorl.apps.app_files import environment_entry
 from evorl.apps.app_text import read_mapping
 from evorl.apps.kinds import IMAGE_KINDS, KINDS, default_training
+from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -16,7 +17,7 @@ from evorl.apps.kinds import IMAGE_KINDS, KINDS, default_training
 def test_every_kind_says_its_spaces_and_starts_its_script(name: str, in_boxes: bool) -> None:
     kind = KINDS[name]
     if in_boxes and name in IMAGE_KINDS:
-        with pytest.raises(ValueError, match="sends images: choose another agent"):
+        with raises_naming(ValueError, "sends images", "agent"):
             environment_entry(kind, in_boxes)
         return
     environment = read_mapping(environment_entry(kind, in_boxes), name)["environment"]

@@ -1,4 +1,4 @@
-"""Processes of apps and servers start the same way on every system: words, no shell, no fork."""
+"""Processes of apps and servers start the same way on every system: argument lists, no shell, no fork."""
 
 from __future__ import annotations
 

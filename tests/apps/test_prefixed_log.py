@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_lines_bear_time_and_name_and_no_colours_where_no_terminal_is() -> None:
+def test_lines_bear_time_and_name_and_no_colors_where_no_terminal_is() -> None:
     stream = io.StringIO()
     log = PrefixedLog(stream, clock=lambda: 1.5)
     log.follow("environment-0", ["\x1b[31mone\x1b[0m\n", "50 %\r100 %\r\n", "\n"]).join()
@@ -24,11 +24,11 @@ def test_lines_bear_time_and_name_and_no_colours_where_no_terminal_is() -> None:
     assert lines[-1].index("|") == lines[0].index("|")
 
 
-def test_a_terminal_sees_a_colour_for_each_name() -> None:
+def test_a_terminal_sees_a_color_for_each_name() -> None:
     stream = Terminal()
     log = PrefixedLog(stream)
     for name in ("server", "environment-0", "server"):
         log.say(name, "text")
-    colours = re.findall(r"^\x1b\[(\d+)m.*\x1b\[0m text$", stream.getvalue(), re.MULTILINE)
-    assert len(colours) == 3
-    assert colours[0] == colours[2] != colours[1]
+    colors = re.findall(r"^\x1b\[(\d+)m.*\x1b\[0m text$", stream.getvalue(), re.MULTILINE)
+    assert len(colors) == 3
+    assert colors[0] == colors[2] != colors[1]

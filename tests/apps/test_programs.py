@@ -14,6 +14,7 @@ from evorl.apps import programs as app_programs
 from evorl.apps.app_config import Address, AppConfig
 from evorl.cli.options import RUN
 from tests.support.apps import bandit_app, with_parameter_server
+from tests.support.errors import raises_naming
 
 OPTIONS = {name: option.default for name, option in RUN.items()}
 
@@ -111,7 +112,7 @@ def test_what_is_not_run_here_is_waited_for(shared: AppConfig) -> None:
     assert names({"server"}, servers=1, worker=1) == [("parameters", False), ("server-1", True)]
     assert names({"environment"}) == [(f"server at 127.0.0.1:{port + 10 * i}", False) for i in range(2)]
     assert names({"parameters"}) == [("parameters", True)]
-    with pytest.raises(ValueError, match="seed=3 is of the training, which the parameter server has"):
+    with raises_naming(ValueError, "seed=3", "parameter server"):
         app_programs.parameter_programs(shared, {"server"}, OPTIONS, ["seed=3"])
 
 
@@ -120,5 +121,5 @@ def test_the_page_is_of_the_runs_of_this_app_and_its_secret_is_not_among_its_wor
     assert list(program.command)[3:] == ["watch", "bind=127.0.0.1", "port=7002"]
     assert (program.listens, program.needed) == (Address("127.0.0.1", 7002, "a word"), False)
     assert program.variables == {"EVORL_TOKEN": "a word"}
-    with pytest.raises(ValueError, match="metrics has no address"):
+    with raises_naming(ValueError, "metrics", "address"):
         app_programs.metrics_programs(replace(app, metrics=None), needed=True)

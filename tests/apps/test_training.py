@@ -30,9 +30,9 @@ def test_settings_are_words_that_hydra_takes_as_they_are_meant() -> None:
         "agent": {"network": {"torso": [{"conv": {"filters": 8, "size": 3}}, "flatten", 32]}, "clip_epsilon": 0.1},
         "actors": {"kind": "process", "count": 2},
     }
-    words = list(as_overrides(settings))
-    assert "actors={kind: process, count: 2}" in words
-    config = OmegaConf.to_container(compose_config(["agent=ppo", "env=cartpole", *words]))
+    arguments = list(as_overrides(settings))
+    assert "actors={kind: process, count: 2}" in arguments
+    config = OmegaConf.to_container(compose_config(["agent=ppo", "env=cartpole", *arguments]))
     assert isinstance(config, dict)
     assert {name: config[name] for name in ("total_timesteps", "title", "actors")} == {
         name: settings[name] for name in ("total_timesteps", "title", "actors")

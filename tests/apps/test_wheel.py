@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fnmatch
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import evorl
 from evorl.apps import wheel
@@ -21,7 +26,88 @@ from evorl.apps.wheel import write_wheel
 from evorl.cli import app_run
 from evorl.cli.app_commands import generate_from_arguments, new_from_arguments
 from tests.support.apps import ROOT
-from tests.support.containers import Image, build_image, checked_services
+from tests.support.errors import raises_naming
+
+SERVICE_KEYS = {"build", "command", "environment", "volumes", "depends_on", "stop_grace_period"}
+VARIABLE = re.compile(r"\$\{(\w+)(?::?\?([^}]*))?\}")
+
+
+@dataclass
+class Image:
+    """What a Dockerfile builds: files below ``root``, and what it installs and starts."""
+
+    root: Path
+    workdir: str = "/"
+    entrypoint: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+    from_index: list[str] = field(default_factory=list)
+
+    def path(self, name: str) -> Path:
+        return self.root / str(Path(self.workdir) / name).lstrip("/")
+
+
+def build_image(context: Path, root: Path) -> Image:
+    """Do what a Dockerfile says in a folder. Wheels of the context are installed without their requirements."""
+    ignored = [line for line in (context / ".dockerignore").read_text().splitlines() if line]
+    image = Image(root)
+    lines = [line for line in (context / "Dockerfile").read_text().splitlines() if line and line[0] != "#"]
+    assert lines[0].startswith("FROM python:"), lines[0]
+    for line in lines[1:]:
+        instruction, _, words = line.partition(" ")
+        if instruction == "COPY":
+            source, target = words.split()
+            assert not any(fnmatch.fnmatch(source, pattern) for pattern in ignored), line
+            shutil.copytree(context / source, image.path(target), dirs_exist_ok=True, ignore=_ignoring(ignored))
+        elif instruction == "RUN":
+            _install(image, shlex.split(words))
+        elif instruction == "WORKDIR":
+            image.workdir = words
+            image.path(".").mkdir(parents=True, exist_ok=True)
+        else:
+            assert instruction in ("ENTRYPOINT", "CMD"), line
+            setattr(image, "entrypoint" if instruction == "ENTRYPOINT" else "command", json.loads(words))
+    return image
+
+
+def _ignoring(patterns: list[str]) -> Any:
+    plain = [pattern.removeprefix("**/").rstrip("/") for pattern in patterns]
+    return shutil.ignore_patterns(*plain)
+
+
+def _install(image: Image, words: list[str]) -> None:
+    assert words[:3] == ["pip", "install", "--no-cache-dir"], words
+    for word in words[3:]:
+        name = word.partition("[")[0]
+        if not name.startswith("/"):
+            image.from_index.append(word)
+            continue
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+        target = image.root / "site"
+        subprocess.run([*pip, "--no-index", "--no-deps", "--target", str(target), str(image.path(name))], check=True)
+
+
+def checked_services(folder: Path, variables: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The services of ``compose.yaml`` with variables filled in; fails for what Compose would refuse."""
+
+    def value(found: re.Match[str]) -> str:
+        assert found[1] in variables, f"{found[1]} is not set: {found[2]}"
+        return variables[found[1]]
+
+    content = yaml.safe_load((folder / "compose.yaml").read_text())
+    assert all(key == "services" or key.startswith("x-") for key in content), content.keys()
+    services = json.loads(VARIABLE.sub(value, json.dumps(content["services"])))
+    for name, service in services.items():
+        assert re.fullmatch(r"[a-zA-Z0-9._-]+", name)
+        assert service.keys() <= SERVICE_KEYS, service.keys()
+        assert (folder / service["build"] / "Dockerfile").is_file()
+        assert all(isinstance(word, str) for word in service["command"])
+        assert all(isinstance(text, str) for text in service["environment"].values())
+        assert set(service.get("depends_on", ())) <= services.keys()
+        assert re.fullmatch(r"(\d+[hms])+", service.get("stop_grace_period", "10s"))
+        for volume in service.get("volumes", ()):
+            assert re.fullmatch(r"\./\w+:/[\w/]+", volume)
+    return services
+
 
 SECRETS = {"EVORL_SERVER_TOKEN": "a long word", "EVORL_PARAMETERS_TOKEN": "another word"}
 SAYS = "import evorl, evorl.cli.config_tree as c; print(evorl.__file__, evorl.__version__, c.config_folder())"
@@ -45,7 +131,7 @@ def test_the_wheel_has_all_files_of_the_tree_and_the_same_bytes_each_time(tmp_pa
 
 def test_a_tree_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel, "DISTRIBUTION", "evorl-not-installed")
-    with pytest.raises(ValueError, match=r"not installed.*pip install -c constraints\.txt -e \."):
+    with raises_naming(ValueError, "not installed", "pip install -c constraints.txt -e ."):
         write_wheel(tmp_path, ROOT / "configs")
     assert not list(tmp_path.iterdir())
 
@@ -79,8 +165,8 @@ def test_the_image_has_this_evorl_and_the_app(image: Image) -> None:
     site = image.root / "site"
     variables = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-P", "-c", SAYS]
-    said = subprocess.run(command, cwd=image.path("."), env=variables, capture_output=True, text=True, check=True)
-    assert said.stdout.split() == [str(site / "evorl/__init__.py"), evorl.__version__, str(site / "evorl/configs")]
+    done = subprocess.run(command, cwd=image.path("."), env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(site / "evorl/__init__.py"), evorl.__version__, str(site / "evorl/configs")]
     assert {path.name for path in (site / "bin").iterdir()} >= {"evorl", "evorl-train"}
 
 

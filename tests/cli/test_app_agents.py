@@ -20,6 +20,7 @@ from evorl.serving.client import AgentProxy
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from tests.support.apps import ROOT
+from tests.support.errors import raises_naming
 
 # The six algorithms of the ancestor, by their names here, and those that apps take by themselves.
 AGENTS = ("a2c", "ddpg", "ppo", "dqn", "reinforce", "trpo", "impala", "sac")
@@ -38,7 +39,7 @@ def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
 @pytest.mark.parametrize("kind", IMAGE_KINDS)
 @pytest.mark.parametrize("agent", ["ddpg", "td3", "crossq"])
 def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="sends images: choose another agent, such as impala"):
+    with raises_naming(ValueError, "sends images", "impala"):
         app_of(tmp_path, agent, kind)
     assert not (tmp_path / "app").exists()
 
@@ -62,9 +63,9 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
     served = served_agents()
     assert set(AGENTS) < set(served)
     assert not {"iql", "td3_bc", "random", "ec/openes", "erl/erl", "meta/pbt"} & set(served)
-    with pytest.raises(ValueError, match="iql cannot be served: it learns from recorded steps"):
+    with raises_naming(ValueError, "iql", "recorded steps"):
         agent_facts("iql")
-    with pytest.raises(ValueError, match=r"there is no algorithm 'pp'\. Did you mean 'ppo'"):
+    with raises_naming(ValueError, "'pp'", "'ppo'"):
         agent_facts("pp")
     assert [agent for agent in served if agent_facts(agent).in_boxes] == [
         "crossq",
@@ -78,14 +79,14 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
 
 def test_what_needs_consecutive_steps_is_refused_with_those_that_can_be_served() -> None:
     for agent in ("r2d2", "rainbow"):
-        with pytest.raises(ValueError, match=rf"{agent} cannot be served: .*n_step.* These can: .*dqn.*trpo"):
+        with raises_naming(ValueError, f"{agent} cannot be served", "n_step", "dqn", "trpo"):
             agent_facts(agent)
     assert not {"r2d2", "rainbow"} & set(served_agents())
 
 
 def test_settings_that_the_server_would_refuse_are_refused_in_the_app(tmp_path: Path) -> None:
     app = app_of(tmp_path, "dqn", "bandit")
-    with pytest.raises(ValueError, match=r"dqn cannot be served with these settings.*n_step"):
+    with raises_naming(ValueError, "dqn cannot be served", "n_step"):
         check_training(replace(app, training={**app.training, "n_step": 3}))
 
 
@@ -129,9 +130,9 @@ def test_every_agent_that_can_be_served_is_started_and_acts(agent: str, tmp_path
 
 def test_a_wrong_setting_is_told_with_the_nearest(tmp_path: Path) -> None:
     app = app_of(tmp_path, "ppo", "bandit")
-    with pytest.raises(ValueError, match="clip_epsilon"):
+    with raises_naming(ValueError, "'agent.clip_epsilom'", "'agent.clip_epsilon'"):
         check_training(replace(app, training={"agent": {"clip_epsilom": 0.1}}))
-    with pytest.raises(ValueError, match=r"(?i)there is no agent 'ppi'\. Did you mean 'ppo'"):
+    with raises_naming(ValueError, "agent 'ppi'", "'ppo'"):
         check_training(replace(app, agent="ppi"))
 
 
@@ -143,7 +144,5 @@ def test_what_an_experiment_tunes(tmp_path: Path) -> None:
     assert "env" not in tuned
     agent, tuned = settings_of_experiment("a2c/cartpole")
     assert (agent, tuned) == ("a2c", {"agent": {"entropy_coefficient": 0.01}})
-    with pytest.raises(
-        ValueError, match=r"there is no algorithm or experiment 'ppo/cartpol'\. Did you mean 'ppo/cartpole'"
-    ):
+    with raises_naming(ValueError, "'ppo/cartpol'", "'ppo/cartpole'"):
         settings_of_experiment("ppo/cartpol")

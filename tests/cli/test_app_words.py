@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from evorl.cli.app_words import without_flags
+from tests.support.errors import raises_naming
 
 FLAGS = {"-a": "algorithm", "--algorithm": "algorithm", "-n": "n", "--exploit": "exploit=true"}
 
 
 @pytest.mark.parametrize(
-    ("words", "plain"),
+    ("arguments", "plain"),
     [
         ([], []),
         (["app", "-a", "ppo"], ["app", "algorithm=ppo"]),
@@ -19,10 +20,10 @@ FLAGS = {"-a": "algorithm", "--algorithm": "algorithm", "-n": "n", "--exploit": 
         (["--exploit=false", "x=1", "-z"], ["exploit=false", "x=1", "-z"]),
     ],
 )
-def test_flags_are_options_by_another_name(words: list[str], plain: list[str]) -> None:
-    assert without_flags(words, FLAGS) == plain
+def test_flags_are_options_by_another_name(arguments: list[str], plain: list[str]) -> None:
+    assert without_flags(arguments, FLAGS) == plain
 
 
 def test_a_flag_without_its_value_is_told() -> None:
-    with pytest.raises(ValueError, match=r"-a needs a value: -a \.\.\., or algorithm="):
+    with raises_naming(ValueError, "-a needs a value", "algorithm="):
         without_flags(["app", "-a"], FLAGS)

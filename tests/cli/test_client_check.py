@@ -10,6 +10,7 @@ import pytest
 
 from evorl.cli.client_check import check_client_from_arguments
 from tests.support.doc_pages import ROOT
+from tests.support.errors import assert_names, raises_naming
 
 ECHO = f"'{sys.executable}' '{ROOT / 'examples' / 'remote' / 'echo.py'}' {{address}}"
 
@@ -34,23 +35,23 @@ def test_a_failed_check_is_printed_with_both_sides_and_fails_the_command(
         "time.sleep(1)\n"
     )
     command = f"command='{sys.executable}' '{program}' {{address}}"
-    with pytest.raises(ValueError, match="1 of 1 checks failed: init"):
+    with raises_naming(ValueError, "1 of 1", "init"):
         check_client_from_arguments(["bind=127.0.0.1:0", command, "only=init"])
     line = capsys.readouterr().out
-    assert "FAILED: expected the message {'command': 'init'}, received bytes that are not RLX" in line
+    assert_names(line, "FAILED", "{'command': 'init'}", "not RLX")
 
 
 def test_a_client_that_does_not_connect(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"ended without connecting.* 0 of 1 checks"):
+    with raises_naming(ValueError, "without connecting", "0 of 1"):
         check_client_from_arguments(["bind=127.0.0.1:0", f"command='{sys.executable}' -c 1", "only=init"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["only=answer-int5"], ["only=answer-int5", "Did you mean", "answer-"]),
+        (["only=answer-int5"], ["only=answer-int5", "'answer-"]),
         (["only=init", "skip=init"], ["leave no check"]),
-        (["seconds=0"], ["seconds", "0"]),
+        (["seconds=0"], ["seconds", "got 0"]),
         (["bind=0.0.0.0:7001"], ["0.0.0.0", "127.0.0.1"]),
         (["to=x.json"], ["to=x.json", "vectors"]),
         (["vector"], ["vector", "vectors"]),
@@ -58,9 +59,8 @@ def test_a_client_that_does_not_connect(capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_arguments_that_cannot_be(arguments: list[str], parts: list[str]) -> None:
-    with pytest.raises(ValueError) as error:
+    with raises_naming(ValueError, *parts):
         check_client_from_arguments(arguments)
-    assert all(part in str(error.value) for part in parts), error.value
 
 
 def test_vectors_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,10 @@
-"""What a run with goals leaves behind of its evaluations, on the command line."""
+"""Files that evaluations of a run with goals write, from the command line."""
 
 from __future__ import annotations
 
 import csv
 import shutil
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,52 +14,17 @@ from evorl.cli import main as cli
 from evorl.cli import show_episode
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.folder import RunFolder
+from tests.support.command_line import QUIET
 
-SMALL = [
-    "agent=random",
-    "env=goal/point_maze",
-    "env.maze=open",
-    "env.max_episode_steps=8",
-    "num_envs=2",
-    "rollout_length=8",
-    "total_timesteps=64",
-    "eval_interval=32",
-    "eval_episodes=6",
-    "devices=1",
-    "env_chunk=null",
-    "compilation_cache=false",
-    "recorders.tensorboard=false",
-    "recorders.learning_curve=false",
-    "recorders.progress=false",
-    "evaluation.save_episodes=2",
-    "evaluation.plot_episodes=3",
-]
+SMALL = (
+    "agent=random env=goal/point_maze env.maze=open env.max_episode_steps=8 num_envs=2 rollout_length=8 "
+    "total_timesteps=64 eval_interval=32 eval_episodes=6 evaluation.save_episodes=2 evaluation.plot_episodes=3"
+).split() + QUIET
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs a command in this process: what it printed, and its error if it failed."""
-
-    def run(command, *arguments: str) -> tuple[str, str]:
-        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
-        try:
-            command()
-        except SystemExit as end:
-            if end.code != 1:
-                raise
-        printed = capsys.readouterr()
-        return printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    root = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={root}"])
-        cli.train()
-    return RunFolder.latest(root)
+def trained(train_once: Callable[..., RunFolder]) -> RunFolder:
+    return train_once(*SMALL)
 
 
 def names(folder: Path) -> list[str]:
@@ -135,6 +100,6 @@ def test_an_episode_without_bodies_is_drawn(
 def test_what_cannot_be_kept_is_one_sentence(run, tmp_path: Path) -> None:
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}", "evaluation.save_episodes=9")
     assert err == (
-        "Error: evaluation.save_episodes=9 is more than an evaluation plays: raise eval_episodes=6, or take fewer.\n"
+        "Error: evaluation.save_episodes=9 is more than an evaluation plays: raise eval_episodes=6, or record fewer.\n"
     )
     assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from evorl.assembly import complete_config, workflow_class
 from evorl.cli import main as cli
 from evorl.config.synonyms import names_for_synonym
 from evorl.envs.action_spaces import ActionSpaces
+from tests.support.command_line import QUIET
 from tests.support.config_files import CONFIGS, acts_in, composed, said_by
 from tests.support.doc_pages import pages
 
@@ -42,10 +43,7 @@ SMALL = {
     "agent.policy_network.torso": "[4]",
     "agent.critic_network.torso": "[4]",
 }
-QUICK = (
-    "env.max_episode_steps=8 eval_interval=0 devices=1 env_chunk=null compilation_cache=false "
-    "recorders.tensorboard=false recorders.learning_curve=false recorders.progress=false"
-).split()
+QUICK = ["env.max_episode_steps=8", "eval_interval=0", *QUIET]
 
 
 def small(agent: str, env: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line in this process: train, stop, resume, evaluate, and what it says on the way."""
+"""The command line in this process: train, stop, resume, evaluate, and the messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import jax
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli import preparation
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
+from evorl.training import preparation
 from evorl.workflows.workflow import Workflow
 from tests.support.command_line import SMALL
+from tests.support.errors import assert_names
 
 
 def test_help_is_our_own(run) -> None:
@@ -49,14 +50,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: R
     folder.metrics_csv.write_text(folder.metrics_csv.read_text().partition("\n")[0] + "\n")
     out, err = run(cli.train, f"resume={folder.path}", "recorders.progress=true")
     assert err == ""
-    said = [
+    message = [
         "checkpoints/2 is corrupted: structure.json does not match its digest.",
         "The checkpoint of iteration 1 is used instead.",
         "metrics.csv has 0 bytes, but had ",
         f"Resuming {folder.path} at 64 steps.",
     ]
     log = folder.log.read_text()
-    assert all(sentence in out and sentence in log for sentence in said)
+    assert all(sentence in out and sentence in log for sentence in message)
     before, after = (RunCheckpointer(of.checkpoints) for of in (trained, folder))
     assert before.steps == after.steps
     assert read_about(before.folder / "2")["progress"] == read_about(after.folder / "2")["progress"]
@@ -105,35 +106,37 @@ def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.
     assert sorted(states[0].members) == ["agent_state", "eval_key"]  # no environments, no optimizers
     assert states[0].eval_key == jax.random.key(7)
     out, err = run(cli.train, f"resume={folder.path}", "inner=ppo")
-    assert "inner is taken from the run folder: leave inner=... out." in err
+    assert_names(err, "inner comes", "run folder")
     run(cli.train, f"resume={folder.path}", "total_timesteps=768", "inner.agent.value_coefficient=0.4")
     assert RunCheckpointer(folder.checkpoints).steps[-1] == 6
     assert folder.load_config().inner.agent.value_coefficient == 0.4
-    assert "There is no agent 'sca'. Did you mean" in run(cli.train, "agent=meta/pbt", "inner=sca")[1]
+    assert_names(run(cli.train, "agent=meta/pbt", "inner=sca")[1], "agent 'sca'", "'sac'")
 
 
 def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, tmp_path: Path) -> None:
     run(cli.train, *SMALL, f"runs_folder={tmp_path}", "eval_interval=0")
     out, err = run(cli.evaluate, "run=latest", f"runs_folder={tmp_path}")
-    assert "checkpoint of 128 steps (the latest: none has an evaluation score), 4 episodes:" in out
+    assert_names(out, "checkpoint of 128 steps", "latest", "evaluation score", "4 episodes")
     assert err == ""
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["rolout_length=3"], "there is no setting of the run 'rolout_length'. Did you mean 'rollout_length'?"),
-        (["agent=sac"], "agent is taken from the run folder: leave agent=... out."),
-        (["num_epochs=x"], "num_epochs must be a positive whole number, got 'x'."),
-        (["agent.network.torso=[4]"], "different structure"),
+        (["rolout_length=3"], ("setting of the run", "'rolout_length'", "'rollout_length'")),
+        (["agent=sac"], ("agent comes", "run folder")),
+        (["num_epochs=x"], ("num_epochs", "got 'x'.")),
+        (["agent.network.torso=[4]"], ("different structure",)),
     ],
 )
-def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, arguments: list[str], said: str) -> None:
+def test_a_resume_that_cannot_work_changes_nothing(
+    run, trained: RunFolder, arguments: list[str], said: tuple[str, ...]
+) -> None:
     before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
     out, err = run(cli.train, f"resume={trained.path}", *arguments)
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("Error: ")
-    assert said in err
+    assert_names(err, *said)
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
@@ -143,21 +146,21 @@ def test_a_run_that_is_in_training_is_left_alone(run, trained: RunFolder) -> Non
     before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
     out, err = run(cli.train, f"resume={trained.path}", "total_timesteps=256")
     held.release()
-    expected = f"Error: {trained.path} is already in training: "
     assert out == ""
-    assert err.startswith(expected)
+    assert err.startswith(f"Error: {trained.path} ")
+    assert_names(err, "in training")
     assert err.count("\n") == 1
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
-def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
+def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Path) -> None:
     quiet = [argument for argument in SMALL if "progress" not in argument]
     arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
     out, err = run(cli.train, *arguments, "optimizer.learning_rate=1e30")
     (folder,) = (tmp_path / "ppo-cartpole").iterdir()
     assert "became" not in out
     assert err.count("became") == 1
-    assert err.endswith(f"What was recorded is in {folder}.\n")
+    assert err.endswith(f" {folder}.\n")
     assert (folder / "run.log").read_text().count("became") == 1
     state = read_state(folder / "state.json", folder / "run.log")
     assert state.state == FAILED
@@ -166,56 +169,65 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
     folder = RunFolder.latest(tmp_path)
     assert read_state(folder.state, folder.log).state == FINISHED
     out, err = run(cli.train, f"resume={folder.path}", "total_timesteps=256", "optimizer.learning_rate=1e30")
-    assert f"resume={folder.path}, with such a setting." in err
+    assert f"resume={folder.path}" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["env=brax/hoper"], "There is no env 'brax/hoper'. Did you mean 'brax/hopper'?"),
-        (["agent=poo"], "There is no agent 'poo'."),
-        (["agnet=ppo"], "There is no config key 'agnet'. Did you mean 'agent'?"),
-        (["evn=hopper"], "There is no config key 'evn'. Did you mean 'env'?"),
-        (["seed=-1"], "seed must be a whole number from 0 to 2^32 - 1 = 4,294,967,295, got -1."),
-        (["checkpoints_kept=0"], "checkpoints_kept must be a positive whole number, got 0."),
-        (["recorders.progress=3"], "recorders.progress must be true or false, got 3."),
-        (["recorders.wandb=yes"], "recorders.wandb must be true, false or a mapping"),
-        (["recorders.wandb={projct: x}"], "here is no key of recorders.wandb 'projct'. Did you mean 'project'?"),
-        (["autoreset_mode=envpool"], "autoreset_mode=envpool is unsuitable for training"),
-        (["workflow=os.path"], "workflow='os.path' is not a workflow"),
-        (["env.max_episode_steps=abc"], "max_episode_steps must be a "),
-        (["+env.gravity=abc"], "gravity must be a number, got 'abc'."),
-        (["recorders=null"], "recorders must be a mapping such as {progress: true, wandb: false}, got None."),
-        (["+recorders.csv=true"], "there is no key of recorders 'csv'"),
-        (["runs_folder=null"], "runs_folder must be the name of a folder, got null."),
-        (["resume=[a]"], "There is no folder [a]."),
-        (["resume=3"], "There is no folder 3."),
-        (["deterministic=3"], "deterministic must be true or false, got 3."),
-        (["experiment=ppo/nope"], "There is no experiment 'ppo/nope'. Did you mean 'ppo/"),
-        (["~total_timesteps"], "~total_timesteps: a setting cannot be removed. Give it a value"),
-        (["total_timesteps=1e18"], "total_timesteps must be a number in (0, 9007199254740992], got 1e+18."),
-        (["devices=100000"], "devices=100000 is too many: this machine has"),
-        (["num_seeds=1e10"], "num_seeds must be at most 2^31 - 1 = 2,147,483,647, got 10000000000.0."),
-        (["num_seeds=1e9"], "num_seeds=1,000,000,000 is too large for "),
+        (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
+        (["agent=poo"], ("agent 'poo'",)),
+        (["agnet=ppo"], ("config key 'agnet'", "'agent'")),
+        (["evn=hopper"], ("config key 'evn'", "'env'")),
+        (["seed=-1"], ("seed", "whole number", "4,294,967,295, got -1.")),
+        (["checkpoints_kept=0"], ("checkpoints_kept", "got 0.")),
+        (["recorders.progress=3"], ("recorders.progress", "true or false, got 3.")),
+        (["recorders.wandb=yes"], ("recorders.wandb", "true, false", "got 'yes'")),
+        (["recorders.wandb={projct: x}"], ("key of recorders.wandb", "'projct'", "'project'")),
+        (["autoreset_mode=envpool"], ("autoreset_mode=envpool", "training")),
+        (["workflow=os.path"], ("workflow='os.path'", "workflow")),
+        (["env.max_episode_steps=abc"], ("max_episode_steps", "got 'abc'")),
+        (["+env.gravity=abc"], ("gravity", "number", "got 'abc'.")),
+        (["recorders=null"], ("recorders", "{progress: true, wandb: false}, got None.")),
+        (["+recorders.csv=true"], ("key of recorders", "'csv'")),
+        (["runs_folder=null"], ("runs_folder", "folder", "got null.")),
+        (["resume=[a]"], ("no folder [a].",)),
+        (["resume=3"], ("no folder 3.",)),
+        (["deterministic=3"], ("deterministic", "true or false, got 3.")),
+        (["experiment=ppo/nope"], ("experiment 'ppo/nope'", "'ppo/")),
+        (["~total_timesteps"], ("~total_timesteps", "removed", "total_timesteps=null")),
+        (["total_timesteps=1e18"], ("total_timesteps", "(0, 9007199254740992], got 1e+18.")),
+        (["devices=100000"], ("devices=100000", "this machine")),
+        (["num_seeds=1e10"], ("num_seeds", "2,147,483,647, got 10000000000.0.")),
+        (["num_seeds=1e9"], ("num_seeds=1,000,000,000", "too large")),
         (
             ["run=latest"],
-            "evorl train takes no run=latest: evorl train resume=latest goes on with a run, evorl evaluate",
+            ("evorl train", "run=latest", "evorl train resume=latest", "evorl evaluate"),
         ),
-        (["run=x"], "no run is given"),
-        (["run=3"], "There is no folder 3."),
     ],
 )
-def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    if arguments[0].startswith("run=") and "train" not in said:
-        _, err = run(cli.evaluate, *(arguments if said != "no run is given" else []))
-    else:
-        folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
-        _, err = run(cli.train, *SMALL, *folder, *arguments)
+def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: tuple[str, ...]) -> None:
+    folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
+    _, err = run(cli.train, *SMALL, *folder, *arguments)
     assert err.startswith("Error: ")
-    assert said in err
+    assert_names(err, *said)
     assert err.count("\n") == 1
     if not arguments[0].startswith("num_seeds=1e9"):  # that is known once the state's shapes are
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], ("no run was given", "evorl evaluate run=<folder>")),
+        (["run=3"], ("no folder 3.",)),
+    ],
+)
+def test_a_run_that_cannot_be_evaluated_is_one_sentence(run, arguments: list[str], said: tuple[str, ...]) -> None:
+    _, err = run(cli.evaluate, *arguments)
+    assert err.startswith("Error: ")
+    assert_names(err, *said)
+    assert err.count("\n") == 1
 
 
 def test_overrides_stand_on_both_sides_of_a_flag(run, tmp_path: Path) -> None:
@@ -234,7 +246,6 @@ def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(preparation, "workflow_from_config", build)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
-    assert err == (
-        "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "
-        "backends: ['cpu', 'tpu']. Leave it unset, or choose another.\n"
-    )
+    assert err.startswith("Error: ")
+    assert_names(err, "JAX", "'nope'", "JAX_PLATFORMS", "['cpu', 'tpu']")
+    assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Sweeps: which jobs there are, that a stop ends all of them, and that what is finished is not done again."""
+"""Sequential sweeps: their runs, stops, and resumption without repeating finished runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from evorl.cli.multirun import resume_sweep, start_sweep
 from evorl.execution.session import TrainingDiverged
 from evorl.runs.sweep_folder import SweepFolder
-from evorl.sweeps.trained import RunPlace, RunsFailed, Trained
+from evorl.sweeps.trained import RunsFailed
+from evorl.training.start import RunPlace, Trained
+from tests.support.errors import raises_naming
 
 
 class Trainer:
@@ -21,13 +23,13 @@ class Trainer:
     def __init__(self, outcomes: dict[str, Callable[[], Trained]]) -> None:
         self.outcomes, self.trained, self.resumed = outcomes, [], []
 
-    def train(self, job: list[str], place: RunPlace) -> Trained:
-        self.trained.append((job, place.name))
+    def train(self, run: list[str], place: RunPlace) -> Trained:
+        self.trained.append((run, place.name))
         folder = place.root / place.name
         (folder / "checkpoints/1").mkdir(parents=True)
         (folder / "checkpoints/1/manifest.json").write_text("")
         (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,10,1.0\n2,20,3.0\n")
-        return self.outcomes.get(job[-1], lambda: Trained(5.0, stopped=False))()
+        return self.outcomes.get(run[-1], lambda: Trained(5.0, stopped=False))()
 
     def resume(self, place: RunPlace) -> Trained:
         self.resumed.append(place.name)
@@ -51,7 +53,7 @@ def _start(root: Path, trainer: Trainer, *arguments: str) -> SweepFolder:
 def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = Trainer({"seed=1": lambda: Trained(2.0, stopped=True)})
     sweep = _start(tmp_path, trainer, "agent=ppo", "seed=0,1,2")
-    assert [job.state for job in sweep.jobs] == ["finished", "stopped", "waiting"]
+    assert [run.state for run in sweep.runs] == ["finished", "stopped", "waiting"]
     out = capsys.readouterr().out
     assert "[2 of 3] seed=1\n" in out
     assert f"To resume the sweep: evorl train resume={sweep.path}\n" in out
@@ -59,7 +61,7 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     assert trainer.resumed == ["1-seed_1"]
     assert trainer.trained[2:] == [(["agent=ppo", "seed=2"], "2-seed_2")]
     sweep = SweepFolder.open(sweep.path)
-    assert [(job.state, job.best_return, job.last_return, job.timesteps) for job in sweep.jobs] == [
+    assert [(run.state, run.best_return, run.last_return, run.timesteps) for run in sweep.runs] == [
         ("finished", 5.0, 3.0, 20),
         ("finished", 7.0, 3.0, 20),
         ("finished", 5.0, 3.0, 20),
@@ -78,13 +80,12 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer = Trainer({"lr=2": _diverge, "lr=3": _fail, "lr=4": _crash})
-    with pytest.raises(RunsFailed) as raised:
+    failures = ("6 runs failed", "env=a lr=2: loss became nan", "env=b lr=3: no such thing", "lr=4: a fault of the")
+    with raises_naming(RunsFailed, *failures):
         _start(tmp_path, trainer, "env=a,b", "lr=1,2,3,4")
-    for part in ("6 runs failed", "env=a lr=2: loss became nan", "env=b lr=3: no such thing", "lr=4: a fault of the"):
-        assert part in str(raised.value)
     (path,) = tmp_path.iterdir()
     sweep = SweepFolder.open(path)
-    assert [job.state for job in sweep.jobs] == ["finished", "diverged", "failed", "failed"] * 2
+    assert [run.state for run in sweep.runs] == ["finished", "diverged", "failed", "failed"] * 2
     printed = capsys.readouterr()
     assert "Failed: loss became nan" in printed.out
     assert "To resume the sweep" in printed.out
@@ -93,7 +94,7 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
         assert [row["failure"] for row in csv.DictReader(file)][:3] == ["", "loss became nan", "no such thing"]
     trainer.outcomes.clear()
     (path / "2-env_a-lr_3" / "checkpoints/1/manifest.json").unlink()
-    with pytest.raises(RunsFailed, match="2 runs failed"):  # the diverged ones
+    with raises_naming(RunsFailed, "2 runs failed"):  # the diverged ones
         resume_sweep(path, trainer.train, trainer.resume)
     out = capsys.readouterr().out
     assert "Best in env=b: lr=3, with a best evaluation return of 7.0\n" in out
@@ -101,17 +102,17 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
     assert "To resume" not in out  # nothing is left that could end otherwise
     assert (path / "2-env_a-lr_3").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
     assert trainer.trained[-1] == (["env=a", "lr=3"], "2-env_a-lr_3_2")
-    states = [job.state for job in SweepFolder.open(path).jobs]
+    states = [run.state for run in SweepFolder.open(path).runs]
     assert states == ["finished", "diverged", "finished", "finished"] * 2
 
 
 def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Path) -> None:
-    def check(job: Sequence[str]) -> bool:
-        if "lr=2" in job:
+    def check(run: Sequence[str]) -> bool:
+        if "lr=2" in run:
             raise ValueError("no such rate")
         return False
 
-    with pytest.raises(ValueError, match="lr=2 env=b: no such rate"):
+    with raises_naming(ValueError, "lr=2 env=b: no such rate"):
         start_sweep(["-m", "env=b", "lr=1,2", "env=b,c"], check, Trainer({}).train, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -119,8 +120,8 @@ def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Pa
 def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
     own = tmp_path / "own sweep, josé"
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
-    assert [job.overrides for job in SweepFolder.open(own).jobs] == [["seed=0"], ["seed=1"]]
-    with pytest.raises(OSError, match="already contains a sweep or a run"):
+    assert [run.overrides for run in SweepFolder.open(own).runs] == [["seed=0"], ["seed=1"]]
+    with raises_naming(OSError, own, "already contains"):
         start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
     start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], lambda _: False, Trainer({}).train, "")
     assert re.fullmatch(r"\d{4}", next(path.name for path in tmp_path.iterdir() if path != own))

@@ -14,6 +14,7 @@ from evorl.config.values import dotted_keys
 from evorl.execution.size_limits import refuse_hopeless_sizes
 from evorl.runs.spec import RunSpec
 from evorl.runs.spec_parts import StoredRun
+from tests.support.errors import raises_naming
 
 STORED = {
     "total_timesteps": 1,
@@ -37,14 +38,14 @@ def test_a_stored_run_is_changed() -> None:
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("agent=sac", "agent is taken from the run folder"),
-        ("inner=sac", "inner is taken from the run folder"),
-        ("optimiser=sgd", "there is no setting of the run 'optimiser'. Did you mean 'optimizer'"),
-        ("~total_timesteps", "there is no setting of the run"),
+        ("agent=sac", ("agent comes", "run folder")),
+        ("inner=sac", ("inner comes", "run folder")),
+        ("optimiser=sgd", ("setting of the run", "'optimiser'", "'optimizer'")),
+        ("~total_timesteps", ("setting of the run", "total_timesteps")),
     ],
 )
-def test_what_a_stored_run_has_not_is_refused(argument: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_a_stored_run_has_not_is_refused(argument: str, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         read_changes(STORED, [argument], allowed=None)
 
 
@@ -52,7 +53,7 @@ def test_which_run_is_meant() -> None:
     assert names_a_run(["tau=1", "resume=latest"], "resume")
     assert not names_a_run(["resume=null", "run=x"], "resume")
     assert stored_run_settings(["run=x", "env=hopper", "seed=3"]) == StoredRun(run="x")
-    with pytest.raises(ValueError, match="-m does not apply to a stored run"):
+    with raises_naming(ValueError, "-m does not apply", "stored run"):
         stored_run_settings(["-m", "run=x"])
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli import commands, training
+from evorl.cli import commands
 from evorl.config.command_lines import as_arguments, shell_word
 from evorl.runs.folder import RunFolder
-from tests.cli.test_override_text import NASTY
+from tests.cli.test_arguments import NASTY
 from tests.support.command_line import SMALL
 
 NAME = 'a b=é, [x] {y: 1} it\'s "so" $HOME #1; `date` & (z)!'
@@ -33,9 +33,9 @@ def paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Runs a line of ``evorl`` in this process: what it printed, which is no error."""
 
     def paste(line: str) -> str:
-        program, *words = pasted(line)
+        program, *arguments = pasted(line)
         assert program == "evorl"
-        monkeypatch.setattr(sys, "argv", ["evorl", *words])
+        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
         commands.main()
         return capsys.readouterr().out
 
@@ -54,11 +54,11 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     root = tmp_path_factory.mktemp("runs") / NAME
 
     @contextmanager
-    def stop_at_once(way_on: str):
+    def stop_at_once(resume_command: str):
         yield lambda: True
 
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(training, "stop_on_signals", stop_at_once)
+        context.setattr("evorl.training.run.stop_on_signals", stop_at_once)
         context.setattr(sys, "argv", ["evorl", "train", *SMALL, f"runs_folder={root}"])
         commands.main()
     return RunFolder.latest(root)
@@ -80,8 +80,8 @@ def test_the_line_of_a_stopped_run_goes_on_with_it(
     monkeypatch.chdir(run_folder.path.parents[2])
     listed = paste(f"evorl runs {shell_word(NAME)}")
     assert "1 can be resumed" in listed
-    told = paste(proposed(listed))
-    assert f"Results are in {run_folder.path} (" in told
+    output = paste(proposed(listed))
+    assert f"Results are in {run_folder.path} (" in output
     assert RunFolder.latest(run_folder.path.parents[1]) == run_folder
 
 
@@ -99,20 +99,20 @@ def test_a_command_takes_the_path_of_a_run_as_the_shell_hands_it_over(
     line: str, run_folder: RunFolder, paste, tmp_path: Path
 ) -> None:
     root = run_folder.path.parents[1]
-    words = {
+    arguments = {
         "run": as_arguments({"run": run_folder.path}),
         "runs_folder": as_arguments({"runs_folder": root}),
         "to": as_arguments({"to": tmp_path / NAME}),
         "path": shell_word(run_folder.path),
         "root": shell_word(root),
     }
-    assert paste(line.format(**words))
+    assert paste(line.format(**arguments))
 
 
 def test_an_episode_that_was_saved_is_drawn_by_the_line_that_says_so(run_folder: RunFolder, paste) -> None:
     run = as_arguments({"run": run_folder.path})
-    told = paste(f"evorl evaluate {run} eval_episodes=2 evaluation.save_episodes=1")
-    line = next(line for line in told.splitlines() if "To watch one: " in line).partition("To watch one: ")[2]
+    output = paste(f"evorl evaluate {run} eval_episodes=2 evaluation.save_episodes=1")
+    line = next(line for line in output.splitlines() if "To watch one: " in line).partition("To watch one: ")[2]
     assert ".png" in paste(line)
 
 
@@ -128,17 +128,17 @@ def test_a_run_begins_with_the_parameters_of_another(run_folder: RunFolder, past
 @pytest.mark.parametrize("kind", ["-m agent.clip_epsilon=0.1,0.2", "'sweep={agent.clip_epsilon: [0.1,0.2]}'"])
 def test_a_sweep_goes_on_by_its_line(kind: str, paste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def stop_at_once(way_on: str):
+    def stop_at_once(resume_command: str):
         yield lambda: True
 
     small = " ".join(map(shell_word, [*SMALL, "total_timesteps=64", "recorders.progress=true"]))
     with monkeypatch.context() as context:
         for module in ("multirun", "sweep"):
             context.setattr(f"evorl.sweeps.{module}.stop_on_signals", stop_at_once)
-        told = paste(f"evorl train {small} {kind} {as_arguments({'runs_folder': tmp_path / NAME})}")
-    line = next(line for line in told.splitlines() if "To resume" in line or "To go on" in line)
-    told = paste(line[line.index("evorl ") :])
-    assert "Best" in told
+        output = paste(f"evorl train {small} {kind} {as_arguments({'runs_folder': tmp_path / NAME})}")
+    line = next(line for line in output.splitlines() if "To resume" in line)
+    output = paste(line[line.index("evorl ") :])
+    assert "Best" in output
 
 
 def test_a_message_about_the_other_option_is_a_line_that_works(
@@ -154,8 +154,8 @@ def test_a_message_about_the_other_option_is_a_line_that_works(
 
 def test_an_app_can_be_made_in_such_a_folder(paste, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    told = paste("evorl new './my app é'")
-    line = re.search(r"To train: cd (.*) && evorl run all", told)
+    output = paste("evorl new './my app é'")
+    line = re.search(r"To train: cd (.*) && evorl run all", output)
     assert line is not None
     (folder,) = pasted(line[1])
     assert (Path(folder) / "app.yaml").is_file()

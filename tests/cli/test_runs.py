@@ -8,6 +8,7 @@ import pytest
 
 from evorl.cli.runs import list_runs
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.run_folders import make_run, with_checkpoint
 
 
@@ -28,11 +29,11 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a", "b"], "one folder at a time, got a, b: name their parent folder"),
-        (["order=return"], "evorl runs"),
-        (["nowhere"], "There is no folder nowhere"),
+        (["a", "b"], ("one folder", "got a, b")),
+        (["order=return"], ("evorl runs", "'order'")),
+        (["nowhere"], ("no folder nowhere",)),
     ],
 )
-def test_what_cannot_be_is_told(arguments: list[str], said: str) -> None:
-    with pytest.raises((ValueError, RunFolderError), match=said):
+def test_what_cannot_be_is_told(arguments: list[str], said: tuple[str, ...]) -> None:
+    with raises_naming((ValueError, RunFolderError), *said):
         list_runs(arguments)

@@ -1,4 +1,4 @@
-"""Settings with what they mean, from classes and from the comments of files."""
+"""Settings with their descriptions, from classes and from the comments of files."""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import strategies
 
-from evorl.config.command_lines import as_arguments, shell_word, user_path
+from evorl.config.command_lines import as_arguments, as_override, quote, shell_word, unquote, user_path
 
 
 @hypothesis.given(strategies.text(min_size=1))
@@ -23,3 +24,14 @@ def test_a_home_folder_is_found_where_there_is_one(monkeypatch: pytest.MonkeyPat
     assert user_path("~/runs") == tmp_path / "runs"
     assert user_path("~no-such-user/x") == Path("~no-such-user/x")
     assert user_path(Path("a b")) == Path("a b")
+
+
+def parsed(override: str) -> object:
+    return OverridesParser.create().parse_override(override).value()
+
+
+@hypothesis.given(strategies.text(strategies.characters(codec="utf-8", exclude_characters="\0"), max_size=12))
+def test_quoted_text_is_read_back(text: str) -> None:
+    assert parsed(f"key={quote(text)}") == text
+    assert parsed(f"key={as_override(text)}") == text
+    assert unquote(quote(text)) == text

@@ -13,6 +13,7 @@ from evorl.ec.optimizers import OpenES
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeNode
+from tests.support.errors import raises_naming
 
 
 class Searcher(PyTreeNode):
@@ -47,7 +48,7 @@ def test_a_part_of_another_kind_has_the_values_of_its_own_class() -> None:
     other = completed_node(EvoOptimizer, {"name": "cmaes", "pop_size": 6}, usual, "optimizer")
     assert other["name"] == "cmaes"
     assert "mirror_sampling" not in other
-    with pytest.raises(ValueError, match=r"optimizer.*'cmaess'. Did you mean 'cmaes'"):
+    with raises_naming(ValueError, "optimizer", "'cmaess'", "'cmaes'"):
         completed_node(EvoOptimizer, {"name": "cmaess"}, usual, "optimizer")
 
 

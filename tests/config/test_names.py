@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evorl.config.names import did_you_mean, explain_missing_package, load_class, load_named, no_such
+from tests.support.errors import raises_naming
 
 
 def test_the_nearest_name_is_suggested() -> None:
@@ -28,9 +29,9 @@ def _import_what_is_missing(*told: str) -> None:
 
 
 def test_a_package_that_is_missing_is_told_with_the_line_that_installs_it() -> None:
-    with pytest.raises(ImportError, match=r"robots need the package not_there: pip install not_there$"):
+    with raises_naming(ImportError, "robots", "pip install not_there"):
         _import_what_is_missing("not_there")
-    with pytest.raises(ImportError, match=r"need the package not-there: pip install 'not-there\[all\]>=2'$"):
+    with raises_naming(ImportError, "not-there", "pip install 'not-there[all]>=2'"):
         _import_what_is_missing("not_there", "not-there[all]>=2")
     with pytest.raises(ModuleNotFoundError, match="No module named 'not_there'"):
         _import_what_is_missing("there")
@@ -56,13 +57,12 @@ def test_a_module_that_fails_at_its_import_is_named_with_the_error(
     name = f"broken_{list(_BROKEN).index(text)}"
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=f"part=.*{name}") as error:
+    with raises_naming(ValueError, "part=", name, f"{name}.py", *_BROKEN[text]):
         read(name)
-    assert [part for part in (f"{name}.py", *_BROKEN[text]) if part not in str(error.value)] == []
 
 
 def test_a_module_that_does_not_exist_is_missed() -> None:
-    with pytest.raises(ValueError, match=r"part=no_such.module:f: Python finds no module 'no_such'.*PYTHONPATH"):
+    with raises_naming(ValueError, "part=no_such.module:f", "'no_such'", "PYTHONPATH"):
         load_named("no_such.module:f", "part")
 
 

@@ -1,4 +1,4 @@
-"""What every agent promises, stated once; an agent's test says how it is made and inherits the rest."""
+"""Contract of all agents; the test of an agent defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from evorl.ops.normalization import update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
-from tests.support.numbers import static_fractions
-from tests.support.small_workflows import arrays, assert_close, assert_identical
+from tests.support.errors import raises_naming
+from tests.support.small_workflows import arrays, assert_close, assert_identical, static_fractions
 
 NUM_ROWS = 5
 KEY = jax.random.key(7)
@@ -132,8 +132,8 @@ class AgentContract:
         assert not static_fractions(agent)
         assert all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in jax.tree.leaves(agent))
 
-    def test_observations_are_normalised_wherever_it_acts(self, env: VectorEnv, agent: Agent, acted: dict) -> None:
-        """By its statistics, it does what it does with observations that were normalised by hand."""
+    def test_observations_are_normalized_wherever_it_acts(self, env: VectorEnv, agent: Agent, acted: dict) -> None:
+        """By its statistics, it does what it does with observations that were normalized by hand."""
         if not self.normalizes:
             return
         agent = self.make(env, normalize_obs=True)
@@ -158,7 +158,7 @@ class AgentContract:
         assert any((a != b).any() for a, b in zip(actions, [acted["explored"][0], acted["evaluated"]], strict=True))
 
     def test_a_misspelt_setting_is_refused_in_words(self, env: VectorEnv) -> None:
-        with pytest.raises(ValueError, match=r"'normalise_obs'.*'normalize_obs'"):
+        with raises_naming(ValueError, "'normalise_obs'", "'normalize_obs'"):
             self.make(env, normalise_obs=True)
 
     def test_it_is_the_same_from_the_same_settings(self, env: VectorEnv, agent: Agent) -> None:

@@ -1,4 +1,4 @@
-"""What every environment promises, stated once; each adapter's test supplies an environment and inherits the rest.
+"""Contract of all environments; the test of an adapter provides an environment and inherits the rest.
 
 ``EnvContract`` needs one compiled rollout. ``VectorEnvContract`` adds what all autoreset modes and every way of
 splitting the batch promise, and is meant for environments that compile fast.
@@ -18,6 +18,7 @@ from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.wrappers import VectorEnv
 from evorl.ops.collectives import DATA_AXIS, over_agents
 from evorl.types import PyTreeDict
+from tests.support.small_workflows import assert_close
 
 NUM_ENVS, MANY_KEYS = 4, 2000
 Rolled = tuple[EnvState, EnvState, dict[str, Any]]  # see ``EnvContract.roll``
@@ -79,16 +80,6 @@ def rollout(env: VectorEnv, key: jax.Array, num_steps: int) -> tuple[EnvState, E
     """``play`` from a reset on, as one program: the state after the reset before the others."""
     start = traced_reset(env, key)
     return start, *play(env, start, num_steps)
-
-
-def assert_trees_equal(a: Any, b: Any, tolerance: float = 0.0) -> None:
-    """Same structure and, leaf by leaf, equal (or close) values; keys are compared by their words."""
-
-    def compare(x: Any, y: Any) -> None:
-        x, y = _words(x), _words(y)
-        np.testing.assert_allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), rtol=tolerance, atol=tolerance)
-
-    jax.tree.map(compare, a, b)
 
 
 def _words(x: Any) -> Any:
@@ -257,13 +248,13 @@ class VectorEnvContract(EnvContract):
         """Start n of environment i is ``reset(fold_in(key_i, n))``."""
         assert records["done"].sum() >= 4
         starts = jax.tree.map(lambda x: x[records["done"]], records["obs"])
-        assert_trees_equal(starts, resets[0], self.tolerance)
+        assert_close(starts, resets[0], self.tolerance)
 
     def test_disabled_freezes(self, records: dict[str, Any]) -> None:
         _, frozen = self.played(AutoresetMode.DISABLED)
         ended = np.cumsum(records["done"], axis=0)
         first = (ended == 0) | ((ended == 1) & records["done"])
-        assert_trees_equal(
+        assert_close(
             jax.tree.map(lambda x: x[first], {k: frozen[k] for k in ("reward", "done", "next_obs", "steps")}),
             jax.tree.map(lambda x: x[first], {k: records[k] for k in ("reward", "done", "next_obs", "steps")}),
             self.tolerance,
@@ -305,7 +296,7 @@ class VectorEnvContract(EnvContract):
             check_vma=False,
         )
         seeds = jax.tree.map(np.asarray, jax.jit(run)(jnp.stack([jax.random.key(3), jax.random.key(4)])))
-        assert_trees_equal(jax.tree.map(lambda x: x[0], seeds), PyTreeDict(records), self.tolerance)
+        assert_close(jax.tree.map(lambda x: x[0], seeds), PyTreeDict(records), self.tolerance)
 
     def played_in_blocks(self, env: VectorEnv, start: EnvState) -> PyTreeDict:
         """The records of one device, which plays its rows one after another, or its copies of several agents."""
@@ -324,13 +315,13 @@ class VectorEnvContract(EnvContract):
             return jax.tree.map(_words, [state, *after])
 
         state, after, same, fresh = jax.tree.map(np.asarray, resets(rolled[1], jax.random.key(11)))
-        assert_trees_equal(jax.tree.map(lambda x: x[mask], after), jax.tree.map(lambda x: x[mask], fresh))
-        assert_trees_equal(jax.tree.map(lambda x: x[~mask], after), jax.tree.map(lambda x: x[~mask], state))
-        assert_trees_equal(same, state)
+        assert_close(jax.tree.map(lambda x: x[mask], after), jax.tree.map(lambda x: x[mask], fresh))
+        assert_close(jax.tree.map(lambda x: x[~mask], after), jax.tree.map(lambda x: x[~mask], state))
+        assert_close(same, state)
 
     def test_legacy_keys_are_keys(self, env: VectorEnv) -> None:
         legacy, new = jax.jit(lambda *keys: [env.reset(key) for key in keys])(jax.random.PRNGKey(5), jax.random.key(5))
-        assert_trees_equal(legacy, new)
+        assert_close(legacy, new)
 
     def test_starts_are_distributed_like_resets(self, rolled: Rolled, resets: tuple[Any, Any]) -> None:
         records = rolled[2]

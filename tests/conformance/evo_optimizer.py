@@ -1,4 +1,4 @@
-"""What every evolutionary optimizer promises, stated once; an optimizer's test says how to make it and inherits."""
+"""Contract of all evolutionary optimizers; the test of an optimizer defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from evorl.ec import EvoOptimizer
 from evorl.types import PyTreeDict
-from tests.support.numbers import static_fractions
+from tests.support.errors import raises_naming
 from tests.support.populations import SOLUTION, flat
-from tests.support.small_workflows import assert_close, assert_identical
+from tests.support.small_workflows import assert_close, assert_identical, static_fractions
 
 KEY = jax.random.key(3)
 POP_SIZE = 8
@@ -158,9 +158,7 @@ class EvoOptimizerContract:
         optimizer = self.make(POP_SIZE)
         assert (optimizer.num_replaceable > 0) == self.takes_others
         if not self.takes_others:
-            with pytest.raises(
-                ValueError, match=f"{type(optimizer).__name__} does not support the injection of solutions"
-            ):
+            with raises_naming(ValueError, type(optimizer).__name__, "injection"):
                 optimizer.inject(run["second"], OTHERS, OTHER_ROWS)
             return
         population, part = (flat(run["injected"][name], 1) for name in ("whole", "part"))

@@ -1,4 +1,4 @@
-"""What simulators on the host promise, stated once; each adapter's test supplies them and inherits the rest."""
+"""Contract of simulators on the host; the test of an adapter provides them and inherits the rest."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evorl.envs.host.host_vector_env import HostVectorEnv
+from tests.support.errors import raises_naming
 
 NUM_ENVS = 3
 SEEDS = np.array([11, 2**40 + 5, 7], np.uint64)
@@ -125,7 +126,7 @@ class HostVectorEnvContract:
         play(env, 5)
         state = env.get_state()
         if state is None:
-            with pytest.raises(NotImplementedError, match="cannot restore a state"):
+            with raises_naming(NotImplementedError, "restore", "state"):
                 env.set_state(np.zeros((NUM_ENVS, 1), np.uint8))
             return
         assert state.dtype == np.uint8

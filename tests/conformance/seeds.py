@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import pytest
 
 from evorl.execution import programs
 from evorl.execution.seeds import state_of_seed
+from tests.support.errors import raises_naming
 
 
 class SeedContract:
@@ -27,5 +27,5 @@ class SeedContract:
         assert jax.tree.structure(state) == jax.tree.structure(shapes)
         for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
-        with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
+        with raises_naming(ValueError, "seed_number=2", "2 seeds"):
             state_of_seed(together.execution, shapes, 2)

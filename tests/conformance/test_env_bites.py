@@ -10,26 +10,21 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl.envs import AutoresetMode, Box, Env, EnvState, Space
+from evorl.envs import AutoresetMode, Box, EnvState
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.ops import collectives
-from evorl.types import Action, Key, PyTreeDict
+from evorl.types import Action, Key
 from tests.conformance.env import NUM_ENVS, EnvContract, VectorEnvContract
+from tests.support.toy_envs import ToyEnv, toy_state
 
 LONGEST, LIMIT = 6, 4
 
 
-class Fuse(Env):
+class Fuse(ToyEnv):
     """Burns down from a random length; the observation is what is left, and a mark of the episode."""
 
-    @property
-    def obs_space(self) -> Space:
-        return Box(0.0, float(LONGEST), (2,))
-
-    @property
-    def action_space(self) -> Space:
-        return Box(-1.0, 1.0, (1,))
+    obs_space = Box(0.0, float(LONGEST), (2,))
 
     def reset(self, key: Key) -> EnvState:
         length_key, mark_key = jax.random.split(key)
@@ -40,12 +35,7 @@ class Fuse(Env):
         return self._state(env_state.env_state - jnp.array([1.0, 0.0]), 1.0 + action[0])
 
     def _state(self, left: jax.Array, reward: jax.Array) -> EnvState:
-        ended = left[0] <= 0
-        info = PyTreeDict(termination=ended, truncation=jnp.zeros_like(ended), metrics=PyTreeDict())
-        return EnvState(env_state=left, obs=left, reward=reward, done=ended, info=info)
-
-    def _identity(self) -> str:
-        return "fuse"
+        return toy_state(left, left, reward, left[0] <= 0)
 
 
 @jax.custom_batching.custom_vmap

@@ -249,7 +249,7 @@ class ToyAgent(Agent):
     ) -> tuple[Action, PolicyExtras]:
         if self.fault == "evaluates at random":
             return self.compute_actions(agent_state, sample_batch, key)
-        normalized = self.fault != "forgets to normalise"
+        normalized = self.fault != "forgets to normalize"
         return jnp.tanh(self._mean(agent_state, sample_batch, normalized)), PyTreeDict()
 
 
@@ -268,7 +268,7 @@ AGENT_FAULTS = {
     "evaluates at random": "test_evaluation_is_deterministic",
     "one at a time": "test_it_composes_with_vmap",
     "its own program": "test_numbers_are_leaves",
-    "forgets to normalise": "test_observations_are_normalised_wherever_it_acts",
+    "forgets to normalize": "test_observations_are_normalized_wherever_it_acts",
     "any setting": "test_a_misspelt_setting_is_refused_in_words",
     "another each time": "test_it_is_the_same_from_the_same_settings",
 }

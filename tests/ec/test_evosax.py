@@ -12,6 +12,7 @@ from evorl.ec import EvoOptimizer
 from evorl.ec.evosax import EvosaxStrategy
 from evorl.types import PyTreeDict
 from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.errors import raises_naming
 from tests.support.populations import flat
 from tests.support.small_workflows import assert_close
 
@@ -48,7 +49,7 @@ def state(strategy: EvosaxStrategy) -> PyTreeDict:
     return strategy.init(START, jax.random.key(1))
 
 
-def test_fitness_is_maximised_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
+def test_fitness_is_maximized_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
     numbers = flat(strategy.ask(state), 1)
     towards = numbers[2] - numbers.mean(axis=0)
     told = jnp.zeros(6).at[2].set(1.0)
@@ -79,14 +80,14 @@ def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "parts"),
     [
-        ({"strategy": "CMAES"}, r"strategy of evosax 'CMAES'. Did you mean 'CMA_ES'\?"),
-        ({"params": PyTreeDict(c_men=0.1)}, r"parameter of evosax's CMA_ES 'c_men'. Did you mean 'c_mean'\?"),
-        ({"strategy": "SV_CMA_ES", "pop_size": 6}, "pop_size=6 cannot be divided into num_populations=4 equal parts"),
-        ({"strategy": "Open_ES", "pop_size": 5}, "evosax's Open_ES with pop_size=5: Population size must be even"),
+        ({"strategy": "CMAES"}, ("'CMAES'", "'CMA_ES'")),
+        ({"params": PyTreeDict(c_men=0.1)}, ("CMA_ES", "'c_men'", "'c_mean'")),
+        ({"strategy": "SV_CMA_ES", "pop_size": 6}, ("pop_size=6", "num_populations=4")),
+        ({"strategy": "Open_ES", "pop_size": 5}, ("Open_ES", "pop_size=5", "even")),
     ],
 )
-def test_what_there_is_not_is_refused_in_words(fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_there_is_not_is_refused_in_words(fields: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         EvosaxStrategy(**{"pop_size": 8, **fields})

@@ -1,4 +1,4 @@
-"""Ranks, weights and standardised fitness, with equals and with what is not a number."""
+"""Ranks, weights and standardized fitness, with ties and NaN."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from jax import numpy as jnp
 
 from evorl.ec import fitness_shaping as shaping
+from tests.support.errors import raises_naming
 
 WITH_TIES = jnp.array([3.0, jnp.nan, 1.0, 3.0, 1.0])
 
@@ -97,5 +98,5 @@ def test_squares_of_great_fitness_do_not_overflow() -> None:
 
 def test_names() -> None:
     assert shaping.fitness_shaping("raw") is shaping.raw_fitness
-    with pytest.raises(ValueError, match=r"'centred_ranks'.*Did you mean 'centered_ranks'\?"):
+    with raises_naming(ValueError, "'centred_ranks'", "'centered_ranks'"):
         shaping.fitness_shaping("centred_ranks")

@@ -1,4 +1,4 @@
-"""What strategies around a mean share."""
+"""Common properties of strategies that sample around a mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers import ARS, OpenES, SepCEM, VanillaES
+from tests.support.errors import raises_naming
 from tests.support.populations import POP_SIZE, SOLUTION, flat, later, parts_of
 
 
@@ -28,5 +29,5 @@ def test_a_search_starts_around_the_solution() -> None:
 
 @pytest.mark.parametrize(("optimizer", "pop_size"), [(OpenES, 5), (ARS, 3), (SepCEM, 1)])
 def test_pairs_need_an_even_population(optimizer: type[GaussianStrategy], pop_size: int) -> None:
-    with pytest.raises(ValueError, match=rf"pop_size={pop_size}: .*even number.*mirror_sampling=false"):
+    with raises_naming(ValueError, f"pop_size={pop_size}", "even", "mirror_sampling=false"):
         optimizer(pop_size=pop_size)

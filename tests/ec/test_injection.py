@@ -1,4 +1,4 @@
-"""Solutions from outside stand in for individuals, and are told of like these."""
+"""External solutions replace individuals and are evaluated like them."""
 
 from __future__ import annotations
 

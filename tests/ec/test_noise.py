@@ -1,4 +1,4 @@
-"""Noise is a function of key, individual and leaf, whoever makes it and in whatever parts."""
+"""Noise is a function of key, individual and leaf, for any device and any chunks."""
 
 from __future__ import annotations
 

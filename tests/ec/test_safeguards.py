@@ -1,4 +1,4 @@
-"""Long runs of every optimizer: numbers stay finite, and what was found is not lost."""
+"""Long runs of every optimizer: numbers stay finite, and the best solution is preserved."""
 
 from __future__ import annotations
 

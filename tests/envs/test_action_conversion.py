@@ -1,4 +1,4 @@
-"""Actions of agents become those of environments, and back: in their space, uniform, and all of it reachable."""
+"""Conversion of actions between agents and environments: in the space, uniform, and complete."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.action_conversion import ActionConversion, NoActionConversion, action_conversion
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import leaf_values
+from tests.support.errors import raises_naming
 
 MOST = float(np.finfo(np.float32).max)
 WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")
@@ -242,19 +243,22 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
 @pytest.mark.parametrize(
     ("space", "says"),
     [
-        (TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]), "choices .* or in Boxes"),
-        (MultiDiscrete([200, 200]), r"40,000 combinations.*16,384"),
-        (Box(-np.inf, np.inf, (1,), np.int32), r"16,777,216 integer values.*4,294,967,296.*Box\(0, 100"),
-        (Box(2**40, 2**40 + 5, (1,), np.int64), "32 bits.*bounds within int32"),
-        (Box(0.0, 1.0, (0,)), "at least one number"),
-        (MultiDiscrete(np.zeros(0, int)), "at least one choice"),
-        (DictSpace({}), "choices .* or in Boxes"),
+        (
+            TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]),
+            ("Discrete, MultiDiscrete, MultiBinary", "Boxes", "TupleSpace"),
+        ),
+        (MultiDiscrete([200, 200]), ("40,000 combinations", "16,384")),
+        (Box(-np.inf, np.inf, (1,), np.int32), ("16,777,216", "4,294,967,296", "Box(0, 100")),
+        (Box(2**40, 2**40 + 5, (1,), np.int64), ("32 bits", "int32")),
+        (Box(0.0, 1.0, (0,)), ("at least one number",)),
+        (MultiDiscrete(np.zeros(0, int)), ("at least one choice",)),
+        (DictSpace({}), ("Discrete, MultiDiscrete, MultiBinary", "Boxes", "DictSpace")),
     ],
     ids=repr,
 )
-def test_what_no_agent_can_do_is_refused(space: Space, says: str) -> None:
+def test_what_no_agent_can_do_is_refused(space: Space, says: tuple[str, ...]) -> None:
     assert action_conversion(space) is None
-    with pytest.raises(NoActionConversion, match=says):
+    with raises_naming(NoActionConversion, *says):
         ActionConversion(space)
 
 

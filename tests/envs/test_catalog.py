@@ -16,7 +16,7 @@ from evorl.envs.catalog import (
     describe_suggestions,
     suggest_envs,
 )
-from evorl.envs.factory import available_envs
+from evorl.envs.libraries import available_envs
 
 ALL = [f"{library}/{name}" for library, names in available_envs().items() if library != "remote" for name in names]
 SHORT = {"hopper": "brax/hopper", "cartpole": "gymnax/CartPole-v1", "breakout": "gymnax/Breakout-MinAtar"}
@@ -82,8 +82,8 @@ def test_a_library_that_was_chosen_is_kept() -> None:
 
 
 def test_what_has_to_be_installed_is_named() -> None:
-    said = describe_suggestions(suggest_envs("LunarLander-v3"))
-    assert "'gymnasium/LunarLander-v3' (pip install 'gymnasium[box2d]')" in said
+    message = describe_suggestions(suggest_envs("LunarLander-v3"))
+    assert "'gymnasium/LunarLander-v3' (pip install 'gymnasium[box2d]')" in message
     assert "(extra atari)" in describe_suggestions(suggest_envs("ALE/Pong-v5"))
     assert "env=atari/pong env.name=ALE/Pong-v5" in describe_suggestions(suggest_envs("ALE/Pong-v5"))
     assert describe_suggestions([]) == ""

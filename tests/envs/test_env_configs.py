@@ -1,4 +1,4 @@
-"""The config files of environments: a name each, over one list of options, each of which is explained once."""
+"""Config files of environments: one name each, over a common list of documented options."""
 
 from __future__ import annotations
 

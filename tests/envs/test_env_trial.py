@@ -1,4 +1,4 @@
-"""Random steps, and what is found wrong in their numbers."""
+"""Random steps, and faults found in their numbers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from evorl.envs import create_env
 from evorl.envs.env_trial import Trial, try_env
 from evorl.envs.stack import wrap_env
 from tests.support import faulty_envs
+from tests.support.errors import assert_names
 from tests.support.faulty_envs import Walk
 
 KEY = jax.random.key(3)
@@ -32,7 +33,7 @@ def test_a_sound_one_has_no_faults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("RewardNan", "The reward became NaN in step "),
         ("Outside", "The observation after a step is outside of its space: its number[0] is "),
@@ -40,9 +41,9 @@ def test_a_sound_one_has_no_faults() -> None:
         ("ReadsInfo", "ReadsInfo.step reads env_state.info, which wrappers change"),
     ],
 )
-def test_faults_of_numbers(name: str, said: str) -> None:
+def test_faults_of_numbers(name: str, message: str) -> None:
     (problem,) = tried(name).problems
-    assert problem.startswith(said)
+    assert problem.startswith(message)
 
 
 def test_what_may_be_meant_so_is_noted() -> None:
@@ -79,4 +80,4 @@ def test_simulators_are_tried_too() -> None:
         (problem,) = try_env(env, 4, KEY).problems
     finally:
         env.close()
-    assert "its number[0] is 3, but must be from 0 to 2" in problem
+    assert_names(problem, "number[0] is 3", "0 to 2")

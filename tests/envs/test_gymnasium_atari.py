@@ -1,4 +1,4 @@
-"""Atari games: what a network sees of them, what is paid in training and in evaluations, and lives as episodes."""
+"""Atari games: observations, rewards in training and in evaluations, and lives as episodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.assembly import as_paid_by_the_environment
 from evorl.cli.composition import compose_config
@@ -17,6 +16,7 @@ from evorl.envs.factory import create_env
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.space import Discrete
+from tests.support.errors import raises_naming
 
 FIRE = 1
 
@@ -43,9 +43,7 @@ def test_a_life_is_an_episode_of_one_game() -> None:
 
 
 def test_other_environments_have_no_lives() -> None:
-    with pytest.raises(
-        ValueError, match=r"terminal_on_life_loss is only for games of the Arcade.*CartPole.*: remove it"
-    ):
+    with raises_naming(ValueError, "terminal_on_life_loss", "Arcade", "CartPole"):
         with_lives_as_episodes(gymnasium.make("CartPole-v1"))
 
 

@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from evorl.envs import Box, DictSpace, Discrete, TupleSpace, create_env
 from evorl.envs.gymnasium_export import as_gymnasium, gymnasium_space
 from evorl.envs.gymnasium_spaces import space_of
+from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
@@ -44,5 +45,5 @@ def test_spaces_there_and_back_are_the_same() -> None:
 
 
 def test_vector_environments_are_refused_in_words() -> None:
-    with pytest.raises(TypeError, match="requires a single environment, got VmapAutoResetWrapper"):
+    with raises_naming(TypeError, "single environment", "VmapAutoResetWrapper"):
         as_gymnasium(create_env("gymnax/CartPole-v1"))

@@ -1,4 +1,4 @@
-"""Contacts of capsules with planes: the frames of MuJoCo's C engine, however the capsules stand."""
+"""Contacts of capsules with planes equal those of MuJoCo's C engine in any orientation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay page is told of MuJoCo's bodies."""
+"""Shapes of MuJoCo's bodies for replay pages."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_shapes_that_can_be_seen(model: mujoco.MjModel) -> None:
     assert [shape["kind"] for shape in shapes] == ["plane", "box", "capsule", "sphere"]
     floor, box, capsule, sphere = shapes
     assert [shape["body"] for shape in shapes] == [-1, -1, 0, 0]
-    # Of a body that never moves: in the frame of the world, turned by a quarter and one metre along what was x.
+    # Of a body that never moves: in the frame of the world, turned by a quarter and one meter along what was x.
     np.testing.assert_allclose(box["pos"], [1, 1, 0], atol=1e-3)
     np.testing.assert_allclose(box["quat"], [0.7071, 0, 0, 0.7071], atol=1e-3)
     assert box["size"] == [0.1, 0.2, 0.3]
     assert capsule["size"] == [0.05, 0.05, 0.4]
     assert sphere["size"] == [0.1] * 3
-    assert capsule["colour"] == [1, 0, 0, 1]
-    assert sphere["colour"] == [0, 1, 0, 0.5]
+    assert capsule["color"] == [1, 0, 0, 1]
+    assert sphere["color"] == [0, 1, 0, 0.5]
     assert not any(shape["bounds"] for shape in shapes)
     assert floor["size"][:2] == [0, 0]
 

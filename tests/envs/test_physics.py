@@ -1,4 +1,4 @@
-"""What environments tell of their bodies, inside of compiled programs and on the host."""
+"""Physical states of environments, inside compiled programs and on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probes pay what their closed forms say when the best action is taken."""
+"""The probe environments pay their closed-form values under optimal actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wrappers are put together."""
+"""Composition of wrappers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from evorl.envs.wrappers import (
 )
 from evorl.envs.wrappers.wrapper import has_layer
 from tests.envs.wrappers.test_observation import Showing
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv
 
 
@@ -95,7 +96,7 @@ def test_integers_are_encoded_unless_somebody_says_no() -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"no option of wrap_env 'paralel'\. Did you mean 'parallel'"):
+    with raises_naming(ValueError, "option of wrap_env", "'paralel'", "'parallel'"):
         wrap_env(ProbeEnv("best_action"), paralel=3)
 
 

@@ -15,6 +15,7 @@ from evorl.algorithms.ppo import PPOWorkflow
 from evorl.envs import create_env
 from evorl.envs.wrappers import VmapWrapper
 from tests.envs.host.test_answers import Answering
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
 
 
@@ -52,19 +53,19 @@ def test_a_config_trains_in_it() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"factory": "own_envs"}, "env.factory must be like package.module:function, got 'own_envs'"),
-        ({"factory": 3}, "env.factory must be like"),
-        ({"factory": "own_envz:make"}, "Python finds no module 'own_envz': add its folder to PYTHONPATH"),
-        ({"factory": "own_envs:mak"}, "there is no function of own_envs 'mak'. Did you mean 'make'?"),
-        ({"factory": "own_envs:number"}, "there is no function of own_envs 'number'"),
-        ({"factory": "own_envs:make", "size": 3}, "there is no option of own_envs:make 'size'. Did you mean 'sizes'?"),
-        ({"factory": "own_envs:make_many"}, "must return a single evorl.envs.Env, got VmapAutoResetWrapper"),
-        ({"factory": "own_envs:make", "library": "brax"}, "either library and name, or factory"),
-        ({"factory": "own_envs:make", "parallel": 0}, "parallel must be a positive whole number"),
+        ({"factory": "own_envs"}, ("env.factory", "package.module:function", "got 'own_envs'")),
+        ({"factory": 3}, ("env.factory", "package.module:function", "got 3")),
+        ({"factory": "own_envz:make"}, ("'own_envz'", "PYTHONPATH")),
+        ({"factory": "own_envs:mak"}, ("function of own_envs", "'mak'", "'make'")),
+        ({"factory": "own_envs:number"}, ("function of own_envs", "'number'")),
+        ({"factory": "own_envs:make", "size": 3}, ("option of own_envs:make", "'size'", "'sizes'")),
+        ({"factory": "own_envs:make_many"}, ("single evorl.envs.Env", "VmapAutoResetWrapper")),
+        ({"factory": "own_envs:make", "library": "brax"}, ("library", "name", "factory")),
+        ({"factory": "own_envs:make", "parallel": 0}, ("parallel", "got 0")),
     ],
 )
-def test_errors_in_words(config: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("?", r"\?")):
+def test_errors_in_words(config: dict[str, Any], said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         create_env(config)
 
 

@@ -1,4 +1,4 @@
-"""The engine of vector environments: what the compiled program does, keys, seeds, gradients.
+"""The engine of vector environments: compiled programs, keys, seeds, gradients.
 
 What every mode promises is in ``tests/conformance/env.py``.
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode, Box, Env, EnvState
+from evorl.envs import AutoresetMode, Box, EnvState
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
     EpisodeWrapper,
@@ -23,11 +23,12 @@ from evorl.envs.wrappers import (
 )
 from evorl.types import PyTreeDict
 from tests.conformance.env import VectorEnvContract
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
-from tests.support.tug_of_war import TugOfWar
+from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state
 
 
-class Walk(Env):
+class Walk(ToyEnv):
     """A random walk from a random start. Its reset computes a hyperbolic tangent, its step does not."""
 
     obs_space = Box(-np.inf, np.inf, (3,))
@@ -36,27 +37,15 @@ class Walk(Env):
     def reset(self, key: jax.Array) -> EnvState:
         """Tanh of uniform numbers."""
         start_key, walk_key = jax.random.split(key)
-        return self._state(jnp.tanh(jax.random.uniform(start_key, (3,))), walk_key, jnp.zeros(()))
+        position = jnp.tanh(jax.random.uniform(start_key, (3,)))
+        return toy_state(PyTreeDict(position=position, key=walk_key), position)
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
         """A normal step and the action."""
         state = env_state.env_state
         walk_key, noise_key = jax.random.split(state.key)
         position = state.position + action + jax.random.normal(noise_key, (3,))
-        return self._state(position, walk_key, position.sum())
-
-    def _state(self, position: jax.Array, key: jax.Array, reward: jax.Array) -> EnvState:
-        false = jnp.zeros((), bool)
-        return EnvState(
-            env_state=PyTreeDict(position=position, key=key),
-            obs=position,
-            reward=reward,
-            done=false,
-            info=PyTreeDict(termination=false, truncation=false, metrics=PyTreeDict()),
-        )
-
-    def _identity(self) -> tuple:
-        return ()
+        return toy_state(PyTreeDict(position=position, key=walk_key), position, position.sum())
 
 
 def walk(cls: type[VectorEnv], num_envs: int = 4, limit: int = 3) -> VectorEnv:
@@ -183,23 +172,23 @@ def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
     """A column would be spread over the rows of the state, and numbers of environments be taken for flags."""
     env = make_probe("discounting", 3)
     state = env.reset(jax.random.key(0))
-    with pytest.raises(ValueError, match=r"expects a mask bool\[3\], true where an environment restarts; got "):
+    with raises_naming(ValueError, "mask bool[3]", f"got {jnp.asarray(mask).dtype}{list(np.shape(mask))}"):
         env.partial_reset(state, mask, jax.random.key(1))
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (2,), ()])
 def test_actions_are_one_for_each_environment(shape: tuple[int, ...]) -> None:
     env = make_probe("best_action", 3)
-    with pytest.raises(ValueError, match=rf"actions of shape \[\(3,\)\], got {re.escape(str(shape))}"):
+    with raises_naming(ValueError, "actions of shape [(3,)]", f"got {shape}"):
         env.step(env.reset(jax.random.key(0)), np.zeros(shape, np.int32))
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(TypeError, match="needs a single evorl Env"):
+    with raises_naming(TypeError, "single evorl Env"):
         VmapWrapper(make_probe("discounting"), 2)
-    with pytest.raises(ValueError, match="num_envs must be a positive whole number"):
+    with raises_naming(ValueError, "num_envs", "got 0"):
         VmapWrapper(ProbeEnv("discounting"), 0)
-    with pytest.raises(TypeError, match="key"):
+    with raises_naming(TypeError, "key"):
         make_probe("discounting").reset(jnp.zeros(3))
 
 
@@ -233,11 +222,9 @@ class TestAgentsOfCopies(VectorEnvContract):
         np.testing.assert_array_equal(after.info.steps, [1, 1, 0, 0])
 
     def test_rows_are_whole_copies(self, env: VectorEnv, start: EnvState) -> None:
-        with pytest.raises(ValueError, match=r"has 2 agents.*must be a multiple of 2, got 3"):
+        with raises_naming(ValueError, "2 agents", "multiple of 2", "got 3"):
             self.make(3, AutoresetMode.NORMAL)
-        with pytest.raises(ValueError, match=r"3 rows cannot be stepped together, because each copy has 2 agents"):
+        with raises_naming(ValueError, "3 rows", "2 agents"):
             env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
-        with pytest.raises(
-            ValueError, match="one of 2 agents cannot act alone: step it within a vectorised environment"
-        ):
+        with raises_naming(ValueError, "one of 2 agents", "vectorized environment"):
             env.env.reset(jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Observations and actions without the environment are those that its wrappers make."""
+"""Observations and actions of a row without the environment equal those of its wrappers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from evorl.agents.random_actions import random_actions
 from evorl.envs import create_env
 from evorl.envs.wrapped_row import WrappedRow
-from tests.support.masked_env import MADE_BY
+from tests.support.toy_envs import MASKED
 
 ENVS: list[dict[str, Any]] = [
     {"name": "Pendulum-v1", "history": 3, "observed": [2, 0]},
     {"name": "Pendulum-v1", "max_episode_steps": 20, "reward_scale": 0.1},
     {"name": "gymnax/Catch-bsuite", "history": 2},
     {"name": "goal/point_maze", "flatten_obs": True},
-    {"factory": MADE_BY, "flatten_obs": True, "history": 2},
+    {"factory": MASKED, "flatten_obs": True, "history": 2},
 ]
 
 

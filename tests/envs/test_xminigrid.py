@@ -1,4 +1,4 @@
-"""The XLand-MiniGrid adapter: the contract, all environments, cells one-hot, ends told apart, errors in words."""
+"""The XLand-MiniGrid adapter: the contract, all environments, one-hot cells, termination and truncation, errors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from evorl.envs import xminigrid as adapter
 from evorl.envs.wrappers import VectorEnv
 from evorl.envs.xminigrid import ENV_NAMES, XMiniGridAdapter, create_wrapped_xminigrid_env
 from tests.conformance.env import EnvContract, compiled_play
+from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 
 need("xminigrid", "xminigrid")
@@ -88,19 +89,19 @@ def test_equal_arguments_make_equal_environments() -> None:
 
 
 def test_errors_name_the_nearest() -> None:
-    with pytest.raises(ValueError, match="Did you mean 'MiniGrid-Unlock'"):
+    with raises_naming(ValueError, "'MiniGrid-Unlok'", "'MiniGrid-Unlock'"):
         create_wrapped_xminigrid_env("MiniGrid-Unlok")
-    with pytest.raises(ValueError, match="Did you mean 'view_size'"):
+    with raises_naming(ValueError, "'view_siz'", "'view_size'"):
         create_wrapped_xminigrid_env("MiniGrid-Unlock", view_siz=5)
-    with pytest.raises(ValueError, match=r"must be downloaded\. Available: MiniGrid-"):
+    with raises_naming(ValueError, "XLand-MiniGrid-R1-9x9", "download", "MiniGrid-Unlock"):
         create_wrapped_xminigrid_env("XLand-MiniGrid-R1-9x9")
-    with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
+    with raises_naming(ValueError, "max_episode_steps", "got 0"):
         create_wrapped_xminigrid_env("MiniGrid-Unlock", max_episode_steps=0)
 
 
 def test_a_missing_package_is_told_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter._xminigrid.cache_clear()
     monkeypatch.setitem(sys.modules, "xminigrid", None)
-    with pytest.raises(ImportError, match="pip install xminigrid"):
+    with raises_naming(ImportError, "pip install xminigrid"):
         create_wrapped_xminigrid_env("MiniGrid-Unlock", view_size=9)
     adapter._xminigrid.cache_clear()

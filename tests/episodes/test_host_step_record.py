@@ -12,7 +12,8 @@ import pytest
 from evorl.episodes.recorder import EpisodeRecorder
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.interop import Runner, play_on_host
-from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
+from tests.support.errors import raises_naming
+from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class Push:
@@ -42,7 +43,7 @@ def test_every_moment_is_kept_though_the_array_is_the_same(env: Any, lengths: li
 
 def test_none_is_kept_unless_it_is_asked_for_and_no_more_than_are_played() -> None:
     assert play_on_host(CountingEnv(2), TracingAgent(), 2).steps is None
-    with pytest.raises(ValueError, match="keep_steps=3 must not exceed num_episodes=2"):
+    with raises_naming(ValueError, "keep_steps=3", "num_episodes=2"):
         play_on_host(CountingEnv(2), TracingAgent(), 2, keep_steps=3)
 
 

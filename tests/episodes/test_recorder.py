@@ -8,8 +8,7 @@ import numpy as np
 
 from evorl.episodes.recorder import EpisodeRecorder
 from evorl.episodes.saved_episode import SavedEpisode
-from tests.support.kept_episodes import LENGTHS, QPOS, kept_episodes
-from tests.support.recorded_runs import make_plan
+from tests.support.recorded_runs import LENGTHS, QPOS, kept_episodes, make_plan
 
 ABOUT = {"library": "goal", "name": "walk", "env": {"library": "goal", "name": "walk"}, "seed": 7}
 

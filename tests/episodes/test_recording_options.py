@@ -1,4 +1,4 @@
-"""What evaluations of a run keep of their episodes, as its config says."""
+"""Options for recording the episodes of evaluations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from evorl.config.evaluation_records import EvaluationRecords
 from evorl.metrics import EvaluationMetrics
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 
 MAZE = {"name": "goal/point_maze", "maze": "open", "max_episode_steps": 12}
 CONFIG = {"workflow": "evorl.algorithms.random_agent.RandomAgentWorkflow", "eval_episodes": 6, "num_envs": 2}
@@ -88,30 +89,29 @@ def test_a_population_keeps_what_its_member_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "said"),
+    ("evaluation", "parts"),
     [
-        ({"save_episode": 1}, "there is no key of evaluation 'save_episode'. Did you mean 'save_episodes'?"),
-        ({"save_episodes": 7}, "evaluation.save_episodes=7 is more than an evaluation plays: raise eval_episodes=6"),
-        ({"save_episodes": 0}, "evaluation.save_episodes must be a positive whole number, got 0."),
-        ({"goals": 3}, "evaluation.goals must be true or false, got 3."),
-        ({"plot_episodes": 1, "plot_of": "goals"}, "no value of evaluation.plot_of 'goals'. Did you mean 'goal'?"),
-        ({"plot_episodes": 1, "plot_dimensions": [0, 2]}, "must be one or two indices from 0 to 1, as in [0, 1]"),
-        ({"plot_episodes": 1, "plot_dimensions": 1}, "must be one or two indices from 0, as in [0, 1]; got 1"),
-        ({"save_episodes": 10**8}, "episodes of up to"),
-        ({"plot_dimensions": [-1]}, "must be one or two indices from 0"),
-        ("all", "evaluation must be a mapping"),
+        ({"save_episode": 1}, ("evaluation", "'save_episode'", "'save_episodes'")),
+        ({"save_episodes": 7}, ("evaluation.save_episodes=7", "eval_episodes=6")),
+        ({"save_episodes": 0}, ("evaluation.save_episodes", "got 0.")),
+        ({"goals": 3}, ("evaluation.goals", "true or false", "got 3.")),
+        ({"plot_episodes": 1, "plot_of": "goals"}, ("evaluation.plot_of", "'goals'", "'goal'")),
+        ({"plot_episodes": 1, "plot_dimensions": [0, 2]}, ("plot_dimensions", "indices from 0 to 1", "[0, 1]")),
+        ({"plot_episodes": 1, "plot_dimensions": 1}, ("plot_dimensions", "indices from 0", "[0, 1]", "got 1")),
+        ({"save_episodes": 10**8}, ("episodes of up to",)),
+        ({"plot_dimensions": [-1]}, ("plot_dimensions", "indices from 0")),
+        ("all", ("evaluation", "mapping")),
     ],
 )
-def test_what_cannot_be_kept_is_refused(evaluation: Any, said: str) -> None:
-    with pytest.raises(ValueError) as error:
-        make(evaluation=evaluation, **({"eval_episodes": 10**8} if said == "episodes of up to" else {}))
-    assert said in str(error.value)
+def test_what_cannot_be_kept_is_refused(evaluation: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
+        make(evaluation=evaluation, **({"eval_episodes": 10**8} if parts == ("episodes of up to",) else {}))
 
 
 def test_what_does_not_fit_the_environment_is_refused() -> None:
-    with pytest.raises(ValueError, match="plot_of=goal needs an environment that observes goals"):
+    with raises_naming(ValueError, "plot_of=goal", "goals"):
         make("gymnax/CartPole-v1", {"plot_episodes": 1, "plot_of": "goal"})
-    with pytest.raises(ValueError, match="plots components of a vector, but observations are Box"):
+    with raises_naming(ValueError, "plot", "components", "Box"):
         make("gymnax/Breakout-MinAtar", {"plot_episodes": 1})
 
 
@@ -123,6 +123,6 @@ def test_an_algorithm_with_an_evaluation_of_its_own_keeps_no_episodes() -> None:
         "learner": {"workflow": "evorl.algorithms.td3.TD3Workflow"},
         "eval_episodes": 2,
     }
-    with pytest.raises(ValueError, match="custom evaluation that does not record episodes"):
+    with raises_naming(ValueError, "evaluation.save_episodes=1", "custom evaluation"):
         workflow_from_config({**erl, "evaluation": {"save_episodes": 1}})
     assert workflow_from_config({**erl, "evaluation": {"goals": True}}).keeping is None

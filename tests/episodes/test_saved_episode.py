@@ -10,6 +10,7 @@ import pytest
 
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 
 ARRAYS = {"qpos": np.arange(8.0).reshape(4, 2) / 3, "action": np.ones((3, 1), np.float32)}
 EPISODE = SavedEpisode({"env": {"name": "hopper"}, "length": 3}, ARRAYS)
@@ -42,34 +43,32 @@ def test_it_is_read_by_either_name_and_written_again(path: Path, suffix: str) ->
 
 
 def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        RunFolderError, match=r"There is no file .*none\.json: an episode consists of an \.npz and a \.json"
-    ):
+    with raises_naming(RunFolderError, "none.json", "no file", ".npz"):
         SavedEpisode.load(tmp_path / "none.npz")
     whole = path.with_suffix(".npz").read_bytes()
     path.with_suffix(".npz").write_bytes(whole[:100])
-    with pytest.raises(RunFolderError, match="is corrupted, or was not written by evorl"):
+    with raises_naming(RunFolderError, path, "corrupted"):
         SavedEpisode.load(path)
     with path.with_suffix(".npz").open("wb") as file:
         np.savez(file, qpos=ARRAYS["qpos"][:2], action=ARRAYS["action"])
-    with pytest.raises(RunFolderError, match="description does not match its arrays"):
+    with raises_naming(RunFolderError, "description", "arrays"):
         SavedEpisode.load(path)
     path.with_suffix(".npz").write_bytes(whole)
     path.with_suffix(".json").write_text("{}")
-    with pytest.raises(RunFolderError, match="is not the description of an episode"):
+    with raises_naming(RunFolderError, path.with_suffix(".json"), "description of an episode"):
         SavedEpisode.load(path)
 
 
 def test_objects_are_not_read(path: Path) -> None:
     """They would run code."""
     np.savez(path.with_suffix(".npz"), qpos=np.array([print], dtype=object))
-    with pytest.raises(RunFolderError, match="is corrupted, or was not written by evorl"):
+    with raises_naming(RunFolderError, path, "corrupted"):
         SavedEpisode.load(path)
 
 
 def test_nothing_is_written_through_a_link(path: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     path.with_name(f"{path.name}.npz.new").symlink_to(precious)
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, ".npz.new", "symbolic link"):
         EPISODE.save(path)
     assert not precious.exists()

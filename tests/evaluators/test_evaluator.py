@@ -1,4 +1,4 @@
-"""Exactly as many complete episodes as asked for, whatever the environment does when one ends."""
+"""The requested number of complete episodes, for any autoreset mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from evorl.evaluators import Evaluator
 from evorl.metrics import EvaluationMetrics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.countdown import LONGEST, Countdown
+from tests.support.errors import raises_naming
+from tests.support.toy_envs import LONGEST, Countdown
 
 KEY = jax.random.key(11)
 BONUS = 0.25  # what the agent adds to the reward of each step
@@ -104,11 +105,11 @@ def test_action_fn_is_another_name_of_agent_fn(expected: EvaluationMetrics) -> N
 
 def test_what_cannot_be_evaluated_is_refused() -> None:
     env = VECTOR_ENVS[AutoresetMode.DISABLED](Countdown(), 2)
-    with pytest.raises(ValueError, match="one of agent_fn and action_fn"):
+    with raises_naming(ValueError, "agent_fn", "action_fn"):
         Evaluator(env=env)
-    with pytest.raises(ValueError, match="one of agent_fn and action_fn"):
+    with raises_naming(ValueError, "agent_fn", "action_fn"):
         Evaluator(env=env, agent_fn=_act, action_fn=_act)
-    with pytest.raises(ValueError, match=r"needs a vectorised environment.*VmapWrapper"):
+    with raises_naming(ValueError, "vectorized environment", "VmapWrapper"):
         Evaluator(env=Countdown(), agent_fn=_act)
-    with pytest.raises(ValueError, match="num_episodes must be at least 1, got 0"):
+    with raises_naming(ValueError, "num_episodes", "got 0"):
         Evaluator(env=env, agent_fn=_act).evaluate(AGENT_STATE, KEY, 0)

@@ -1,4 +1,4 @@
-"""Which goals are reached, told by regions of their space."""
+"""Reached goals by regions of their space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Populations are evaluated exactly, in whatever parts and by however many devices."""
+"""Populations are evaluated exactly, for any chunks and any number of devices."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from evorl.ops.normalization import RunningStatistics, add_groups, init_statisti
 from evorl.ops.random import draw
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from tests.support.countdown import Countdown
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_close, assert_identical
+from tests.support.toy_envs import Countdown
 
 POP_SIZE, NUM_EPISODES = 5, 3
 STATISTICS = init_statistics(jnp.zeros(1))
@@ -116,5 +117,5 @@ def test_common_random_numbers_are_those_of_every_individual() -> None:
 
 @pytest.mark.parametrize("name", ["num_episodes", "chunk"])
 def test_what_cannot_be_played_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+    with raises_naming(ValueError, name, "got 0"):
         PopulationEvaluator(env=VECTOR_ENVS[AutoresetMode.DISABLED](Countdown(), 1), **{name: 0})

@@ -1,4 +1,4 @@
-"""Reference observations: one of each episode, of its steps alike, and of none that is not its own."""
+"""Reference observations: one per episode, uniform over its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper
 from evorl.evaluators.reference_batch import reference_observations
-from tests.support.countdown import LONGEST, Countdown
+from tests.support.toy_envs import LONGEST, Countdown
 
 NUM_EPISODES = 6000
 KEY = jax.random.key(3)

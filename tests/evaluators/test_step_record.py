@@ -16,14 +16,14 @@ from evorl.evaluators import Evaluator
 from evorl.metrics import EvaluationMetrics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.countdown import LONGEST, Countdown
+from tests.support.toy_envs import LONGEST, Countdown
 
 NUM_EPISODES, NUM_KEPT = 10, 5
 BONUS = 0.25
 
 
 class Visible(Countdown):
-    """Its one body stands as many metres high as it counts."""
+    """Its one body stands as many meters high as it counts."""
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
         return PyTreeDict(q=env_state.env_state[..., None] * 2.0)

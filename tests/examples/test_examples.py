@@ -1,4 +1,4 @@
-"""The examples run, each for a few hundred steps, and are as short as they say."""
+"""The examples run, each for a few hundred steps, and are as short as claimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All collectors have one interface, and a workflow has the one that its settings ask for."""
+"""All collectors have one interface, and the settings of a workflow select its collector."""
 
 from __future__ import annotations
 

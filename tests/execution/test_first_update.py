@@ -1,4 +1,4 @@
-"""Trainings that would learn nothing are refused, with settings that work."""
+"""Trainings that would never learn are rejected, with settings that work."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from evorl.execution.first_update import idle_reasons, num_updates, refuse_idle_
 from evorl.metrics import WideCounter
 from evorl.types import State
 from tests.support.config_files import composed
+from tests.support.errors import raises_naming
 
 ONE_SAMPLE = ["env=cartpole", "num_envs=4", "rollout_length=8", "num_minibatches=32"]
 
@@ -54,9 +55,8 @@ def built(*overrides: str):
     ],
 )
 def test_a_training_without_an_update_is_refused(overrides: list[str], parts: list[str]) -> None:
-    with pytest.raises(ValueError, match="Nothing would be learned") as raised:
+    with raises_naming(ValueError, "learned", *parts):
         refuse_idle_training(built(*overrides))
-    assert [part for part in parts if part not in str(raised.value)] == []
 
 
 def test_the_suggested_value_works() -> None:
@@ -123,5 +123,5 @@ def test_a_workflow_may_declare_reasons_of_its_own() -> None:
         def idle_reasons(self) -> list[str]:
             return ["it has no data."]
 
-    with pytest.raises(ValueError, match=r"Nothing would be learned: it has no data\."):
+    with raises_naming(ValueError, "learned", "it has no data."):
         refuse_idle_training(Own())

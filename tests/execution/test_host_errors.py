@@ -1,4 +1,4 @@
-"""Failures of simulators in compiled programs, told as what they are."""
+"""Failures of simulators inside compiled programs are reported as such."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jax.experimental import io_callback
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.host.simulators import failures
 from evorl.execution.host_errors import translate_host_errors
+from tests.support.errors import raises_naming
 
 
 def _run(fail: Exception) -> None:
@@ -33,5 +34,5 @@ def test_a_simulators_sentence_comes_out_of_the_program_without_its_traceback(ca
 
 
 def test_another_error_stays_what_it_is() -> None:
-    with pytest.raises(jax.errors.JaxRuntimeError, match="division"), translate_host_errors():
+    with raises_naming(jax.errors.JaxRuntimeError, "division"), translate_host_errors():
         _run(ZeroDivisionError("division"))

@@ -1,4 +1,4 @@
-"""What is due after which iteration, and that no chunk passes over it."""
+"""Events due after an iteration, and chunks that end at them."""
 
 from __future__ import annotations
 

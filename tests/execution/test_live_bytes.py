@@ -1,4 +1,4 @@
-"""What is alive in a traced program at one time."""
+"""Live memory of a traced program."""
 
 from __future__ import annotations
 

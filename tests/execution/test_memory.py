@@ -1,4 +1,4 @@
-"""What the memory cannot hold is refused from shapes, with what would fit; nothing is allocated to find out."""
+"""Runs that exceed the memory are rejected from shapes alone, with settings that fit."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from evorl.execution import memory, programs
 from evorl.execution.memory import available_bytes, check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.types import PyTreeNode, State, pytree_field
+from tests.support.errors import raises_naming
 
 GB = 10**9
 SMALL_PPO = {"env": "CartPole-v1", "num_envs": 4, "rollout_length": 8, "agent": {"network": {"torso": [8]}}}
@@ -38,24 +39,31 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             SACWorkflow,
             SMALL_SAC | {"replay_capacity": 1e9},
-            "replay_capacity=1,000,000,000 is too large",
+            ("replay_capacity=1,000,000,000",),
         ),
-        (PPOWorkflow, SMALL_PPO | {"num_seeds": 1e7}, r"num_seeds=10,000,000 .* may fit is [0-9,]+00,000"),
-        (PPOWorkflow, SMALL_PPO | {"num_seeds": 1e9}, "num_seeds=1,000,000,000 is too large"),
-        (SACWorkflow, SMALL_SAC | {"agent": {"num_critics": 1e6}}, r"agent.num_critics=1,000,000 is .* fit is [0-9]"),
-        (TQCWorkflow, SMALL_SAC | {"agent": {"num_atoms": 1e9}}, r"agent.num_atoms=1,000,000,000 is .* fit is [0-9]"),
-        (PPOWorkflow, SMALL_PPO | {"num_envs": 1e9}, "num_envs=1,000,000,000 is too large"),
+        (PPOWorkflow, SMALL_PPO | {"num_seeds": 1e7}, ("num_seeds=10,000,000", "largest that may fit", "00,000.")),
+        (PPOWorkflow, SMALL_PPO | {"num_seeds": 1e9}, ("num_seeds=1,000,000,000",)),
+        (
+            SACWorkflow,
+            SMALL_SAC | {"agent": {"num_critics": 1e6}},
+            ("agent.num_critics=1,000,000", "largest that may fit"),
+        ),
+        (
+            TQCWorkflow,
+            SMALL_SAC | {"agent": {"num_atoms": 1e9}},
+            ("agent.num_atoms=1,000,000,000", "largest that may fit"),
+        ),
+        (PPOWorkflow, SMALL_PPO | {"num_envs": 1e9}, ("num_envs=1,000,000,000",)),
     ],
 )
-def test_what_does_not_fit_is_refused_at_once(workflow: Any, config: dict, said: str, machine: None) -> None:
+def test_what_does_not_fit_is_refused_at_once(
+    workflow: Any, config: dict, said: tuple[str, ...], machine: None
+) -> None:
     started = time.monotonic()
     built = workflow.build_from_config(config)
-    with pytest.raises(
-        ValueError,
-        match=rf"This run needs at least .* of memory, but the machine has 16 GB, and a run may use 12.1 GB: {said}",
-    ):
+    with raises_naming(ValueError, "memory", "machine has 16 GB", "may use 12.1 GB", *said):
         built.init(0)
-    with pytest.raises(ValueError, match=said):
+    with raises_naming(ValueError, *said):
         programs.compile_ahead(built, jax.random.key(0))
     assert time.monotonic() - started < 60
 
@@ -70,7 +78,7 @@ def test_the_value_that_fits_fits_and_a_tenth_more_does_not(machine: None) -> No
         state = jax.eval_shape(workflow.setup, jax.random.key(0))
         specs = jax.tree.map(lambda _: PartitionSpec(), state)
         if refusal:
-            with pytest.raises(ValueError, match="replay_capacity"):
+            with raises_naming(ValueError, "replay_capacity"):
                 check_memory(workflow, state, specs)
         else:
             check_memory(workflow, state, specs)
@@ -86,7 +94,7 @@ def test_members_and_matrices_are_named(machine: None) -> None:
         "inner": {"workflow": "evorl.algorithms.sac.SACWorkflow", "replay_capacity": 1e6},
         "search_space": {"discount": {"low": 0.9, "high": 0.99}},
     }
-    with pytest.raises(ValueError, match=r"pop_size=10,000 is too large\. The largest that may fit is"):
+    with raises_naming(ValueError, "pop_size=10,000", "largest that may fit"):
         workflow_from_config(population).init(0)
     evolution = {
         "workflow": "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow",
@@ -94,13 +102,13 @@ def test_members_and_matrices_are_named(machine: None) -> None:
         "optimizer": {"name": "cmaes", "pop_size": 16},
         "agent": {"network": {"torso": [256, 256]}},
     }
-    with pytest.raises(ValueError, match=r"of shape \(67\d+, 67\d+\), .* A side of at most \d+,\d+ may fit"):
+    with pytest.raises(ValueError, match=r"\(67\d+, 67\d+\).* \d+,\d+ may fit"):
         workflow_from_config(evolution).init(0)
 
 
 def test_the_agent_of_a_part_is_named_there(machine: None) -> None:
     overrides = ["agent=erl/erl", "env=pendulum", "learner.agent.num_critics=3e5", "devices=1"]
-    with pytest.raises(ValueError, match=r": learner.agent.num_critics=300,000 is too large"):
+    with raises_naming(ValueError, "learner.agent.num_critics=300,000"):
         workflow_from_config(compose_config(overrides)).init(0)
 
 
@@ -120,13 +128,13 @@ def test_devices_of_a_cpu_share_its_memory_and_accelerators_do_not(monkeypatch: 
     state = State(rows=jax.ShapeDtypeStruct((100, 250), jnp.float32))  # 100 kB, and once more for the step's
     plan = Execution(num_devices=4, axis=SEED_AXIS)
     _check(state, PartitionSpec(SEED_AXIS), plan, 200_000)
-    with pytest.raises(ValueError, match=r"at least 200 kB of memory, .* pop_size=100 .* may fit is 99"):
+    with raises_naming(ValueError, "200 kB of memory", "pop_size=100", "may fit is 99"):
         _check(state, PartitionSpec(SEED_AXIS), plan, 199_000)
-    with pytest.raises(ValueError, match="at least 800 kB"):
+    with raises_naming(ValueError, "at least 800 kB"):
         _check(state, PartitionSpec(), plan, 799_000)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     _check(state, PartitionSpec(SEED_AXIS), plan, 50_000)
-    with pytest.raises(ValueError, match="at least 200 kB"):
+    with raises_naming(ValueError, "at least 200 kB"):
         _check(state, PartitionSpec(), plan, 199_000)
 
 
@@ -135,9 +143,9 @@ def test_several_processes_have_memories_of_their_own(monkeypatch: pytest.Monkey
     plan = Execution(num_devices=4, axis=SEED_AXIS)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     _check(state, PartitionSpec(SEED_AXIS), plan, 100_000)
-    with pytest.raises(ValueError, match="at least 100 kB"):
+    with raises_naming(ValueError, "at least 100 kB"):
         _check(state, PartitionSpec(SEED_AXIS), plan, 99_000)
-    with pytest.raises(ValueError, match="at least 400 kB"):
+    with raises_naming(ValueError, "at least 400 kB"):
         _check(state, PartitionSpec(), plan, 399_000)
 
 
@@ -145,7 +153,7 @@ def test_a_program_that_needs_too_much_is_refused_before_it_runs() -> None:
     compiled = jax.jit(lambda n: jax.lax.fori_loop(0, n, lambda i, x: jnp.cumsum(x)[::-1], jnp.ones(10**6)).sum())
     compiled = compiled.lower(3).compile()
     check_program_memory(compiled, 1, GB)
-    with pytest.raises(ValueError, match=r"One iteration of this run needs .* MB of memory, but 1 MB are available"):
+    with raises_naming(ValueError, "one iteration", "but 1 MB are available", "rollout_length"):
         check_program_memory(compiled, 1, 10**6)
 
 

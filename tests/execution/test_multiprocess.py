@@ -1,4 +1,4 @@
-"""How a process is told of its place, and what it says when it loses another. ``tests/test_launch.py`` joins some."""
+"""Position of a process among several, and its error when it loses another. ``tests/test_launch.py`` runs several."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from evorl.execution import multiprocess
 from evorl.execution.multiprocess import PROCESS_VARIABLE, ProcessInfo, ProcessLost
+from tests.support.errors import assert_names, raises_naming
 
 INFO = ProcessInfo(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
 LOSS = ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
@@ -33,19 +34,21 @@ def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert multiprocess.train_command() == INFO.command
 
 
-def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_process_is_reported_with_the_resume_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.describe_lost_process(LOSS, " To go on: x")
-    assert said == "Another process of this run has ended, and this process cannot continue without it. To go on: x"
+    said = multiprocess.describe_lost_process(LOSS, " To resume: x")
+    assert said is not None
+    assert said.endswith(" To resume: x")
+    assert_names(said, "another process")
     assert multiprocess.describe_lost_process(ProcessLost(said)) == said
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 
 
 def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> None:
     multiprocess.refuse_different_settings("any")
-    with pytest.raises(ValueError, match="kept"), multiprocess.leaving_together():
+    with raises_naming(ValueError, "kept"), multiprocess.leaving_together():
         raise ValueError("kept")
 
 

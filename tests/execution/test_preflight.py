@@ -1,4 +1,4 @@
-"""What a run will need, told before anything is built."""
+"""The plan of a run, reported before anything is built."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from evorl.execution import memory
 from evorl.execution import preflight as module
 from evorl.execution.preflight import Preflight, preflight
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import inner_config, small
 
 GB = 10**9
@@ -26,9 +27,9 @@ def test_a_learner_with_replay() -> None:
     assert plan.peak_bytes == plan.state_bytes + plan.step_bytes + plan.process_bytes
     assert plan.process_bytes > 50_000_000
     assert (plan.num_iterations, plan.steps_per_iteration) == (20, 8)
-    said = "\n".join(plan.lines())
-    assert f"parameters    {sum(sizes.values()):,} (" in said
-    assert "iterations    20" in said
+    message = "\n".join(plan.lines())
+    assert f"parameters    {sum(sizes.values()):,} (" in message
+    assert "iterations    20" in message
 
 
 def test_more_environments_take_more_of_an_iteration() -> None:
@@ -56,5 +57,5 @@ def test_it_fits_if_a_share_of_the_memory_is_left(monkeypatch: pytest.MonkeyPatc
     assert plan(9 * GB, None).fits
     assert plan(9 * GB, 10 * GB).lines()[-1] == "memory        about 9 GB at most of 10 GB: state 9 GB"
     monkeypatch.setattr(memory, "available_bytes", lambda: 16 * GB)
-    with pytest.raises(ValueError, match=r"replay_capacity=1,000,000,000 is too large\. The largest that may fit is"):
+    with raises_naming(ValueError, "replay_capacity=1,000,000,000", "largest that may fit"):
         module.preflight(small("sac", "Pendulum-v1", replay_capacity=1e9))

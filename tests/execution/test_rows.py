@@ -7,6 +7,7 @@ import pytest
 
 from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 
 def test_means_do_not_depend_on_the_length_of_chunks() -> None:
@@ -35,7 +36,7 @@ def test_by_itself_an_evaluation_is_its_own_score() -> None:
     score = SlidingScore()
     assert score.push(0.1, 3) == 0.1
     assert score.to_json() == {}
-    with pytest.raises(ValueError, match="at least 1 evaluation, got 0"):
+    with raises_naming(ValueError, "at least 1 evaluation, got 0"):
         SlidingScore(0)
 
 

@@ -1,13 +1,13 @@
-"""Rows of seeds; that one seed is a state of its own is a promise of every workflow, see ``tests/conformance``."""
+"""Rows of seeds; ``tests/conformance`` tests that one seed is a separate state in every workflow."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
-import pytest
 
 from evorl.execution.seeds import rows_of_seeds, state_of_seed
 from evorl.execution.trainable import Execution
 from evorl.types import State
+from tests.support.errors import raises_naming
 
 STATE = State(iterations=jnp.int32(4), params={"w": jnp.arange(6.0).reshape(3, 2)})
 
@@ -23,5 +23,5 @@ def test_a_run_without_an_axis_of_seeds_is_its_only_seed() -> None:
     assert state_of_seed(Execution(), STATE) is STATE
     assert state_of_seed(Execution(num_seeds=3), STATE, 2).params["w"].tolist() == [4.0, 5.0]
     for execution, number in ((Execution(), 1), (Execution(num_seeds=3), 3), (Execution(num_seeds=3), -1)):
-        with pytest.raises(ValueError, match=f"seed_number={number}: the run has {execution.num_seeds or 1} seeds"):
+        with raises_naming(ValueError, f"seed_number={number}", f"{execution.num_seeds or 1} seeds"):
             state_of_seed(execution, STATE, number)

@@ -11,6 +11,7 @@ from evorl.execution.intervals import EveryIterations, EverySteps
 from evorl.execution.session import Intervals, RunSession, SessionRules, TrainingDiverged
 from evorl.runs.recorder import Recorder, RunPlan
 from evorl.types import PyTreeDict, State
+from tests.support.errors import raises_naming
 
 
 class Records(Recorder):
@@ -115,6 +116,6 @@ def test_a_session_closes_everything_it_owns_and_reports_the_first_error() -> No
         raise OSError("disk")
 
     session = RunSession(closes=(lambda: closed.append("a"), fails, lambda: closed.append("c")))
-    with pytest.raises(OSError, match="disk"), session:
+    with raises_naming(OSError, "disk"), session:
         pass
     assert closed == ["a", "b", "c"]

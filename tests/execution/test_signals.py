@@ -36,7 +36,7 @@ with handled_signals(), {training}:
             True,
             (
                 "SIGINT: stopping after this iteration; a second one ends it at once.\n"
-                "SIGINT: ended. Its checkpoints are kept; to go on: python scripts/train.py resume=a/run\n"
+                "SIGINT: ended. Its checkpoints are kept. To resume: python scripts/train.py resume=a/run\n"
             ),
         ),
     ],

@@ -1,4 +1,4 @@
-"""Sizes that are refused before environments are made."""
+"""Sizes that are rejected before environments are created."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from evorl.execution import size_limits
 from evorl.execution.size_limits import refuse_hopeless_sizes
+from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize("above", ["", "inner.", "learner."])
@@ -13,13 +14,11 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
     monkeypatch.setattr(size_limits, "available_bytes", lambda: 16 * 10**9)
     node = {"replay_capacity": 1e12}
     config = {above.rstrip("."): node} if above else node
-    with pytest.raises(ValueError) as error:
+    fits = "fit is 800,000,000, of transitions of 16 bytes"
+    with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
         refuse_hopeless_sizes(config)
-    said = str(error.value)
-    assert said.startswith(f"{above}replay_capacity=1,000,000,000,000 is too large for 16 GB of memory, whatever the")
-    assert "the largest that may fit is 800,000,000, of transitions of 16 bytes" in said
-    for fits in (1e8, 1_000_000, None, "x"):
-        refuse_hopeless_sizes({"replay_capacity": fits})
+    for capacity in (1e8, 1_000_000, None, "x"):
+        refuse_hopeless_sizes({"replay_capacity": capacity})
 
 
 @pytest.mark.parametrize("above", ["", "inner.", "learner."])
@@ -37,7 +36,7 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
     monkeypatch: pytest.MonkeyPatch, above: str, sizes: dict[str, float], parts: list[str]
 ) -> None:
     monkeypatch.setattr(size_limits, "available_bytes", lambda: 16 * 10**9)
-    with pytest.raises(ValueError, match=f"{above}{parts[0]}") as error:
+    with raises_naming(ValueError, f"{above}{parts[0]}") as error:
         refuse_hopeless_sizes({above.rstrip("."): sizes} if above else sizes)
     assert all(part in str(error.value) for part in parts)
     refuse_hopeless_sizes(dict.fromkeys(sizes, 100))
@@ -47,16 +46,16 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"num_seeds": 1e9}, "num_seeds=1,000,000,000 .* fit is 50,000,000, of seeds"),
-        ({"pop_size": 1e9}, "pop_size=1,000,000,000 .* fit is 50,000,000, of members"),
-        ({"optimizer": {"pop_size": 1e12}}, r"optimizer.pop_size=1,000,000,000,000 .* fit is 800,000,000, of individ"),
+        ({"num_seeds": 1e9}, ("num_seeds=1,000,000,000", "fit is 50,000,000, of seeds")),
+        ({"pop_size": 1e9}, ("pop_size=1,000,000,000", "fit is 50,000,000, of members")),
+        ({"optimizer": {"pop_size": 1e12}}, ("optimizer.pop_size=1,000,000,000,000", "fit is 800,000,000, of individ")),
     ],
 )
 def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
-    monkeypatch: pytest.MonkeyPatch, config: dict, part: str
+    monkeypatch: pytest.MonkeyPatch, config: dict, part: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(size_limits, "available_bytes", lambda: 16 * 10**9)
-    with pytest.raises(ValueError, match=part):
+    with raises_naming(ValueError, *part):
         refuse_hopeless_sizes(config)
     refuse_hopeless_sizes({"num_seeds": 100, "pop_size": 100, "optimizer": {"pop_size": 100}})
     refuse_hopeless_sizes({"optimizer": "sgd", "pop_size": None})
@@ -64,6 +63,6 @@ def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
 
 @pytest.mark.parametrize("library", ["gymnasium", "envpool", "host", "pettingzoo"])
 def test_many_simulators_are_refused_before_the_first_is_started(library: str) -> None:
-    with pytest.raises(ValueError, match=rf"num_envs=1,000,000 simulators of {library}.*20,000 at most"):
+    with raises_naming(ValueError, "num_envs=1,000,000", f"simulators of {library}", "20,000 at most"):
         refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": library, "name": "x"}})
     refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": "brax", "name": "x"}})

@@ -1,4 +1,4 @@
-"""The learn loop on the host: where it starts, what it counts, what it refuses."""
+"""The training loop on the host: its start, its counters, and invalid settings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from evorl.execution import programs, training_loop
 from evorl.execution.session import TrainingDiverged
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical, small
 
 
@@ -136,7 +137,7 @@ def test_schedules_end_with_the_training() -> None:
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:
     broken = small("ppo", optimizer={"learning_rate": 1e30})
-    with pytest.raises(TrainingDiverged, match=r"became (nan|-?inf) in iteration \d+ \(\d+ steps\); no checkpoint"):
+    with pytest.raises(TrainingDiverged, match=r"(nan|-?inf) in iteration \d+ \(\d+ steps\)"):
         broken.learn()
 
 
@@ -144,5 +145,5 @@ def test_a_run_for_one_device_is_refused_by_several_processes(monkeypatch: pytes
     workflow = small("ppo")  # built for one device
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(ValueError, match="has 2 processes but uses one device"):
+    with raises_naming(ValueError, "2 processes", "one device"):
         workflow.learn(key=0)

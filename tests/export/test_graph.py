@@ -1,4 +1,4 @@
-"""Graphs: what nothing needs is left out, and what is known beforehand is computed beforehand."""
+"""Graphs: unused operations are omitted, and constants are folded."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
-from evorl.export.artefacts import export_policy
+from evorl.export.artifacts import export_policy
 from evorl.export.html_file import node_command
 from tests.support.portable import stored
 
@@ -69,7 +69,7 @@ def test_the_environment_in_the_page_is_the_environment(tmp_path: Path) -> None:
     actions = [1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     done = subprocess.run([node(), "-e", PLAY, path, json.dumps(actions)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = np.asarray(json.loads(done.stdout))
+    output = np.asarray(json.loads(done.stdout))
     inner = create_env("CartPole-v1").unwrapped
 
     @jax.jit
@@ -81,8 +81,8 @@ def test_the_environment_in_the_page_is_the_environment(tmp_path: Path) -> None:
         return seen
 
     expected = np.asarray(jax.vmap(episode)(jax.random.split(jax.random.key(0), 20))).transpose(1, 0, 2)
-    np.testing.assert_allclose(told, expected, atol=1e-5)
-    assert told[:, -1, -1].all()
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    assert output[:, -1, -1].all()
 
 
 def test_a_browser_plays_it(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.numpy_file import numpy_text
 from evorl.export.stored_policy import LoadedPolicy
+from tests.support.errors import raises_naming
 from tests.support.portable import VERSIONS, stored
 
 
@@ -55,5 +56,5 @@ def test_damaged_numbers_are_refused(tmp_path: Path) -> None:
     _, text = module_of("dqn", tmp_path)
     start = text.index('"""\n', text.index("W = _arrays(")) + 4
     damaged = text[:start] + ("B" if text[start] == "A" else "A") + text[start + 1 :]
-    with pytest.raises(ValueError, match="the numbers in this file are damaged: export the policy again"):
+    with raises_naming(ValueError, "damaged", "export"):
         exec(damaged, {})

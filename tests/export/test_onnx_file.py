@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from evorl.export import onnx_file
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.graph import NoRule
 from evorl.export.onnx_file import OnnxSession, onnx_bytes
 from tests.support.array_functions import FUNCTIONS, rows_of
+from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.portable import VERSIONS, portable_function, stored
 
@@ -23,7 +24,7 @@ def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         raise ImportError(name)
 
     monkeypatch.setattr(onnx_file.importlib, "import_module", missing)
-    with pytest.raises(ImportError, match="needs the package onnxruntime, of the extra onnx: pip install onnx onnxrun"):
+    with raises_naming(ImportError, "onnxruntime", "pip install onnx onnxrun"):
         OnnxSession(tmp_path / "policy.onnx")
 
 
@@ -63,5 +64,5 @@ def test_what_onnx_has_not_is_told() -> None:
     policy = portable_function(lambda x: x, (3,))
     graph = policy_graph(policy)
     graph.outputs = [graph.add("atan2", graph.inputs, (None, 3), np.float32)]
-    with pytest.raises(NoRule, match=r"atan2.*ONNX.*format=numpy or format=jax"):
+    with raises_naming(NoRule, "atan2", "ONNX", "format=numpy", "format=jax"):
         onnx_bytes(policy, graph, {**VERSIONS, **policy.describe()}, "A test.")

@@ -1,4 +1,4 @@
-"""Which environments a page can run."""
+"""Environments that a page can run."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Whether a file computes the same is measured along episodes, and a difference is seen."""
+"""Agreement of a file with the policy is measured along episodes, and differences are detected."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from evorl.export.parity import NotTheSame, Parity, compared, drawn_observations, parity_of, recorded_steps
+from tests.support.errors import raises_naming
 from tests.support.portable import numpy_step, stored
 
 
@@ -34,16 +34,16 @@ def test_an_action_that_differs_is_counted(tmp_path: Path) -> None:
     assert parity == Parity(4, 0.0, 3)
     assert not parity.is_close
     assert parity.describe() == "differs from JAX by at most 0.0e+00 over 4 observations, 3 of 4 actions the same"
-    with pytest.raises(NotTheSame, match=r"action_scores .*\(4, 1\), .*\(4, 2\) in JAX"):
+    with raises_naming(NotTheSame, "action_scores", "(4, 1)", "(4, 2)"):
         parity_of(policy, [told | {"action_scores": told["action_scores"][:, :1]}], recorded)
 
 
 def test_infinities_are_compared(tmp_path: Path) -> None:
     policy = stored("masked", tmp_path).policy
     recorded = recorded_steps(policy, num_rows=8, num_steps=1)
-    (told,) = recorded.outputs
-    assert parity_of(policy, [told], recorded).is_close
-    finite = told | {"action_scores": np.nan_to_num(told["action_scores"], neginf=-1e3)}
+    (output,) = recorded.outputs
+    assert parity_of(policy, [output], recorded).is_close
+    finite = output | {"action_scores": np.nan_to_num(output["action_scores"], neginf=-1e3)}
     assert parity_of(policy, [finite], recorded).difference == float("inf")
 
 
@@ -54,6 +54,6 @@ def test_observations_are_of_their_spaces(tmp_path: Path) -> None:
     cartpole = drawn_observations(stored("dqn", tmp_path).policy, rng, 500)["obs"]
     assert np.abs(cartpole[:, 1]).max() < 10.0  # of a bound of 1e38
     assert np.abs(cartpole[:, 2]).max() <= 0.42
-    like_seen = drawn_observations(stored("ppo_normalised", tmp_path).policy, rng, 500)["obs"]
+    like_seen = drawn_observations(stored("ppo_normalized", tmp_path).policy, rng, 500)["obs"]
     np.testing.assert_array_equal(like_seen <= np.array([1.0, 1.0, 8.0]), True)
     assert like_seen[:, 2].mean() > 1.5

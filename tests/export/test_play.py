@@ -14,6 +14,7 @@ from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.export.play import check_fits, environment_of, play_episode
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.runs.folder import RunFolder
+from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.portable import stored
 
@@ -32,10 +33,10 @@ def test_episodes_are_an_animation(trained: RunFolder, tmp_path: Path, capsys: p
     to = tmp_path / "played.webp"
     arguments = ["episodes=2", "seed=3", "max_steps=12", "frames=6", f"to={to}"]
     commands.run(["play", f"run={trained.path}", *arguments])
-    said = capsys.readouterr().out.splitlines()
-    lengths = [int(line.split()[2]) for line in said if line.startswith("episode ")]
+    message = capsys.readouterr().out.splitlines()
+    lengths = [int(line.split()[2]) for line in message if line.startswith("episode ")]
     assert len(lengths) == 2
-    assert said[-1] == f"6 pictures: {to}"
+    assert message[-1] == f"6 pictures: {to}"
     with Image.open(to) as picture:
         assert picture.n_frames > 1
         assert picture.size == (600, 400)
@@ -60,14 +61,14 @@ def test_which_environment(tmp_path: Path) -> None:
     config = {"library": "gymnasium", "name": "X-v0", "history": 2, "host": "loop", "wrappers": ["A"], "obs_key": None}
     of_gymnasium = dataclasses.replace(cartpole, title="gymnasium/X-v0", env_config=config)
     assert environment_of(of_gymnasium, None) == ("X-v0", {"wrappers": ["A"]})
-    with pytest.raises(ValueError, match="gymnax/Breakout-MinAtar is not a Gymnasium environment"):
+    with raises_naming(ValueError, "gymnax/Breakout-MinAtar", "Gymnasium"):
         environment_of(stored("dqn_convolutional", tmp_path), None)
 
 
 @pytest.mark.parametrize(("name", "what"), [("Acrobot-v1", "observations"), ("Pendulum-v1", "observations")])
 def test_a_policy_that_does_not_fit_is_told(name: str, what: str, tmp_path: Path) -> None:
     simulators: Any = make_gymnasium_simulators(name, 1)
-    with pytest.raises(ValueError, match=f"the policy of gymnax/CartPole-v1 does not fit {name}: its {what} are Box"):
+    with raises_naming(ValueError, "gymnax/CartPole-v1", name, f"{what} are Box"):
         check_fits(stored("dqn", tmp_path), simulators, name)
     simulators.close()
 
@@ -78,7 +79,7 @@ def test_actions_fit_too(tmp_path: Path) -> None:
     other = dataclasses.replace(
         policy, policy=dataclasses.replace(policy.policy, action_space=stored("sac", tmp_path).policy.action_space)
     )
-    with pytest.raises(ValueError, match="its actions are Box"):
+    with raises_naming(ValueError, "actions are Box"):
         check_fits(other, simulators, "CartPole-v1")
     assert np.asarray(simulators.reset(np.asarray([0], np.uint64))).shape == (1, 4)
     simulators.close()
@@ -86,5 +87,5 @@ def test_actions_fit_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("argument", ["episodes=0", "seed=-1", "screen=3", "fps=x"])
 def test_arguments_are_checked(argument: str) -> None:
-    with pytest.raises(ValueError, match=argument.split("=")[0]):
+    with raises_naming(ValueError, argument.split("=")[0]):
         commands.run(["play", "run=latest", argument])

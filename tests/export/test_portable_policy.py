@@ -14,12 +14,13 @@ from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
 from evorl.export.portable_policy import described_space, portable_policy
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 from tests.support.portable import stored, with_statistics
 from tests.support.small_workflows import fresh_state, small
 
 PORTS = {
     "ppo_discrete": ("obs", "action action_scores"),
-    "ppo_normalised": ("obs", "action"),
+    "ppo_normalized": ("obs", "action"),
     "ppo_gru_history": (
         "obs memory_frames_started memory_frames_earlier_frames memory_recurrent_policy_hidden",
         "action next_memory_frames_started next_memory_frames_earlier_frames next_memory_recurrent_policy_hidden",
@@ -80,7 +81,7 @@ def test_random_numbers_are_inputs(tmp_path: Path) -> None:
 def test_a_random_agent_has_no_greedy_policy() -> None:
     env = create_env("Pendulum-v1")
     agent_state = RandomAgent().init(env.obs_space, env.action_space, jax.random.key(0))
-    with pytest.raises(ValueError, match="RandomAgent samples its actions even in evaluations"):
+    with raises_naming(ValueError, "RandomAgent", "evaluations"):
         portable_policy(RandomAgent(), agent_state, env)
 
 

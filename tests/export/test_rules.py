@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.graph import NoRule
 from tests.support.array_functions import FUNCTIONS, rows_of
+from tests.support.errors import raises_naming
 from tests.support.portable import numpy_step, portable_function
 
 
@@ -29,15 +30,15 @@ def test_numpy_computes_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fn", "said"),
+    ("fn", "parts"),
     [
-        (lambda x: jnp.sort(x), "the policy uses sort"),
-        (lambda x: x[jnp.argmax(x)][None], "slices at computed positions|computed indices|uses"),
-        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), "the policy uses while"),
-        (lambda x: lax.fori_loop(0, 100, lambda i, y: jnp.tanh(y), x), "loop of 100 .*at most 64"),
-        (lambda x: lax.cumsum(x, reverse=True), "cumulative sum"),
+        (lambda x: jnp.sort(x), ("uses sort",)),
+        (lambda x: x[jnp.argmax(x)][None], ("computed",)),
+        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), ("uses while",)),
+        (lambda x: lax.fori_loop(0, 100, lambda i, y: jnp.tanh(y), x), ("loop of 100", "at most 64")),
+        (lambda x: lax.cumsum(x, reverse=True), ("cumulative sum",)),
     ],
 )
-def test_what_has_no_rule_is_told(fn: Callable[[jax.Array], jax.Array], said: str) -> None:
-    with pytest.raises(NoRule, match=said):
+def test_what_has_no_rule_is_told(fn: Callable[[jax.Array], jax.Array], parts: tuple[str, ...]) -> None:
+    with raises_naming(NoRule, *parts):
         policy_graph(portable_function(fn, (4,)))

@@ -10,6 +10,7 @@ from jax import export
 
 from evorl.export.stablehlo_file import stablehlo_bytes
 from evorl.export.stored_policy import LoadedPolicy
+from tests.support.errors import raises_naming
 from tests.support.portable import stored
 
 
@@ -35,5 +36,5 @@ def test_without_flatbuffers_it_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         raise ImportError("no flatbuffers")
 
     monkeypatch.setattr(export.Exported, "serialize", missing)
-    with pytest.raises(ImportError, match="format=jax needs the package flatbuffers: pip install flatbuffers"):
+    with raises_naming(ImportError, "format=jax", "pip install flatbuffers"):
         stablehlo_bytes(stored("dqn", tmp_path).policy)

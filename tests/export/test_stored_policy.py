@@ -17,6 +17,7 @@ from evorl.runs.checkpointer import CheckpointError
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.types import State
+from tests.support.errors import raises_naming
 from tests.support.portable import stored
 from tests.support.small_workflows import fresh_state, moved_apart, small
 
@@ -27,7 +28,7 @@ def test_three_lines_act(trained: RunFolder) -> None:
     assert isinstance(action, np.integer)
     assert action in (0, 1)
     assert policy(np.zeros((6, 4))).shape == (6,)
-    with pytest.raises(ValueError, match=r"obs .*\[3\], expected \[4\]"):
+    with raises_naming(ValueError, "obs", "[3]", "[4]"):
         policy(np.zeros(3))
 
 
@@ -35,7 +36,7 @@ def test_each_seed_has_a_policy_of_its_own(trained: RunFolder) -> None:
     first, second = (stored_policy(trained.path, seed_number=i).policy for i in range(2))
     obs = {"obs": np.ones((1, 4), np.float32)}
     assert not np.allclose(first.rows(obs)["action_scores"], second.rows(obs)["action_scores"])
-    with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
+    with raises_naming(ValueError, "seed_number=2", "2 seeds"):
         stored_policy(trained.path, seed_number=2)
 
 
@@ -59,7 +60,7 @@ def test_which_checkpoint_is_told(trained: RunFolder) -> None:
     assert "iteration 2 of 64 steps, seed_number=1 of 2 seeds, greedy actions" in words
     with pytest.raises(CheckpointError):
         stored_policy(trained.path, checkpoint=step + 1)
-    with pytest.raises(RunFolderError, match="There is no folder"):
+    with raises_naming(RunFolderError, "nowhere", "no folder"):
         evorl.load_policy("nowhere", trained.path.parent)
 
 
@@ -73,7 +74,7 @@ def test_memory_is_kept_for_each_row_and_forgotten(tmp_path: Path) -> None:
     mixed = policy(obs[0])
     np.testing.assert_allclose(mixed[0], start[0], atol=1e-6)
     assert not np.allclose(mixed[1], start[1])
-    with pytest.raises(ValueError, match=r"1: call reset\(\)"):
+    with raises_naming(ValueError, "1: ", "reset()"):
         policy(obs[0, 0])
     policy.reset()
     np.testing.assert_allclose(policy(obs[0, 0]), start[0], atol=1e-6)

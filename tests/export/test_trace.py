@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import export
 
 from evorl.export.graph import NoRule
 from evorl.export.trace import traced_graph
+from tests.support.errors import raises_naming
 
 
 def test_what_is_known_is_computed_beforehand() -> None:
@@ -35,7 +35,7 @@ def test_shapes_of_single_rows_are_numbers() -> None:
 def test_rows_stand_alone() -> None:
     (rows,) = export.symbolic_shape("rows")
     spec = jax.ShapeDtypeStruct((rows, 2), np.float32)
-    with pytest.raises(NoRule, match=r"2\*rows rows"):
+    with raises_naming(NoRule, "2*rows rows"):
         traced_graph(lambda x: [x.reshape(-1) * 2.0], [spec], rows)
-    with pytest.raises(NoRule, match="size of the batch"):
+    with raises_naming(NoRule, "size of the batch"):
         traced_graph(lambda x: [x[:, 0] + jnp.arange(rows)], [spec], rows)

@@ -7,7 +7,7 @@ import numpy as np
 
 from evorl.interop.agent_calls import calls_of
 from evorl.interop.host_agent import HostAgent
-from tests.support.counting_env import CountingEnv
+from tests.support.interop_parts import CountingEnv
 
 STEP = (np.zeros(1), 0, 1.0, np.ones(1), True, False, {"a": 1})
 

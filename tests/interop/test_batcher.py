@@ -1,4 +1,4 @@
-"""Batchers, in this process: whole episodes and slices, what is known of rows, and what is refused in words."""
+"""Batchers in this process: whole episodes and slices, states of rows, and errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.interop import Batcher
+from tests.support.errors import raises_naming
 
-AGENT, ENV = "tests.support.batches:make_agent", "tests.support.batches:make_rows"
+AGENT, ENV = "tests.support.interop_parts:Numbered", "tests.support.interop_parts:Rows"
 
 
 def make(num_envs: int = 4, kind: str = "inline", **settings: Any) -> Batcher:
@@ -138,7 +139,7 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
     env_args = {"name": "CartPole-v1", "max_episode_steps": 5}
     env = "evorl.envs.gymnasium:make_gymnasium_simulators"
     settings = {"num_envs": 2, "num_workers": 2, "kind": "inline", "env_args": env_args}
-    agent = "tests.support.batches:make_agent"
+    agent = "tests.support.interop_parts:Numbered"
     with Batcher(agent, env, **settings) as batcher:
         low = np.array([0.5, 0.0])
         batcher.execute(env_info={"low": low, "high": low + 0.01})
@@ -153,78 +154,78 @@ def test_gymnasium_gets_its_arguments_as_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "parts"),
     [
-        ({"num_envs": 2, "num_workers": 4}, "num_envs=2 rows cannot be divided evenly among num_workers=4"),
-        ({"num_workers": 2, "seeds": [1, 2, 3]}, "one number for each of 2 workers"),
-        ({"kind": "proces"}, "no kind of actors 'proces'. Did you mean 'process'"),
-        ({"num_steps": 0}, "num_steps must be a positive"),
-        ({"agent_args": {"begin": 2}}, "unexpected keyword argument 'begin'"),
+        ({"num_envs": 2, "num_workers": 4}, ("num_envs=2", "num_workers=4")),
+        ({"num_workers": 2, "seeds": [1, 2, 3]}, ("seeds", "2 workers")),
+        ({"kind": "proces"}, ("'proces'", "'process'")),
+        ({"num_steps": 0}, ("num_steps", "positive")),
+        ({"agent_args": {"begin": 2}}, ("argument 'begin'",)),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], says: str) -> None:
-    agent = "tests.support.batches:Numbered"
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
+    agent = "tests.support.interop_parts:Numbered"
+    with raises_naming(ValueError, *parts):
         Batcher(agent, ENV, **{"num_envs": 4, "kind": "inline", **settings})
 
 
 @pytest.mark.parametrize(
-    ("agent", "env", "says"),
+    ("agent", "env", "parts"),
     [
-        (lambda: None, ENV, "agent must be the name of a function that workers import.*got <function"),
-        (AGENT, lambda num_envs: None, "env must be the name of a function.*at the top level of a module"),
-        ("tests.support.batches:make_agnt", ENV, "Did you mean 'make_agent'"),
-        (AGENT, "tests.support.batches", "env must be like package.module:function"),
-        (ENV, ENV, "without __call__, initial_state, update: inherit from evorl.interop.BatchAgent"),
-        (AGENT, AGENT, "env=tests.support.batches:make_agent cannot be called.*unexpected keyword argument 'num_envs'"),
-        (AGENT, "tests.support.batches:dict", "there is no function"),
+        (lambda: None, ENV, ("agent", "workers", "got <function")),
+        (AGENT, lambda num_envs: None, ("env", "top level of a module")),
+        ("tests.support.interop_parts:Numberd", ENV, ("'Numberd'", "'Numbered'")),
+        (AGENT, "tests.support.interop_parts", ("env", "package.module:function")),
+        (ENV, ENV, ("__call__, initial_state, update", "evorl.interop.BatchAgent")),
+        (AGENT, AGENT, ("env=tests.support.interop_parts:Numbered", "argument 'num_envs'")),
+        (AGENT, "tests.support.interop_parts:dict", ("tests.support.interop_parts", "'dict'")),
     ],
 )
-def test_what_is_no_name_of_a_function_is_refused(agent: Any, env: Any, says: str) -> None:
+def test_what_is_no_name_of_a_function_is_refused(agent: Any, env: Any, parts: tuple[str, ...]) -> None:
     agent_args = {"num_envs": 1} if agent == ENV else {}
-    with pytest.raises(ValueError, match=says):
+    with raises_naming(ValueError, *parts):
         Batcher(agent, env, num_envs=4, kind="inline", agent_args=agent_args)
 
 
 def test_wrong_calls_are_refused_and_change_nothing() -> None:
     with make(8, num_workers=2) as batcher, make(num_steps=2) as slices:
-        with pytest.raises(ValueError, match="num_episodes=17 is not a multiple of num_envs=8: choose 16 or 24"):
+        with raises_naming(ValueError, "num_episodes=17", "num_envs=8", "16 or 24"):
             batcher.execute(num_episodes=17)
-        with pytest.raises(ValueError, match=r"agent_info must have one row for each of 16 episodes, got .*\(8,\)"):
+        with raises_naming(ValueError, "agent_info", "16 episodes", "(8,)"):
             batcher.execute({"agent_id": np.arange(8)}, num_episodes=16)
-        with pytest.raises(ValueError, match="pass agent_info and env_info"):
+        with raises_naming(ValueError, "agent_info", "env_info"):
             batcher.reset()
-        with pytest.raises(ValueError, match="call execute first"):
+        with raises_naming(ValueError, "call execute"):
             batcher.get()
-        with pytest.raises(ValueError, match="nothing to repeat"):
+        with raises_naming(ValueError, "repeat"):
             batcher.reexecute()
-        with pytest.raises(ValueError, match="pass env_info to reset"):
+        with raises_naming(ValueError, "env_info", "reset"):
             slices.execute(env_info={"env_id": np.arange(4)})
         batcher.execute()
-        with pytest.raises(ValueError, match="call get before"):
+        with raises_naming(ValueError, "call get"):
             batcher.execute()
         batch = batcher.get()
         assert batch is not None
         assert batch.num_rows == 8
-    with pytest.raises(ValueError, match="was closed"):
+    with raises_naming(ValueError, "closed"):
         batcher.execute()
 
 
 def test_simulators_without_arguments_say_so() -> None:
-    with Batcher(AGENT, "tests.support.batches:make_counting", num_envs=2, kind="inline") as batcher:
+    with Batcher(AGENT, "tests.support.interop_parts:make_counting", num_envs=2, kind="inline") as batcher:
         batcher.execute()
         batch = batcher.get()
         assert batch is not None
         np.testing.assert_array_equal(batch.data.row, [[0, 0], [1, 1]])
         batcher.execute(env_info={"env_id": np.arange(2)})
-        with pytest.raises(ValueError, match="CountingRows takes no arguments for its episodes, got env_id"):
+        with raises_naming(ValueError, "CountingRows", "env_id"):
             batcher.get()
 
 
 def test_a_failure_ends_the_batcher() -> None:
     batcher = make(env_args={"fails_at": 2})
     batcher.execute()
-    with pytest.raises(HostEnvError, match="the motor is burnt"):
+    with raises_naming(HostEnvError, "the motor is burnt"):
         batcher.get()
-    with pytest.raises(ValueError, match="because a worker failed"):
+    with raises_naming(ValueError, "worker failed"):
         batcher.get()

@@ -14,6 +14,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.interop import Batcher
 from evorl.padded_batch import PaddedBatch
 from tests.interop.test_batcher import AGENT, ENV
+from tests.support.errors import raises_naming
 
 ENV_ARGS = {"seconds": 0.02}
 IDS = {"agent_id": np.arange(32)}
@@ -24,14 +25,14 @@ def settings(**changes: object) -> dict:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
+def output() -> list[str]:
     return []
 
 
 @pytest.fixture(scope="module")
-def batcher(told: list[str]) -> Iterator[Batcher]:
+def batcher(output: list[str]) -> Iterator[Batcher]:
     """Four processes, whose start takes seconds: one batcher for all tests of this file, in their order."""
-    with Batcher(AGENT, ENV, **settings(message=told.append)) as made:
+    with Batcher(AGENT, ENV, **settings(message=output.append)) as made:
         yield made
 
 
@@ -58,7 +59,7 @@ def test_episodes_are_in_the_order_of_their_infos(batcher: Batcher) -> None:
     with Batcher(AGENT, ENV, **settings(kind="inline")) as inline:
         inline.execute(IDS, {"env_id": np.arange(32)}, num_episodes=32)
         np.testing.assert_array_equal(taken(inline).data.obs, batch.data.obs)
-    with pytest.raises(ValueError, match="num_episodes=33 is not a multiple of num_envs=16: choose 32 or 48"):
+    with raises_naming(ValueError, "num_episodes=33", "num_envs=16", "32 or 48"):
         batcher.execute(num_episodes=33)
 
 
@@ -93,14 +94,16 @@ def test_an_update_reaches_all_agents_after_what_is_under_way(batcher: Batcher) 
     np.testing.assert_array_equal(after.data.rewards, np.where(after.mask, 7.0, 0.0))
 
 
-def test_a_process_that_is_killed_is_replaced_and_its_episodes_are_the_same(batcher: Batcher, told: list[str]) -> None:
+def test_a_process_that_is_killed_is_replaced_and_its_episodes_are_the_same(
+    batcher: Batcher, output: list[str]
+) -> None:
     batcher.execute(IDS, num_episodes=32)
     victim = taken(batcher).data.process[8, 0]
     batcher.reexecute()
     os.kill(victim, signal.SIGKILL)
     batch = taken(batcher)
-    assert len(told) == 1
-    assert told[0].startswith("Actor 1 ended by signal SIGKILL: replaced")
+    assert len(output) == 1
+    assert output[0].startswith("Actor 1 ended by signal SIGKILL: it was replaced")
     assert victim not in batch.data.process
     np.testing.assert_array_equal(batch.data.agent_id, np.where(batch.mask, np.arange(32)[:, None], 0))
     np.testing.assert_array_equal(batch.data.actions, np.where(batch.mask, 7, 0))  # of the update before
@@ -116,11 +119,12 @@ def test_close_leaves_no_process(batcher: Batcher) -> None:
     assert not any(os.path.exists(f"/proc/{process}") for process in processes)
 
 
-def test_slices_after_a_process_was_killed_and_one_that_fails(told: list[str]) -> None:
+def test_slices_after_a_process_was_killed_and_one_that_fails() -> None:
     """Rows of the new process start again, and only those that were running."""
     env_args = {"lengths": [2, 9], "fails_at": 8}
+    output: list[str] = []
     changes = {"num_envs": 2, "num_workers": 1, "num_steps": 3, "seeds": 0, "env_args": env_args}
-    with Batcher(AGENT, ENV, **settings(message=told.append, **changes)) as batcher:
+    with Batcher(AGENT, ENV, **settings(message=output.append, **changes)) as batcher:
         batcher.execute()
         first = taken(batcher)
         assert first.lengths.tolist() == [2, 3]
@@ -130,10 +134,10 @@ def test_slices_after_a_process_was_killed_and_one_that_fails(told: list[str]) -
         second = taken(batcher)
         assert second.info.row.tolist() == [1]
         assert second.data.obs[0, :, 0].tolist() == [0, 1, 2]
-        assert len(told) == 2
+        assert len(output) == 1
         batcher.update({"action": 1})
         batcher.execute()
         assert taken(batcher).data.obs[0, :, 0].tolist() == [3, 4, 5]
         batcher.execute()
-        with pytest.raises(HostEnvError, match=r"actor 0: the simulators' step failed at step .*the motor is burnt"):
+        with raises_naming(HostEnvError, "actor 0", "step", "the motor is burnt"):
             batcher.get()

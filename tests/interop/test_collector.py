@@ -12,7 +12,8 @@ from evorl.interop.collector import Collector
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.replay_memory import ReplayMemory
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from tests.support.counting_env import CountingEnv, TracingAgent
+from tests.support.errors import raises_naming
+from tests.support.interop_parts import CountingEnv, TracingAgent
 
 
 def test_calls_come_in_order_and_extras_stay_with_their_step() -> None:
@@ -83,7 +84,7 @@ def test_what_the_user_chooses_is_told_and_stored() -> None:
     np.testing.assert_array_equal(transitions.actions, [2, 2])
     np.testing.assert_array_equal(transitions.agent_info.action, [2, 2])
     np.testing.assert_array_equal(transitions.twice, [2, 4])
-    with pytest.raises(HostEnvError, match=r"no entry 'twic'\. Did you mean 'twice'"):
+    with raises_naming(HostEnvError, "'twic'", "'twice'"):
         Collector(CountingEnv(3), info_names=("twic",)).collect(TracingAgent(), 1)
 
 
@@ -147,17 +148,15 @@ def test_what_cannot_work_is_refused_in_words() -> None:
         def step(self, obs: Any) -> Any:
             return 0, {}
 
-    with pytest.raises(
-        TypeError, match=r"NoAgent has no method view, eval_step, update, terminal: inherit from .*Host"
-    ):
+    with raises_naming(TypeError, "NoAgent", "view, eval_step, update, terminal", "Host"):
         Collector(CountingEnv(3)).collect(NoAgent(), 1)
-    with pytest.raises(ValueError, match="num_steps=0"):
+    with raises_naming(ValueError, "num_steps=0"):
         Collector(CountingEnv(3), num_steps=0)
-    with pytest.raises(ValueError, match=r"length must be at least 0, got -1; .* use collect_episode"):
+    with raises_naming(ValueError, "length", "got -1", "collect_episode"):
         Collector(CountingEnv(3)).collect(TracingAgent(), -1)
     env = CountingEnv(3)
     env.step = lambda action: (np.zeros(1), 0.0, False, {})  # as Gym did once
-    with pytest.raises(HostEnvError, match=r"must return a tuple \(observation, reward, terminated, truncated, info\)"):
+    with raises_naming(HostEnvError, "(observation, reward, terminated, truncated, info)"):
         Collector(env).collect(TracingAgent(), 1)
 
 

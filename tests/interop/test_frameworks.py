@@ -11,7 +11,7 @@ from evorl.interop.host_agent import HostAgent
 from evorl.interop.replay_memory import ReplayMemory
 from evorl.interop.runner import Runner
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from tests.support.counting_env import CountingEnv
+from tests.support.interop_parts import CountingEnv
 
 DISCOUNT = 0.9
 

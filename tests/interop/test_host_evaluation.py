@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from evorl.interop.host_evaluation import play_on_host
-from tests.support.counting_env import CountingEnv, CountingRows, TracingAgent
+from tests.support.errors import raises_naming
+from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class _Evaluated(TracingAgent):
@@ -50,5 +51,5 @@ def test_an_agent_need_not_hear_of_it() -> None:
 
 
 def test_no_episode_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_episodes must be at least 1, got 0"):
+    with raises_naming(ValueError, "num_episodes", "got 0"):
         play_on_host(CountingEnv(2), TracingAgent(), 0)

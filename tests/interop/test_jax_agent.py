@@ -19,7 +19,7 @@ from evorl.padded_batch import split_episodes
 from evorl.rollout import act_again
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict
-from tests.support.counting_env import CountingEnv, CountingRows
+from tests.support.interop_parts import CountingEnv, CountingRows
 
 LENGTHS = [2, 3, 3, 5]
 

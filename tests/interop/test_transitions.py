@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from evorl.interop.transitions import as_columns, as_sample_batch, check_done_means, n_step_transitions
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 
 def _steps(num: int, ends: dict[int, str] | None = None, extras: Any = lambda t: {"seen": 10 * t}) -> list:
@@ -90,21 +90,21 @@ def test_a_truncated_step_is_done_or_not_as_asked() -> None:
         columns = as_columns(steps, meaning)
         assert columns.dones.tolist() == dones
         assert columns.truncation.tolist() == [False, True]
-    with pytest.raises(ValueError, match=r"no meaning of dones 'terminate'\. Did you mean 'terminated'"):
+    with raises_naming(ValueError, "'terminate'", "'terminated'"):
         check_done_means("terminate")
 
 
 def test_steps_that_do_not_fit_together_are_refused_in_words() -> None:
     wrong = {
-        "they were ['a'], then ['b']": lambda t: {"a" if t == 0 else "b": 0.0},
-        "they were [], then ['a']": lambda t: {"a": 0.0} if t else {},
-        "extras named obs, rewards would replace": lambda t: {"obs": 0.0, "rewards": 1.0},
-        "a must have the same shape in all steps, got [(1,), (2,)]": lambda t: {"a": np.zeros(1 + t % 2)},
-        "name must be numbers, got <U2": lambda t: {"name": "ab"},
-        "count has integers beyond the range of int32": lambda t: {"count": np.int64(2**40)},
+        ("['a']", "then ['b']"): lambda t: {"a" if t == 0 else "b": 0.0},
+        ("[]", "then ['a']"): lambda t: {"a": 0.0} if t else {},
+        ("extras named obs, rewards",): lambda t: {"obs": 0.0, "rewards": 1.0},
+        ("shape", "got [(1,), (2,)]"): lambda t: {"a": np.zeros(1 + t % 2)},
+        ("name", "numbers", "got <U2"): lambda t: {"name": "ab"},
+        ("count", "int32"): lambda t: {"count": np.int64(2**40)},
     }
-    for said, extras in wrong.items():
-        with pytest.raises(ValueError, match=re.escape(said)):
+    for parts, extras in wrong.items():
+        with raises_naming(ValueError, *parts):
             as_columns(_steps(4, extras=extras), "either")
 
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from evorl.envs.gymnasium import make_gymnasium_simulators
 from evorl.interop.host_agent import HostAgent
 from evorl.interop.vector_collector import VectorCollector
 from evorl.padded_batch import split_episodes
-from tests.support.counting_env import CountingRows, TracingAgent
+from tests.support.errors import raises_naming
+from tests.support.interop_parts import CountingRows, TracingAgent
 
 LENGTHS = [2, 3, 3, 5]
 
@@ -73,7 +73,7 @@ _SPACE = CountingRows([1]).action_space
 
 
 def test_several_steps_in_one_transition_are_for_single_environments() -> None:
-    with pytest.raises(TypeError, match=r"num_steps must be 1 .* got 2: collect from a single"):
+    with raises_naming(TypeError, "num_steps", "got 2"):
         VectorCollector(CountingRows([3]), num_steps=2)
 
 

@@ -1,4 +1,4 @@
-"""The doors of the live page: what they answer, and to whom."""
+"""Requests to the live page: responses and access control."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_a_disabled_name_is_not_stored() -> None:
 def test_runs_are_listed_and_asked_for_by_number(runs: list[str]) -> None:
     async def asked(client: TestClient[Any, Any]) -> None:
         async with client.get("/api/runs") as answer:
-            told = await answer.json()
-        assert [run["name"] for run in told["runs"]] == ["a<b>", "c"]
-        assert told["ready"]
+            output = await answer.json()
+        assert [run["name"] for run in output["runs"]] == ["a<b>", "c"]
+        assert output["ready"]
         async with client.get("/api/scalars?run=0&name=eval/episode_return") as answer:
             assert (await answer.json())["points"] == [[1000.0, 1.0], [2000.0, 2.0]]
         async with client.get("/api/runs/1/picture") as answer:

@@ -1,12 +1,20 @@
-"""The live page in a real browser: it draws what is recorded, as it comes, in light and dark and on a small screen."""
+"""The live page in a real browser: curves as they are recorded, in light and dark mode and on a small screen."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import json
 import math
-from collections.abc import Awaitable, Callable
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,8 +24,112 @@ from evorl.live.metrics_store import MetricsStore
 from evorl.live.page_service import serving
 from evorl.live.watched_runs import WatchedRuns
 from evorl.runs.run_state import RUNNING, HeldState, RunState
-from tests.support.chromium import Tab, find_chromium, opened
 from tests.support.run_folders import PNG, START, make_run
+
+_OPTIONS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --remote-debugging-port=0"
+).split()
+_PATIENCE = 60.0  # seconds: a busy machine starts it slowly
+
+
+def find_chromium() -> str | None:
+    """The browser's program, where there is one."""
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
+class Tab:
+    """An open page.
+
+    Attributes:
+        complaints: what the page wrote to its console as an error, or did not catch.
+    """
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.complaints: list[str] = []
+        self._socket = socket
+        self._number = 0
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol and wait for its answer."""
+        self._number += 1
+        await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
+        while True:
+            told = await asyncio.wait_for(self._socket.receive_json(), _PATIENCE)
+            if told.get("id") == self._number:
+                assert "error" not in told, told
+                return told["result"]
+            if told.get("method") == "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(told["params"]["exceptionDetails"])[:800])
+            elif told.get("method") == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
+                self.complaints.append(json.dumps(told["params"]["entry"])[:800])
+
+    async def value(self, expression: str) -> Any:
+        """What a JavaScript expression is worth there, a promise when it is kept."""
+        told = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        return told["result"].get("value")
+
+    async def until(self, expression: str, seconds: float = _PATIENCE) -> Any:
+        """Wait until an expression is worth something, and return it; an error in it is nothing yet."""
+        end = asyncio.get_running_loop().time() + seconds
+        quiet = f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
+        while not (value := await self.value(quiet)):
+            assert asyncio.get_running_loop().time() < end, (expression, self.complaints, await self.value(_SEEN))
+            await asyncio.sleep(0.05)
+        return value
+
+    async def look(self, scheme: str = "light", width: int = 1280, height: int = 900) -> None:
+        """Choose the colours that the reader likes, and the size of the screen."""
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    async def picture(self, path: Path) -> Path:
+        """Write what is seen as PNG."""
+        told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(told["data"]))
+        return path
+
+
+_SEEN = "document.body?.innerText.slice(0, 800)"
+
+
+@contextlib.asynccontextmanager
+async def opened(program: str, address: str, profile: Path) -> AsyncIterator[Tab]:
+    """Within: a browser of its own with the page at ``address``; ``profile`` is a folder for what it keeps."""
+    errors = profile.with_suffix(".log")
+    with errors.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            program, *_OPTIONS, f"--user-data-dir={profile}", "about:blank", stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        port = await _port(profile, process, errors)
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                target = next(each for each in await answer.json() if each["type"] == "page")
+            async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                tab = Tab(socket)
+                for domain in ("Page", "Runtime", "Log"):
+                    await tab.call(f"{domain}.enable")
+                await tab.call("Page.navigate", url=address)
+                yield tab
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def _port(profile: Path, process: asyncio.subprocess.Process, errors: Path) -> int:
+    """Where the browser listens, which it writes down as soon as it does."""
+    end = asyncio.get_running_loop().time() + _PATIENCE
+    while asyncio.get_running_loop().time() < end and process.returncode is None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int((profile / "DevToolsActivePort").read_text().split()[0])
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"Chromium did not start: {errors.read_text(errors='replace')[-800:]}")
+
 
 LAST = "document.querySelector('svg.chart').getAttribute('aria-label')"
 
@@ -150,10 +262,10 @@ def test_it_is_readable_in_light_in_dark_and_on_a_phone(runs: Path, tmp_path: Pa
             await tab.until("document.querySelectorAll('svg.chart path.mean').length === 3")
             assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), f"{name} scrolls sideways"
             with Image.open(await tab.picture(tmp_path / f"{name}.png")) as picture:
-                colours = picture.convert("RGB").getcolors(1 << 24) or []
-            most, colour = max(colours)
-            paper = np.atleast_1d(colour)
-            assert most > 0.5 * sum(number for number, _ in colours)
+                colors = picture.convert("RGB").getcolors(1 << 24) or []
+            most, color = max(colors)
+            paper = np.atleast_1d(color)
+            assert most > 0.5 * sum(number for number, _ in colors)
             brightness[name] = float(paper.mean())
             line = await tab.value("getComputedStyle(document.querySelector('path.mean')).stroke")
             drawn = [int(part) for part in line.removeprefix("rgb(").rstrip(")").split(",")]

@@ -19,6 +19,7 @@ from evorl.live.watched_runs import WatchedRuns
 from evorl.sockets.access import tls_context
 from evorl.sockets.socket_server import ConnectionLimits
 from tests.support.certificate import write_certificate
+from tests.support.errors import raises_naming
 
 
 def page(tmp_path: Path, **options: Any) -> LivePage:
@@ -36,7 +37,7 @@ def test_it_is_there_within_and_gone_behind(tmp_path: Path) -> None:
             assert address.startswith("http://127.0.0.1:")
             assert await status(address) == 200
             port = int(address.rpartition(":")[2])
-            with pytest.raises(ValueError, match=f"cannot listen on 127.0.0.1, port {port}: another program"):
+            with raises_naming(ValueError, "127.0.0.1", port):
                 async with serving(page(tmp_path), port):
                     pass
         with pytest.raises(aiohttp.ClientConnectorError):

@@ -12,6 +12,7 @@ import pytest
 
 from evorl.live.spans import Spans, merge_spans
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 
 
 def work(folder: Path, process: str, name: str) -> None:
@@ -83,5 +84,5 @@ def test_without_a_folder_nothing_is_measured(tmp_path: Path) -> None:
     assert json.loads(merge_spans(tmp_path / "empty").read_text())["traceEvents"] == []
     (tmp_path / "empty/trace.json").unlink()
     (tmp_path / "empty/trace.json").symlink_to(tmp_path / "precious")
-    with pytest.raises(RunFolderError, match="symbolic link"):
+    with raises_naming(RunFolderError, "trace.json", "symbolic link"):
         merge_spans(tmp_path / "empty")

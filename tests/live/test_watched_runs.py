@@ -16,6 +16,7 @@ from evorl.reports.recorded_run import Curve
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import RUNNING, HeldState, RunState
+from tests.support.errors import raises_naming
 from tests.support.run_folders import PNG, START, make_run
 
 
@@ -87,7 +88,7 @@ def test_curves_have_their_seeds_and_spread(tmp_path: Path) -> None:
 
 def test_runs_appear_when_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = WatchedRuns([], tmp_path / "runs")
-    assert runs.told_places == str(tmp_path / "runs")
+    assert runs.described_places == str(tmp_path / "runs")
     assert not runs.refresh()
     assert runs.looked
     make_run(tmp_path / "runs", "b", [[1.0]])
@@ -108,7 +109,7 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = WatchedRuns(places)
         runs.refresh()
         assert list(told(runs)) == names
-    with pytest.raises(RunFolderError, match="There is no folder ppo/3"):
+    with raises_naming(RunFolderError, "ppo/3", "no folder"):
         WatchedRuns(["ppo/3"])
 
 
@@ -119,7 +120,7 @@ def test_a_run_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     make_run(tmp_path, "good", [[1.0]])
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    assert "is not a row of 5 numbers" in told(runs)["damaged"]["problem"]
+    assert "5 numbers" in told(runs)["damaged"]["problem"]
     assert "problem" in told(runs)["strange"]
     assert "problem" not in told(runs)["good"]
     assert runs.curve(told(runs)["damaged"]["index"], "eval/episode_return") is None

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from evorl.networks.activations import activation_by_name, activation_names
+from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize("name", activation_names())
@@ -23,7 +24,7 @@ def test_bounded_ones() -> None:
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"activation 'Tahn'\. Did you mean 'tanh'\?"):
+    with raises_naming(ValueError, "activation 'Tahn'", "'tanh'"):
         activation_by_name("Tahn")
-    with pytest.raises(ValueError, match="Available: celu"):
+    with raises_naming(ValueError, "activation 'zzzzzz'", "Available: celu"):
         activation_by_name("zzzzzz")

@@ -1,4 +1,4 @@
-"""Batch renormalisation: plain batch normalisation before its warm-up, bounded correction after, running statistics."""
+"""Batch renormalization: plain batch normalization before its warm-up, bounded correction after, running statistics."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from evorl.networks.layers import STATISTICS, BatchRenorm
 from evorl.networks.q_networks import EnsembleQNetwork, apply_in_training
 from evorl.networks.torsos import build_torso
 from evorl.ops.collectives import DATA_AXIS, mean_over_shares
+from tests.support.errors import raises_naming
 
 X = (3.0 * np.random.default_rng(0).normal(size=(16, 4)) + np.arange(4.0)).astype(np.float32)
 LEARNED = {"params": {"scale": np.float32([1.0, 2.0, -1.0, 0.5]), "bias": np.float32([0.0, 1.0, 2.0, 3.0])}}
@@ -27,7 +28,7 @@ def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> d
     return {"mean": mean, "variance": variance, "num_batches": np.int32(num_batches)}
 
 
-def test_it_begins_as_plain_batch_normalisation() -> None:
+def test_it_begins_as_plain_batch_normalization() -> None:
     """Outputs, gradients and running statistics are those of flax's own layer."""
     module, plain = BatchRenorm(warmup=2), nn.BatchNorm(use_running_average=False, momentum=0.99, epsilon=1e-3)
 
@@ -51,13 +52,13 @@ def test_the_correction_begins_after_the_warmup(num_batches: int) -> None:
     module = BatchRenorm(warmup=3)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=num_batches)
     outputs, after = trained(module, LEARNED, statistics, X)
-    normalised = (outputs - LEARNED["params"]["bias"]) / LEARNED["params"]["scale"]
-    is_plain = np.allclose(normalised.mean(axis=0), 0.0, atol=1e-4)
+    normalized = (outputs - LEARNED["params"]["bias"]) / LEARNED["params"]["scale"]
+    is_plain = np.allclose(normalized.mean(axis=0), 0.0, atol=1e-4)
     assert is_plain == (num_batches < 3)
     assert int(after["num_batches"]) == min(num_batches + 1, 3)
 
 
-def test_within_its_bounds_it_normalises_by_running_statistics() -> None:
+def test_within_its_bounds_it_normalizes_by_running_statistics() -> None:
     """Then training computes what acting does, and gradients still go through the batch's statistics."""
     module = BatchRenorm(warmup=1, max_scale=100.0, max_shift=100.0)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
@@ -76,9 +77,9 @@ def test_the_correction_is_clipped() -> None:
     statistics = _statistics(mean=[-1e3, 1e3, -1e3, 1e3], variance=[1e-2, 1e-2, 1e4, 1e4], num_batches=1)
     outputs, _ = trained(module, LEARNED, statistics, X)
     rows = np.asarray(X)
-    normalised = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-3)
+    normalized = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-3)
     factor, shift = np.array([3.0, 3.0, 1 / 3, 1 / 3]), np.array([5.0, -5.0, 5.0, -5.0])
-    expected = (normalised * factor + shift) * LEARNED["params"]["scale"] + LEARNED["params"]["bias"]
+    expected = (normalized * factor + shift) * LEARNED["params"]["scale"] + LEARNED["params"]["bias"]
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -142,5 +143,5 @@ def test_devices_share_the_statistics_of_a_minibatch() -> None:
 
 
 def test_only_who_keeps_statistics_may_have_them() -> None:
-    with pytest.raises(ValueError, match=r"batch_renorm needs running statistics, which this algorithm does not keep"):
+    with raises_naming(ValueError, "batch_renorm", "running statistics", "CrossQ", "layer_norm"):
         build_torso({"torso": [8, "batch_renorm"]})

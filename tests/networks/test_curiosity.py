@@ -1,4 +1,4 @@
-"""The models behind intrinsic rewards: shapes, and what is in their parameters."""
+"""Models of intrinsic rewards: shapes and parameters."""
 
 from __future__ import annotations
 

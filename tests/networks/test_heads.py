@@ -5,12 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.heads import PolicyNetwork, ValueNetwork
+from evorl.networks.heads import PolicyNetwork, ValueNetwork, as_float, network_input
 from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
 from evorl.networks.torsos import build_torso, dense_torso
+from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 KEY = jax.random.key(0)
 OBS, ACTIONS = (np.random.default_rng(1).normal(size=(5, size)).astype(np.float32) for size in (4, 2))
+DICT_OBS = PyTreeDict(state=jnp.ones(3), privileged=jnp.zeros(5))
 TORSO = dense_torso(8, 8, activation="relu")
 
 
@@ -30,7 +33,7 @@ def test_policy_with_state_independent_deviation() -> None:
     assert params["params"]["log_std"].shape == (3,)
     np.testing.assert_array_equal(outputs[:, 3:], -0.5)
     assert outputs[:, :3].std(axis=0).min() > 0.0
-    with pytest.raises(ValueError, match=r"must be even.*got num_outputs=5"):
+    with raises_naming(ValueError, "even", "num_outputs=5"):
         PolicyNetwork(TORSO, 5, state_independent_std=True).init(KEY, OBS)
 
 
@@ -84,13 +87,13 @@ def test_ensemble_of_distributions() -> None:
 
 
 def test_wrong_use_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="built without num_actions"):
+    with raises_naming(ValueError, "Q network", "num_actions"):
         QNetwork(TORSO).init(KEY, OBS)
-    with pytest.raises(ValueError, match="built without num_actions"):
+    with raises_naming(ValueError, "Q network", "num_actions"):
         QNetwork(TORSO, num_actions=3).init(KEY, OBS, ACTIONS)
-    with pytest.raises(ValueError, match="need a torso for flat inputs"):
+    with raises_naming(ValueError, "torso", "flat inputs"):
         QNetwork(build_torso({"torso": "minatar"}), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
-    with pytest.raises(ValueError, match="at least one critic"):
+    with raises_naming(ValueError, "at least one critic", "num_critics=0"):
         EnsembleQNetwork(TORSO, 0).init(KEY, OBS, ACTIONS)
 
 
@@ -108,3 +111,36 @@ def test_equal_networks_share_one_program(network) -> None:
     assert twin == network
     compiled(twin, KEY)
     assert len(traces) == 1
+
+
+def test_pixels_are_scaled_and_other_integers_cast() -> None:
+    np.testing.assert_allclose(as_float(jnp.array([0, 255], jnp.uint8)), [0.0, 1.0])
+    for array in (jnp.array([7]), jnp.array([7.0]), jnp.array([7], jnp.int16), np.array([7.0])):
+        result = as_float(array)
+        assert result.dtype == jnp.float32
+        assert result == 7.0
+    assert as_float(jnp.array(True)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "observation_ndim", "input_ndim", "expected"),
+    [
+        ((4, 3), 1, 1, (4, 3)),
+        ((3,), 1, 1, (3,)),
+        ((2, 4, 5, 6), 2, 1, (2, 4, 30)),
+        ((4,), 0, 1, (4, 1)),
+        ((2, 8, 8, 3), 3, 3, (2, 8, 8, 3)),
+        ((2, 8, 8, 3), 3, 1, (2, 192)),
+    ],
+)
+def test_each_observation_gets_the_rank_of_the_torso(shape, observation_ndim, input_ndim, expected) -> None:
+    assert network_input(jnp.zeros(shape), observation_ndim, input_ndim).shape == expected
+
+
+def test_what_no_network_takes_is_refused() -> None:
+    with raises_naming(ValueError, "dict with privileged, state"):
+        network_input(DICT_OBS, 1, 1)
+    with raises_naming(ValueError, "3 axes, got 1"):
+        network_input(jnp.zeros((4, 3)), 1, 3)
+    with raises_naming(ValueError, "observation with 2 axes"):
+        network_input(jnp.zeros(4), 2, 1)

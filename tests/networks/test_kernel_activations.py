@@ -17,6 +17,7 @@ from evorl.networks.activations import (
     build_activation,
 )
 from evorl.networks.torsos import Torso, build_torso
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import fresh_state, small
 
 KEY = jax.random.key(0)
@@ -122,20 +123,20 @@ def test_names_and_mappings_become_activations() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("kaff", "there is no activation 'kaff'. Did you mean 'kaf'"),
-        ({"name": "relu", "size": 3}, "there is no option of activation relu 'size'"),
-        ({"name": "kaf", "sise": 3}, "Did you mean 'size'"),
-        ({"name": "kaf", "kernel": "rbf3d"}, "there is no kernel 'rbf3d'.*Available: rbf, rbf2d"),
-        ({"name": "kaf", "size": 1}, "size must be at least 2, got 1"),
-        ({"name": "kaf", "size": 2.5}, "size must be a whole number, got 2.5"),
-        ({"name": "kaf", "boundary": 0}, "boundary must be above 0, got 0"),
-        ({"name": "kaf", "gamma": "1"}, "gamma must be a number, got '1'"),
-        ({"name": "kaf", "initial": "ellu"}, "Did you mean 'elu'"),
-        ({"kernel": "rbf"}, "there is no activation None"),
+        ("kaff", ("activation 'kaff'", "'kaf'")),
+        ({"name": "relu", "size": 3}, ("option of activation relu", "'size'")),
+        ({"name": "kaf", "sise": 3}, ("'sise'", "'size'")),
+        ({"name": "kaf", "kernel": "rbf3d"}, ("kernel 'rbf3d'", "rbf, rbf2d")),
+        ({"name": "kaf", "size": 1}, ("size", "at least 2, got 1")),
+        ({"name": "kaf", "size": 2.5}, ("size", "got 2.5")),
+        ({"name": "kaf", "boundary": 0}, ("boundary", "above 0, got 0")),
+        ({"name": "kaf", "gamma": "1"}, ("gamma", "got '1'")),
+        ({"name": "kaf", "initial": "ellu"}, ("'ellu'", "'elu'")),
+        ({"kernel": "rbf"}, ("activation None",)),
     ],
 )
-def test_nonsense_is_refused_in_words(config: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_nonsense_is_refused_in_words(config: Any, said: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *said):
         build_activation(config)
 
 
@@ -158,9 +159,12 @@ def test_layers_of_every_kind_have_half_as_many_outputs_with_rbf2d(name: str) ->
         assert len(weights) == {"dense": 2, "convolution": 2, "residual": 6}[name]
 
 
-@pytest.mark.parametrize("layers", [[8, 5], [{"conv": {"filters": 3}}, "flatten"], [{"residual": 7}, "flatten"]])
-def test_odd_layers_have_no_pairs(layers: list) -> None:
-    with pytest.raises(ValueError, match=r"joins features in pairs, but a layer has [537]: choose an even number"):
+@pytest.mark.parametrize(
+    ("layers", "num_features"),
+    [([8, 5], 5), ([{"conv": {"filters": 3}}, "flatten"], 3), ([{"residual": 7}, "flatten"], 7)],
+)
+def test_odd_layers_have_no_pairs(layers: list, num_features: int) -> None:
+    with raises_naming(ValueError, "rbf2d", "pairs", f"has {num_features}"):
         build_torso({"torso": layers, "activation": {"name": "kaf", "kernel": "rbf2d"}})
     assert isinstance(build_torso({"torso": layers, "activation": "kaf"}), Torso)
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,6 +8,7 @@ import pytest
 from flax.errors import ScopeParamShapeError
 
 from evorl.networks.layers import Dense, dense, orthogonal_matrix
+from tests.support.errors import raises_naming
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (5, 6))
@@ -54,7 +53,7 @@ def test_no_fresh_parameters_are_made_where_there_are_some() -> None:
     np.testing.assert_array_equal(outputs, nn.Dense(3).apply(params, X))
     for name, shape in {"kernel": (6, 4), "bias": (1,)}.items():
         others = {"params": {**params["params"], name: np.zeros(shape)}}
-        with pytest.raises(ScopeParamShapeError, match=rf'"{name}".* has shape {re.escape(str(shape))}'):
+        with raises_naming(ScopeParamShapeError, f'"{name}"', f"has shape {shape}"):
             Dense(3, kernel_init=initializer).apply(others, X)
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from evorl.networks.torsos import PRESETS, Convolution, Dense, ResidualStage, Torso, build_torso, dense_torso
+from tests.support.errors import raises_naming
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(1)
@@ -69,16 +70,16 @@ def test_learned_activations_of_single_layers() -> None:
     kaf = {"dense": {"size": 8, "activation": {"name": "kaf", "kernel": "rbf2d"}}}
     params = _params(build_torso({"torso": [kaf, 4]}))
     assert params["Dense_1"]["kernel"].shape == (4, 4)
-    with pytest.raises(ValueError, match=r"no activation 'rely'\. Did you mean 'relu'"):
+    with raises_naming(ValueError, "activation 'rely'", "'relu'"):
         build_torso({"torso": [{"dense": {"size": 8, "activation": "rely"}}]})
     odd = {"dense": {"size": 7, "activation": {"name": "kaf", "kernel": "rbf2d"}}}
-    with pytest.raises(ValueError, match="7"):
+    with raises_naming(ValueError, "rbf2d", "has 7"):
         build_torso({"torso": [odd]})
 
 
 def test_layers_by_type_are_answered_by_their_kind() -> None:
     theirs = {"type": "Convolution", "activation": "elu", "n_filters": 8, "filter_size": [3, 3], "stride": [2, 2]}
-    with pytest.raises(ValueError, match="has a key 'type'") as error:
+    with raises_naming(ValueError, "key 'type'") as error:
         build_torso({"torso": [{**theirs, "border": "valid"}]})
     ours = str(error.value).partition("by its key: ")[2].rstrip(".")
     assert ours == "{conv: {activation: elu, filters: 8, size: 3, stride: 2, border: valid}}"
@@ -176,33 +177,33 @@ def test_no_layer_is_the_identity() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"torsos": [4]}, r"no network option 'torsos'\. Did you mean 'torso'\?"),
+        ({"torsos": [4]}, ("network option 'torsos'", "'torso'")),
         (
             {"torso": "natur"},
-            r"no torso 'natur'\. Did you mean 'nature'\? Available: minatar, nature, classic",
+            ("torso 'natur'", "'nature'", "Available: minatar, nature, classic"),
         ),
-        ({"torso": [4, 0]}, "torso: size must be .*positive.* got 0"),
-        ({"torso": [4.5]}, "positive.* got 4.5"),
+        ({"torso": [4, 0]}, ("torso: size", "positive", "got 0")),
+        ({"torso": [4.5]}, ("size", "positive", "got 4.5")),
         (
             {"torso": 64},
-            r"torso must be a list of layers, as in \[64, 64\], or one of minatar, .*; got 64",
+            ("torso", "[64, 64]", "minatar", "got 64"),
         ),
-        ({"torso": ["flaten"]}, r"no layer 'flaten'\. Did you mean 'flatten'\?"),
-        ({"torso": [{"cnv": 3}]}, r"no layer 'cnv'\. Did you mean 'conv'\?"),
-        ({"torso": [{"conv": {"filter": 3}}]}, r"no option of conv 'filter'\. Did you mean 'filters'\?"),
-        ({"torso": [{"conv": {"size": 3}}]}, "a conv layer needs 'filters'"),
-        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, "border must be same or valid; got 'full'"),
-        ({"torso": [{"conv": 3, "dense": 4}]}, "exactly one kind"),
-        ({"torso": [{"conv": 3}, 4]}, "convolutions must come first, then 'flatten', then dense layers"),
-        ({"torso": [4, {"conv": 3}]}, "convolutions must come first, then 'flatten'"),
-        ({"torso": [{"conv": 3}]}, "convolutions must come first"),
-        ({"torso": [{"batch_renorm": {"momentum": 1.0}}]}, r"momentum must be .*\[0, 1\), got 1\.0"),
-        ({"torso": [{"batch_renorm": {"momentun": 0.9}}]}, "Did you mean 'momentum'"),
-        ({"torso": [{"batch_renorm": {"warmup": 0}}]}, "warmup must be .*positive.* got 0"),
-        ({"torso": [4], "layer_norm": "no"}, "layer_norm must be true or false, got 'no'"),
-        ({"torso": [4], "activation": "rellu"}, "Did you mean 'relu'"),
+        ({"torso": ["flaten"]}, ("layer 'flaten'", "'flatten'")),
+        ({"torso": [{"cnv": 3}]}, ("layer 'cnv'", "'conv'")),
+        ({"torso": [{"conv": {"filter": 3}}]}, ("option of conv", "'filter'", "'filters'")),
+        ({"torso": [{"conv": {"size": 3}}]}, ("conv layer", "'filters'")),
+        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, ("border", "same or valid; got 'full'")),
+        ({"torso": [{"conv": 3, "dense": 4}]}, ("one kind", "{'conv': 3, 'dense': 4}")),
+        ({"torso": [{"conv": 3}, 4]}, ("convolutions", "first, then 'flatten', then dense")),
+        ({"torso": [4, {"conv": 3}]}, ("convolutions", "first, then 'flatten'")),
+        ({"torso": [{"conv": 3}]}, ("convolutions", "first, then 'flatten'")),
+        ({"torso": [{"batch_renorm": {"momentum": 1.0}}]}, ("momentum", "[0, 1), got 1.0")),
+        ({"torso": [{"batch_renorm": {"momentun": 0.9}}]}, ("'momentun'", "'momentum'")),
+        ({"torso": [{"batch_renorm": {"warmup": 0}}]}, ("warmup", "positive", "got 0")),
+        ({"torso": [4], "layer_norm": "no"}, ("layer_norm", "true or false, got 'no'")),
+        ({"torso": [4], "activation": "rellu"}, ("'rellu'", "'relu'")),
     ],
 )
-def test_nonsense_is_refused_with_the_nearest_name(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_nonsense_is_refused_with_the_nearest_name(config: dict[str, Any], message: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *message):
         build_torso(config)

@@ -1,4 +1,4 @@
-"""Collectives without a mesh are identities; on four devices they join what the shards hold."""
+"""Collectives without a mesh are identities; on four devices they combine the shards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 
 from evorl.ops import collectives
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
+from tests.support.errors import raises_naming
 
 SHARDS = 4
 ROWS = jnp.arange(8.0)
@@ -89,7 +90,7 @@ def test_shares_cover_all_rows_in_order(num_rows: int, multiple_of: int) -> None
 
 
 def test_rows_that_cannot_be_shared_evenly_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 rows cannot be split evenly over 4 devices"):
+    with raises_naming(ValueError, "6 rows", "4 devices"):
         _on_mesh(lambda: collectives.local_indices(6), (), SPLIT)()
 
 

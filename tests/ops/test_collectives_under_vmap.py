@@ -1,4 +1,4 @@
-"""What stands side by side is taken together."""
+"""Collectives over rows that are mapped by ``vmap``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from evorl.ops.collectives import any_under_vmap, joined_under_vmap
 def test_rows_of_all_are_one_batch() -> None:
     seen = []
 
-    def centred(x: jax.Array, y: jax.Array) -> jax.Array:
+    def centered(x: jax.Array, y: jax.Array) -> jax.Array:
         seen.append(x.shape)
         return x - x.mean(axis=0) + y
 
     x, y = jnp.arange(24.0).reshape(2, 3, 4), jnp.ones((3, 4))
-    joined = jax.vmap(joined_under_vmap(centred), (0, None))(x, y)
+    joined = jax.vmap(joined_under_vmap(centered), (0, None))(x, y)
     assert seen[-1] == (6, 4)
     np.testing.assert_allclose(joined, x - x.reshape(6, 4).mean(axis=0) + 1.0)
 

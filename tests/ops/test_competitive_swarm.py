@@ -1,4 +1,4 @@
-"""Competitive swarm optimisation against the equations of the paper, and on a function with a known optimum."""
+"""Competitive swarm optimization against the equations of the paper, and on a function with a known optimum."""
 
 from __future__ import annotations
 

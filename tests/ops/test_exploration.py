@@ -11,6 +11,7 @@ from evorl.ops.exploration import ActionNoise, add_gaussian_noise, epsilon_greed
 from evorl.rollout import recurrent_state_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, small
 
 
@@ -99,7 +100,7 @@ def test_noise_that_wanders_goes_on_from_what_is_remembered() -> None:
 
 
 def test_a_greatest_scale_below_the_least_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"max_scale=0\.1 is below scale=0\.2"):
+    with raises_naming(ValueError, "max_scale=0.1", "scale=0.2"):
         ActionNoise(scale=0.2, max_scale=0.1)
 
 

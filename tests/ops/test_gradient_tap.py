@@ -1,4 +1,4 @@
-"""A tap changes nothing but that no step is taken, and its state is the gradient."""
+"""A tap replaces only the optimizer step, and its state is the gradient."""
 
 from __future__ import annotations
 

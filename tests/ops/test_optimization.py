@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec
 from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.optimization import Optimizer, OptimizerName, gradient_step, scan_minibatches, standardize, when_due
 from evorl.ops.schedules import Schedule
+from tests.support.errors import raises_naming
 
 PARAMS = {"w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
 GRADIENTS = {"w": jnp.array([3.0, 4.0]), "b": jnp.array(0.0)}
@@ -133,17 +134,17 @@ def test_numbers_among_options_are_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "parts"),
     [
-        ({"name": "sgd", "options": {"momentun": 0.9}}, "sgd has no option 'momentun'; there are: momentum, nesterov"),
-        ({"name": "adam", "options": {"eps": 0.1}}, r"adam has no option 'eps'; that is optimizer\.epsilon"),
-        ({"name": "sgd", "options": {"nesterov": 1.0}}, r"options\.nesterov of sgd must be true or false, got 1.0"),
-        ({"name": "sgd", "options": {"momentum": True}}, r"options\.momentum of sgd must be a number, got True"),
-        ({"name": "rprop", "weight_decay": 0.1}, "rprop does not support optimizer.weight_decay"),
+        ({"name": "sgd", "options": {"momentun": 0.9}}, ("sgd", "'momentun'", "momentum, nesterov")),
+        ({"name": "adam", "options": {"eps": 0.1}}, ("adam", "'eps'", "optimizer.epsilon")),
+        ({"name": "sgd", "options": {"nesterov": 1.0}}, ("options.nesterov", "sgd", "true or false", "got 1.0")),
+        ({"name": "sgd", "options": {"momentum": True}}, ("options.momentum", "sgd", "number", "got True")),
+        ({"name": "rprop", "weight_decay": 0.1}, ("rprop", "optimizer.weight_decay")),
     ],
 )
-def test_options_that_an_optimizer_lacks_are_refused(fields: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_options_that_an_optimizer_lacks_are_refused(fields: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         Optimizer(**fields)
 
 
@@ -160,7 +161,7 @@ def test_an_update_that_is_not_due_changes_nothing() -> None:
 
 
 def test_beta1_is_for_adam() -> None:
-    with pytest.raises(ValueError, match=r"beta1 is for adam.*optimizer\.name is sgd: remove one"):
+    with raises_naming(ValueError, "beta1", "adam", "optimizer.name", "sgd"):
         Optimizer("sgd", beta1=0.5)
 
 
@@ -185,7 +186,7 @@ def test_its_numbers_are_data() -> None:
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"one of adabelief, .* yogi; got 'adm'"):
+    with raises_naming(ValueError, "adabelief, ", " yogi", "got 'adm'"):
         Optimizer("adm")  # pyright: ignore[reportArgumentType]
 
 
@@ -231,7 +232,7 @@ def test_every_epoch_sees_every_row_once_in_its_own_order() -> None:
     epochs = batches.reshape(3, 12)
     np.testing.assert_array_equal(jnp.sort(epochs, axis=1), [list(range(12))] * 3)
     assert not np.array_equal(epochs[0], epochs[1])
-    with pytest.raises(ValueError, match="12 rows cannot be split into 5 equal minibatches"):
+    with raises_naming(ValueError, "12 rows", "5 equal minibatches"):
         scan_minibatches(update, jnp.array(0), jnp.arange(12), jax.random.key(0), 1, 5)
 
 

@@ -1,4 +1,4 @@
-"""What makes up for a CPU's compiler is in no program for anything else."""
+"""Workarounds for the CPU compiler are absent from programs for other platforms."""
 
 from __future__ import annotations
 

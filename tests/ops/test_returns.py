@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.ops import returns
+from tests.support.errors import raises_naming
 
 DISCOUNT, LAMBDA = 0.9, 0.7
 T, B = 7, 3
@@ -113,7 +114,7 @@ def test_n_step_return(window: dict, num_steps: int) -> None:
 
 
 def test_n_step_return_needs_a_step(window: dict) -> None:
-    with pytest.raises(ValueError, match="num_steps >= 1, got 0"):
+    with raises_naming(ValueError, "num_steps", "got 0"):
         returns.n_step_return(**_without_values(window), discount=DISCOUNT, num_steps=0)
 
 

@@ -1,4 +1,4 @@
-"""Who goes on from whom: the worst from the best, and nobody from a worse one."""
+"""Parents of members: the worst continue from the best, and no member from a worse one."""
 
 from __future__ import annotations
 

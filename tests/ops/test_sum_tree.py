@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.ops.sum_tree import FAN_OUT, find, get_weights, init_sum_tree, set_weights
+from tests.support.errors import raises_naming
 
 SIZES = [1, 5, FAN_OUT, FAN_OUT + 1, FAN_OUT**2 + 3, 3 * FAN_OUT**2]
 
@@ -67,5 +68,5 @@ def test_indices_beyond_it_are_dropped() -> None:
 
 
 def test_a_tree_has_weights() -> None:
-    with pytest.raises(ValueError, match="at least one weight, got 0"):
+    with raises_naming(ValueError, "weight", "got 0"):
         init_sum_tree(0)

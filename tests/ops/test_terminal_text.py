@@ -1,4 +1,4 @@
-"""What a terminal is sent: no control characters out of names."""
+"""Terminal output: control characters in names are escaped."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_control_characters_are_shown(text: str, shown: str) -> None:
     assert stream.getvalue() == f"a{shown}"
 
 
-def test_cells_and_colours() -> None:
+def test_cells_and_colors() -> None:
     assert escaped("a\nb\tc", lines=True) == r"a\nb\tc"
-    assert escaped("\x1b[31mred\x1b[0m\x1b[2J", colours=True) == "\x1b[31mred\x1b[0m" + r"\x1b[2J"
+    assert escaped("\x1b[31mred\x1b[0m\x1b[2J", colors=True) == "\x1b[31mred\x1b[0m" + r"\x1b[2J"
 
 
 def test_it_is_the_stream_otherwise() -> None:

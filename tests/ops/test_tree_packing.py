@@ -1,4 +1,4 @@
-"""A packed tree is one array per dtype, and unpacks to what it was."""
+"""A packed tree is one array per dtype, and unpacks to the original."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from evorl.ops.trees import (
     with_leaves,
     zeros_where,
 )
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import small
 
 
@@ -64,7 +65,7 @@ _JOINS = {"stack": stack_trees, "concatenate": concatenate_trees}
 def test_dicts_are_merged_unless_a_name_stands_twice() -> None:
     assert merged({"a": 1}, {"b": {"c": 2}}) == {"a": 1, "b": {"c": 2}}
     assert merged({"a": 1}, {"b": {"c": 2}}).b.c == 2
-    with pytest.raises(ValueError, match="called a, b: rename"):
+    with raises_naming(ValueError, "a, b", "rename"):
         merged({"b": 1, "a": 1}, {"a": 1, "b": 2, "c": 3})
 
 
@@ -87,11 +88,11 @@ def test_axes_are_joined_and_split() -> None:
 
 
 def test_impossible_requests_are_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="6 rows cannot be split into"):
+    with raises_naming(ValueError, "6 rows", "(4, -1)"):
         split_leading_axis(jnp.zeros(6), 4, -1)
-    with pytest.raises(ValueError, match="6 rows cannot be split into"):
+    with raises_naming(ValueError, "6 rows", "(2, 2)"):
         split_leading_axis(jnp.zeros(6), 2, 2)
-    with pytest.raises(ValueError, match="without leaves"):
+    with raises_naming(ValueError, "leaves"):
         num_rows({})
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.parameter_server.flat_arrays import FlatArrays
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical
 
 TREE = {"b": jnp.arange(6.0).reshape(2, 3), "a": jnp.asarray(-1, jnp.int32), "c": jnp.asarray([True, False])}
@@ -36,10 +37,10 @@ def test_the_digest_tells_structures_apart(other: dict) -> None:
 
 @pytest.mark.parametrize("num_bytes", [0, 29, 31])
 def test_bytes_that_do_not_fit(num_bytes: int) -> None:
-    with pytest.raises(ValueError, match=rf"expected 30 bytes, got {num_bytes}\."):
+    with raises_naming(ValueError, "30 bytes", f"got {num_bytes}."):
         FlatArrays(TREE).from_bytes(bytes(num_bytes))
 
 
 def test_keys_stay_at_home() -> None:
-    with pytest.raises(TypeError, match=r"\['key'\] .*key<fry>"):
+    with raises_naming(TypeError, "['key']", "key<fry>"):
         FlatArrays({"key": jax.random.key(0)})

@@ -9,16 +9,16 @@ from typing import Any
 
 import jax
 import numpy as np
-import pytest
 
 from evorl.execution.restoration import restore
 from evorl.execution.session import TrainingDiverged
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.worker import settings_for
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
 from evorl.runs.structure import CheckpointError
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical, small
 
 CHANGES: dict[str, Any] = {
@@ -69,17 +69,17 @@ def test_rows_evaluations_and_checkpoints_come_at_their_steps(tmp_path: Path) ->
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     """Stopped after some pushes and started again: the steps, the parameters, the optimizer, who pushed what."""
-    told = _Told()
-    run = _run(tmp_path, told, "delay_compensation")
+    output = _Told()
+    run = _run(tmp_path, output, "delay_compensation")
     _push(run, range(1, 6))
     before = run.end()
-    assert "Stopping early at 320 of 640 steps." in told.messages
+    assert "Stopping early at 320 of 640 steps." in output.messages
 
-    again = _run(tmp_path, told, "delay_compensation")
+    again = _run(tmp_path, output, "delay_compensation")
     assert (again.commands.step, again.commands.pushes) == (320, 5)
     assert_identical(again.agent_state, before)
     assert_identical(again.commands.state, run.commands.state)
-    assert any("after 5 pushes" in text for text in told.messages)
+    assert any("after 5 pushes" in text for text in output.messages)
     _push(again, [5])
     assert again.commands.step == 320, "it was applied before the restart"
     _push(again, [6, 7])
@@ -120,14 +120,14 @@ def test_another_mode_cannot_go_on(tmp_path: Path) -> None:
     run = _run(tmp_path)
     _push(run, [1])
     run.end()
-    with pytest.raises(CheckpointError, match="a different structure"):
+    with raises_naming(CheckpointError, "structure"):
         _run(tmp_path, mode="averaging")
 
 
 def test_broken_parameters_are_not_kept(tmp_path: Path) -> None:
     run = _run(tmp_path, optimizer={"name": "sgd", "learning_rate": 3e23, "max_grad_norm": None}, eval_interval=0)
     _push(run, [1, 2], -1e15)
-    with pytest.raises(TrainingDiverged, match=r"parameters.* became inf in push 2.*smaller learning rate"):
+    with raises_naming(TrainingDiverged, "parameters", "inf", "push 2", "learning rate"):
         run.end()
 
 

@@ -19,15 +19,17 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.assembly import workflow_from_config
 from evorl.execution.collector import iterate
 from evorl.parameter_server.client import ParameterClient
 from evorl.parameter_server.frames import CommandRefused
 from evorl.parameter_server.training import Served, Worked, serve_parameters, work
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.rlx_client import playing
 from tests.support.scripted_simulator import CONTINUOUS, remote
 from tests.support.small_workflows import ONE_STEP_CONFIG, assert_close, assert_identical, small
@@ -41,10 +43,14 @@ CONFIG = {
 }
 
 
+def _built() -> Workflow:
+    return workflow_from_config(CONFIG)
+
+
 class _Serving:
     """A server in a thread."""
 
-    def __init__(self, config: Any, **options: Any) -> None:
+    def __init__(self, workflow: Workflow, **options: Any) -> None:
         self.address, self.result, self._error = "", None, None
         ready = threading.Event()
 
@@ -54,7 +60,7 @@ class _Serving:
 
         def run() -> None:
             try:
-                self.result = serve_parameters(config, on_ready=on_ready, **options)
+                self.result = serve_parameters(workflow, on_ready=on_ready, **options)
             except Exception as error:
                 self._error = error
             ready.set()
@@ -73,9 +79,9 @@ class _Serving:
 
 
 @contextlib.contextmanager
-def _serving(config: Any, **options: Any) -> Iterator[_Serving]:
+def _serving(workflow: Workflow, **options: Any) -> Iterator[_Serving]:
     stop = threading.Event()
-    serving = _Serving(config, should_stop=stop.is_set, **options)
+    serving = _Serving(workflow, should_stop=stop.is_set, **options)
     try:
         yield serving
     finally:
@@ -146,18 +152,20 @@ def test_a_worker_may_go_and_another_come() -> None:
 
 WORKER = """
 import json, os, sys, time
+from evorl.assembly import workflow_from_config
 from evorl.parameter_server.training import work
 config, address, number, hurry = sys.argv[1:]
+workflow = workflow_from_config(json.loads(config))
 # Slowly, so that the one that starts first does not do it all.
-work(json.loads(config), address, worker=int(number), should_stop=lambda: os.path.exists(hurry) or time.sleep(0.2))
-work(json.loads(config), address, worker=int(number))
+work(workflow, address, worker=int(number), should_stop=lambda: os.path.exists(hurry) or time.sleep(0.2))
+work(workflow, address, worker=int(number))
 """
 
 
 def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
     """Two processes; one is killed when both have pushed, the other goes on to the end."""
     config, hurry = {**CONFIG, "total_timesteps": 64 * 120}, tmp_path / "hurry"
-    with _serving(config) as serving, contextlib.ExitStack() as stack:
+    with _serving(workflow_from_config(config)) as serving, contextlib.ExitStack() as stack:
         command = [sys.executable, "-c", WORKER, json.dumps(config), serving.address]
         workers = [
             stack.enter_context(subprocess.Popen([*command, str(i), str(hurry)], stderr=subprocess.PIPE, text=True))
@@ -169,8 +177,8 @@ def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
                 time.sleep(0.02)
         workers[1].kill()
         hurry.touch()
-        _, told = workers[0].communicate(timeout=60)
-        assert workers[0].returncode == 0, told
+        _, output = workers[0].communicate(timeout=60)
+        assert workers[0].returncode == 0, output
         served = serving.end()
         assert workers[1].wait() == -signal.SIGKILL
     assert served.complete
@@ -184,47 +192,47 @@ def test_a_signal_saves_and_the_next_server_goes_on(tmp_path: Path) -> None:
 
     def worker_then_signal(address: str) -> None:
         def run() -> None:
-            work(CONFIG, address, max_pushes=5)
+            work(_built(), address, max_pushes=5)
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=run).start()
 
-    stopped = serve_parameters(CONFIG, checkpointer=checkpointer, on_ready=worker_then_signal)
+    stopped = serve_parameters(_built(), checkpointer=checkpointer, on_ready=worker_then_signal)
     assert signal.getsignal(signal.SIGTERM) is before
     assert (stopped.step, stopped.pushes, stopped.complete) == (320, 5, False)
     assert checkpointer.steps[-1] == 5
-    with _serving(CONFIG, checkpointer=checkpointer) as serving:
+    with _serving(_built(), checkpointer=checkpointer) as serving:
         with ParameterClient(serving.address) as client:
             standing, body = client.pull()
         assert standing["step"] == 320
         kept = np.frombuffer(body, np.float32)
         leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(stopped.agent_state.params)]
         np.testing.assert_array_equal(kept, np.concatenate(leaves))
-        work(CONFIG, serving.address, worker=1)
+        work(_built(), serving.address, worker=1)
         assert serving.end().step == CONFIG["total_timesteps"]
 
 
 def test_a_worker_of_another_network_is_refused() -> None:
     other = small("a2c", agent={"network": {"torso": [9]}})
-    with _serving(CONFIG) as serving, pytest.raises(CommandRefused, match="different network or algorithm"):
+    with _serving(_built()) as serving, raises_naming(CommandRefused, "network", "algorithm"):
         work(other, serving.address)
 
 
 def test_a_worker_needs_the_token() -> None:
-    with _serving(CONFIG, token="sesame") as serving:
-        with pytest.raises(CommandRefused, match="token"):
-            work(CONFIG, serving.address, token="open")
-        assert work(CONFIG, serving.address, token="sesame", max_pushes=1).accepted == 1
+    with _serving(_built(), token="sesame") as serving:
+        with raises_naming(CommandRefused, "token"):
+            work(_built(), serving.address, token="open")
+        assert work(_built(), serving.address, token="sesame", max_pushes=1).accepted == 1
 
 
 def test_an_open_address_without_a_token_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a token: give one"):
-        serve_parameters(CONFIG, "0.0.0.0:0", should_stop=lambda: True)
+    with raises_naming(ValueError, "token", "give one"):
+        serve_parameters(_built(), "0.0.0.0:0", should_stop=lambda: True)
 
 
 def test_several_gradient_steps_are_refused_at_the_worker() -> None:
     workflow = small("ppo")
-    with _serving(workflow) as serving, pytest.raises(ValueError, match="choose send=delta"):
+    with _serving(workflow) as serving, raises_naming(ValueError, "send=delta"):
         work(workflow, serving.address)
 
 
@@ -234,10 +242,10 @@ def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     checkpointer = RunCheckpointer(tmp_path)
     monkeypatch.setattr(checkpointer, "save", full)
-    serving = _Serving(CONFIG, checkpointer=checkpointer)
-    with ParameterClient(serving.address) as client, pytest.raises(CommandRefused, match="the server has failed"):
+    serving = _Serving(_built(), checkpointer=checkpointer)
+    with ParameterClient(serving.address) as client, raises_naming(CommandRefused, "server has failed"):
         client.checkpoint()
-    with pytest.raises(OSError, match="no space is left"):
+    with raises_naming(OSError, "no space is left"):
         serving.end()
 
 

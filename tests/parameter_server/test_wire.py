@@ -34,7 +34,8 @@ from evorl.sockets.access import host_and_port, tls_context
 from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from tests.support.certificate import write_certificate
-from tests.support.parameter_wire import counting_commands, served
+from tests.support.errors import missing_parts, raises_naming
+from tests.support.servers import counting_commands, served
 
 NUM_WORKERS, PUSHES_EACH = 20, 12
 
@@ -193,27 +194,27 @@ def test_the_token_comes_first() -> None:
         with ParameterClient(address, token="sesame") as client:
             assert client.pull()[0]["step"] == 0
         for wrong in ("Sesame", "", None, "sesam\u00e9"):
-            with ParameterClient(address, token=wrong) as client, pytest.raises(CommandRefused, match="token"):
+            with ParameterClient(address, token=wrong) as client, raises_naming(CommandRefused, "token"):
                 client.pull()
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "parts"),
     [
-        (LENGTHS.pack(4, 0) + b"[12]", "JSON object"),
-        (LENGTHS.pack(4, 0) + b"\x80\x04K\x01", "JSON object"),
-        (LENGTHS.pack(18, (1 << 32) - 1) + b'{"command":"push"}', "'push' may have at most 12 bytes"),
-        (LENGTHS.pack(18, 1) + b'{"command":"pull"}', "'pull' may have at most 0 bytes"),
+        (LENGTHS.pack(4, 0) + b"[12]", ("JSON object",)),
+        (LENGTHS.pack(4, 0) + b"\x80\x04K\x01", ("JSON object",)),
+        (LENGTHS.pack(18, (1 << 32) - 1) + b'{"command":"push"}', ("'push'", "12 bytes")),
+        (LENGTHS.pack(18, 1) + b'{"command":"pull"}', ("'pull'", "0 bytes")),
     ],
     ids=["list", "pickle", "huge", "body"],
 )
-def test_what_is_no_frame_ends_its_connection_alone(sent: bytes, words: str) -> None:
+def test_what_is_no_frame_ends_its_connection_alone(sent: bytes, parts: tuple[str, ...]) -> None:
     table = counting_commands(3).table()
     with served(table) as address, ParameterClient(address) as honest:
         assert honest.n_step()["pushes"] == 0
         with _connection(address) as connection:
             connection.sendall(sent)
-            assert words in _receive(connection)[0]["error"]
+            assert not missing_parts(_receive(connection)[0]["error"], *parts)
             with contextlib.suppress(ConnectionResetError):
                 assert not connection.recv(1)
         assert honest.push(bytes(12), step=0, updates=0, steps=1)["accepted"]
@@ -251,7 +252,7 @@ def test_a_failure_of_the_server_is_its_own() -> None:
         raise OSError("no space is left on its disk: /secret/path")
 
     with (
-        pytest.raises(OSError, match="no space is left"),
+        raises_naming(OSError, "no space is left"),
         served({"n_step": Command(broken)}) as address,
         _connection(address) as connection,
     ):

@@ -14,6 +14,7 @@ from evorl.recorders.chart_recorder import draw_chart
 from evorl.runs.files import RunFolderError
 from evorl.runs.recorder import Chart, HeatMap, Panel
 from tests.recorders.test_learning_curve import assert_is_picture
+from tests.support.errors import raises_naming
 
 CHART = Chart(
     {
@@ -48,7 +49,7 @@ def test_a_line_goes_through_marked_rows(tmp_path: Path, monkeypatch: pytest.Mon
     assert drawn[2] == [2000, 4000, 6000, 8000]
 
 
-def test_points_are_coloured_by_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_are_colored_by_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.axes import Axes
 
     drawn = []
@@ -57,7 +58,7 @@ def test_points_are_coloured_by_a_column(tmp_path: Path, monkeypatch: pytest.Mon
         Axes, "scatter", lambda self, x, y, c, **k: drawn.append((list(x), list(c))) or scatter(self, x, y, c=c, **k)
     )
     chart = Chart(
-        {"a": np.arange(3), "b": np.array([1.0, np.nan, 2.0]), "c": np.array([7, 8, 9])}, (Panel("a", "b", colour="c"),)
+        {"a": np.arange(3), "b": np.array([1.0, np.nan, 2.0]), "c": np.array([7, 8, 9])}, (Panel("a", "b", color="c"),)
     )
     draw_chart(tmp_path / "a.png", chart)
     assert drawn == [([0, 2], [7, 9])]
@@ -86,7 +87,7 @@ def test_a_group_tells_those_who_listen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["front.csv.new", "front.png"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to(tmp_path / "target")
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, name, "symbolic link"):
         ChartRecorder(tmp_path).chart("front", CHART)
     assert not (tmp_path / "target").exists()
 
@@ -98,5 +99,5 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(RunFolderError, match="no space is left"):
+    with raises_naming(RunFolderError, tmp_path, "no space"):
         draw_chart(tmp_path / "a.png", CHART)

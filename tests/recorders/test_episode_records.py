@@ -1,4 +1,4 @@
-"""What of a run's evaluations is written, as its config asks for."""
+"""Files of recorded evaluations, selected by the config."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evorl.episodes.saved_episode import SavedEpisode
 from evorl.recorders.episode_records import episode_recorders
 from evorl.runs.folder import RunFolder
 from evorl.runs.spec import RunSpec
-from tests.support.kept_episodes import kept_episodes
+from tests.support.recorded_runs import kept_episodes
 
 CONFIG = {
     "workflow": "evorl.algorithms.random_agent.RandomAgentWorkflow",

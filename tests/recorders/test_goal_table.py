@@ -6,11 +6,10 @@ import csv
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from evorl.recorders.goal_table import GoalTableRecorder, goal_table
-from tests.support.kept_episodes import LENGTHS, NUM_EPISODES, kept_episodes
-from tests.support.recorded_runs import make_plan
+from tests.support.errors import raises_naming
+from tests.support.recorded_runs import LENGTHS, NUM_EPISODES, kept_episodes, make_plan
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -66,5 +65,5 @@ def test_without_goals_there_is_no_table(tmp_path: Path) -> None:
     recorder = GoalTableRecorder(tmp_path / "goals.csv")
     recorder.evaluation(1, 100, episodes)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="goals of these episodes were not recorded"):
+    with raises_naming(ValueError, "goals", "recorded"):
         goal_table(episodes)

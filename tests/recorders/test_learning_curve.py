@@ -10,6 +10,7 @@ import pytest
 from evorl.recorders import CsvRecorder, LearningCurveRecorder, RecorderGroup, draw_learning_curve
 from evorl.recorders.learning_curve import format_steps, read_curves
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import record
 
 
@@ -81,7 +82,7 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
     csv = tmp_path / "metrics.csv"
     csv.write_text("iterations,timesteps,train/loss\n1,100,2.5\n")
     monkeypatch.setattr(Figure, "savefig", fail)
-    with pytest.raises(RunFolderError, match="no space is left"):
+    with raises_naming(RunFolderError, tmp_path, "no space"):
         draw_learning_curve(csv, tmp_path / "a.png")
 
 
@@ -92,6 +93,6 @@ def test_steps_on_the_axis() -> None:
 def test_the_picture_is_not_written_through_a_link(tmp_path: Path) -> None:
     record(CsvRecorder(tmp_path / "metrics.csv"))
     (tmp_path / "curve.png").symlink_to(tmp_path / "target")
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, "curve.png", "symbolic link"):
         draw_learning_curve(tmp_path / "metrics.csv", tmp_path / "curve.png")
     assert not (tmp_path / "target").exists()

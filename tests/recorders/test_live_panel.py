@@ -1,4 +1,4 @@
-"""The live panel: what it shows, and that it draws seldom."""
+"""The live panel: its contents and its refresh rate."""
 
 from __future__ import annotations
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from evorl.recorders import LogRecorder
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import make_plan, record
 
 
@@ -35,15 +34,15 @@ def test_a_resumed_run_writes_on(tmp_path: Path) -> None:
 
 def test_failures_are_raised_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"part of its path is a file|a file with that name exists"):
+    with raises_naming(RunFolderError, tmp_path / "file"):
         LogRecorder(tmp_path / "file" / "run.log").start(make_plan())
     full = LogRecorder("/dev/full")
-    with pytest.raises(RunFolderError, match="no space is left"):
+    with raises_naming(RunFolderError, "/dev", "no space"):
         full.message("hello")
 
 
 def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "run.log").symlink_to(tmp_path / "target")
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, "run.log", "symbolic link"):
         LogRecorder(tmp_path / "run.log").message("hello")
     assert not (tmp_path / "target").exists()

@@ -11,15 +11,14 @@ from matplotlib.image import imread
 from evorl.envs.goals.point_maze import make_point_maze
 from evorl.episodes.recorder import recorded_episodes
 from evorl.recorders.projection_recorder import ProjectionRecorder, draw_episodes, points_of
-from tests.support.kept_episodes import LENGTHS, kept_episodes
-from tests.support.recorded_runs import make_plan
+from tests.support.recorded_runs import LENGTHS, kept_episodes, make_plan
 
 MAZE = make_point_maze("open")
 GREEN = np.array([0x1A, 0x7F, 0x5A]) / 255
 
 
-def has_colour(path: Path, colour: np.ndarray) -> bool:
-    return bool((np.abs(imread(path)[..., :3] - colour).max(axis=-1) < 0.02).any())
+def has_color(path: Path, color: np.ndarray) -> bool:
+    return bool((np.abs(imread(path)[..., :3] - color).max(axis=-1) < 0.02).any())
 
 
 @pytest.mark.parametrize("dimensions", [(0, 1), (1, 0), (0,)])
@@ -31,7 +30,7 @@ def test_one_picture_for_each_evaluation(tmp_path: Path, of: str, dimensions: tu
     (path,) = (tmp_path / "plots").iterdir()
     assert path.name == "000000001000.png"
     assert imread(path).ndim == 3
-    assert has_colour(path, GREEN)  # of the one episode that ends at its goal
+    assert has_color(path, GREEN)  # of the one episode that ends at its goal
 
 
 def test_walls_are_drawn_where_there_are_any(tmp_path: Path) -> None:
@@ -43,8 +42,8 @@ def test_walls_are_drawn_where_there_are_any(tmp_path: Path) -> None:
 
 
 def _share_of_grey(path: Path) -> float:
-    colours = imread(path)[..., :3]
-    return float(((np.ptp(colours, axis=-1) < 0.01) & (colours[..., 0] < 0.9)).mean())
+    colors = imread(path)[..., :3]
+    return float(((np.ptp(colors, axis=-1) < 0.01) & (colors[..., 0] < 0.9)).mean())
 
 
 def test_points_are_those_of_the_episode() -> None:

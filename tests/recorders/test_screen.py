@@ -1,4 +1,4 @@
-"""What a screen of another encoding shows, and that no locale ends a run."""
+"""Output on screens with another encoding; no locale ends a run."""
 
 from __future__ import annotations
 

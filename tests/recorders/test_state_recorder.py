@@ -9,6 +9,7 @@ import pytest
 from evorl.recorders.state_recorder import StateRecorder
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, RunState, read_state
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import NUM_ITERATIONS, STEPS, make_plan, make_row, record
 
 TOTAL = NUM_ITERATIONS * STEPS
@@ -53,7 +54,7 @@ def test_two_trainings_do_not_share_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     first = StateRecorder(path)
     first.start(make_plan())
-    with pytest.raises(RunFolderError, match="is already in training"):
+    with raises_naming(RunFolderError, tmp_path, "in training"):
         StateRecorder(path).resume_at(3)
     first.close()
     second = StateRecorder(path)

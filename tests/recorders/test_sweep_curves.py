@@ -1,4 +1,4 @@
-"""The picture of a sweep: a colour for each setting, a line for each run, means where there are several."""
+"""The picture of a sweep: a color for each setting, a line for each run, means where there are several."""
 
 from __future__ import annotations
 

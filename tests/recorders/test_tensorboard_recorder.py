@@ -11,6 +11,7 @@ import pytest
 
 from evorl.recorders import TensorBoardRecorder, tensorboard_recorder
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import make_plan, make_row, record
 
 
@@ -93,7 +94,7 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(read_events(tmp_path)) == 2
     with monkeypatch.context() as patch:
         patch.setattr(event_file_writer.EventsWriter, "write_event", fail)
-        with pytest.raises(RunFolderError, match="no space is left"):
+        with raises_naming(RunFolderError, "no space"):
             recorder.write(make_row(2))
     recorder.close()
 
@@ -105,6 +106,6 @@ def test_events_are_not_written_through_a_link(tmp_path: Path, place: str) -> No
     (tmp_path / place).symlink_to(tmp_path / "target")
     recorder = TensorBoardRecorder(tmp_path / "tensorboard")
     recorder.write(make_row(1))
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, place, "symbolic link"):
         recorder.close()
     assert list((tmp_path / "target").iterdir()) == []

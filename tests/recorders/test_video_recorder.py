@@ -1,4 +1,4 @@
-"""When a process is started that draws, and what it is told."""
+"""Start of the rendering process, and its arguments."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from evorl.execution.multiprocess import ProcessInfo
 from evorl.recorders.video_recorder import VideoRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from tests.support.errors import raises_naming
 from tests.support.recorded_runs import STEPS, make_plan, make_row
 
 # In place of the command line: notes what it was told, and is busy until a file says otherwise.
@@ -93,7 +94,7 @@ def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
 
 
 def test_an_interval_is_positive(folder: RunFolder) -> None:
-    with pytest.raises(ValueError, match="must be positive, got 0"):
+    with raises_naming(ValueError, "positive", "got 0"):
         VideoRecorder(folder, 0)
 
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run of the real library, offline, and a stand-in for what it need not be started for."""
+"""Weights & Biases: one offline run of the real library, and a fake for everything else."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from evorl.recorders import WandbRecorder
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.recorded_runs import make_plan, make_row, record
 from tests.support.waiting import wait_until
@@ -85,12 +86,12 @@ def test_a_resumed_run_goes_on_as_the_same_one(tmp_path: Path, runs: list[FakeRu
 
 def test_a_missing_library_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ImportError, match="needs the package wandb: pip install wandb"):
+    with raises_naming(ImportError, "wandb", "pip install wandb"):
         WandbRecorder(tmp_path).start(make_plan())
 
 
 def test_unknown_modes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="offline, online or disabled, got 'on'"):
+    with raises_naming(ValueError, "offline, online or disabled", "got 'on'"):
         WandbRecorder(tmp_path, mode="on")
 
 
@@ -98,7 +99,7 @@ def test_unknown_modes_are_refused(tmp_path: Path) -> None:
 def test_nothing_is_written_through_a_link(tmp_path: Path, runs: list[FakeRun], place: str) -> None:
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).symlink_to(tmp_path / "target")
-    with pytest.raises(RunFolderError, match="is a symbolic link"):
+    with raises_naming(RunFolderError, place, "symbolic link"):
         WandbRecorder(tmp_path).start(make_plan())
     assert not (tmp_path / "target").exists()
     assert not runs
@@ -107,6 +108,6 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, runs: list[FakeRun], 
 def test_an_id_that_is_none_is_refused(tmp_path: Path, runs: list[FakeRun]) -> None:
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "run_id.txt").write_text("../../elsewhere")
-    with pytest.raises(RunFolderError, match="contains no valid run id"):
+    with raises_naming(RunFolderError, "run_id.txt", "run id"):
         WandbRecorder(tmp_path).start(make_plan())
     assert not runs

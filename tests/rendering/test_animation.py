@@ -13,8 +13,9 @@ from PIL import Image
 from evorl.envs import create_env
 from evorl.episodes.saved_episode import SavedEpisode
 from evorl.rendering.animation import frame_numbers, frames_of, write_animation
+from tests.support.errors import raises_naming
 
-FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colours
+FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colors
 # In a process of its own, where MuJoCo is not imported before it is told what to draw by.
 REPLAY = """
 import sys
@@ -47,7 +48,7 @@ with np.load(path) as stored, Image.open(gif) as animation:
         drawn = renderer.frame_of(stored["qpos"][number], stored["qvel"][number])
         expected = Image.fromarray(drawn).quantize(256, dither=Image.Dither.NONE).convert("RGB")
         assert (np.asarray(animation.convert("RGB")) == np.asarray(expected)).all()
-        assert np.abs(np.asarray(expected, int) - drawn).mean() < 4  # and those 256 colours fit well
+        assert np.abs(np.asarray(expected, int) - drawn).mean() < 4  # and those 256 colors fit well
 renderer.close()
 print("equal")
 """
@@ -65,7 +66,7 @@ def test_every_frame_is_in_the_animation(tmp_path: Path, suffix: str) -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"An animation must be a \.gif, \.webp, \.png or \.mp4, got a\.avi"):
+    with raises_naming(ValueError, ".gif, .webp, .png or .mp4", "a.avi"):
         write_animation(tmp_path / "a.avi", FRAMES)
     assert not list(tmp_path.iterdir())
 
@@ -77,7 +78,7 @@ def test_the_first_and_the_last_moment_are_shown(moments: int, frames: int, expe
 
 def test_an_episode_without_bodies_has_no_frames() -> None:
     plain = SavedEpisode({}, {"obs": np.zeros((3, 4))})
-    with pytest.raises(ValueError, match="this one has no positions of bodies"):
+    with raises_naming(ValueError, "positions of bodies"):
         frames_of(plain, create_env("gymnax/CartPole-v1"))
 
 

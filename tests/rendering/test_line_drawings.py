@@ -1,4 +1,4 @@
-"""Pictures of what has no renderer: where things are drawn, and in which colours."""
+"""Images of environments without a renderer: positions and colors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from evorl.rendering.line_drawings import drawing_of, grid_picture
 SIZE = 60
 
 
-def places_of(picture: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
-    """Rows and columns of the pixels of about this colour, ``[N, 2]``."""
-    return np.argwhere(np.abs(picture.astype(int) - colour).max(axis=-1) < 40)
+def places_of(picture: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
+    """Rows and columns of the pixels of about this color, ``[N, 2]``."""
+    return np.argwhere(np.abs(picture.astype(int) - color).max(axis=-1) < 40)
 
 
 ARM, BODY, GOAL = (214, 122, 44), (52, 101, 164), (60, 150, 90)
@@ -63,7 +63,7 @@ def test_a_car_climbs_to_its_flag() -> None:
     assert len(places_of(draw(0), GOAL))
 
 
-def test_channels_have_colours_and_later_ones_are_in_front() -> None:
+def test_channels_have_colors_and_later_ones_are_in_front() -> None:
     grid = np.zeros((4, 5, 3), np.bool_)
     grid[0, 0, 0] = grid[1, 1, 1] = grid[2, 2] = True
     picture = drawing_of({"obs": np.stack([grid, grid])}, 8)(1)
@@ -71,18 +71,18 @@ def test_channels_have_colours_and_later_ones_are_in_front() -> None:
     cells = picture[::2, ::2]
     assert (picture == cells.repeat(2, 0).repeat(2, 1)).all()
     assert (cells[3] == 24).all()
-    colours = {tuple(cells[i, i].tolist()) for i in range(2)}
-    assert len(colours) == 2
-    assert tuple(cells[2, 2].tolist()) not in colours  # that of the third channel
+    colors = {tuple(cells[i, i].tolist()) for i in range(2)}
+    assert len(colors) == 2
+    assert tuple(cells[2, 2].tolist()) not in colors  # that of the third channel
 
 
 def test_pictures_stay_as_they_are() -> None:
-    colours = np.random.default_rng(0).integers(0, 256, (6, 6, 3)).astype(np.uint8)
-    np.testing.assert_array_equal(grid_picture(colours, 6), colours)
-    grey = grid_picture(colours[..., :1], 6)
-    np.testing.assert_array_equal(grey, colours[..., :1].repeat(3, axis=2))
-    stack = np.stack([colours[..., 0]] * 3 + [colours[..., 1]])
-    np.testing.assert_array_equal(grid_picture(stack, 6), colours[..., 1:2].repeat(3, axis=2))
+    colors = np.random.default_rng(0).integers(0, 256, (6, 6, 3)).astype(np.uint8)
+    np.testing.assert_array_equal(grid_picture(colors, 6), colors)
+    gray = grid_picture(colors[..., :1], 6)
+    np.testing.assert_array_equal(gray, colors[..., :1].repeat(3, axis=2))
+    stack = np.stack([colors[..., 0]] * 3 + [colors[..., 1]])
+    np.testing.assert_array_equal(grid_picture(stack, 6), colors[..., 1:2].repeat(3, axis=2))
     ball = np.zeros((3, 3), np.float32)
     ball[1, 1] = 2.0
     assert grid_picture(ball, 3)[..., 0].tolist() == [[0, 0, 0], [0, 255, 0], [0, 0, 0]]

@@ -1,4 +1,4 @@
-"""Who is shown: the best, and elites that differ most."""
+"""Selection of rendered policies: the best, and elites that differ most."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.agent import AgentState
 from evorl.ec.archives import ArchiveState, GridArchive
@@ -20,6 +19,7 @@ from evorl.rendering.players import (
     spread_cells,
 )
 from evorl.types import PyTreeDict, State
+from tests.support.errors import raises_naming
 
 ARCHIVE = GridArchive(low=(0.0, 0.0), high=(1.0, 10.0), bins=(4, 4))
 FILLED = {0: (0.1, 1.0), 1: (0.1, 4.0), 5: (0.4, 4.0), 15: (0.9, 9.0)}
@@ -44,13 +44,13 @@ def test_the_best_comes_first_and_then_the_farthest() -> None:
     # Fitness 0, 1, 2, 0: the best is cell 5; farthest from it in shares of the range is 15, then 0.
     assert spread_cells(ARCHIVE, archive_state(), 3) == [5, 15, 0]
     assert spread_cells(ARCHIVE, archive_state(), 10) == [5, 15, 0, 1]
-    with pytest.raises(ValueError, match="no elite yet: train longer"):
+    with raises_naming(ValueError, "no elite"):
         spread_cells(ARCHIVE, archive_state({}), 3)
 
 
 def test_cells_that_are_empty_are_refused() -> None:
     assert checked_cells(archive_state(), [15, 0]) == [15, 0]
-    with pytest.raises(ValueError, match=r"no elite in cell 2\. .*: 0, 1, 5, 15$"):
+    with raises_naming(ValueError, "cell 2.", ": 0, 1, 5, 15"):
         checked_cells(archive_state(), [0, 2])
 
 
@@ -74,7 +74,7 @@ def test_without_an_archive_there_are_no_cells() -> None:
     state = State(agent_state=agent_state(2.0))
     (player,) = players_of(workflow(), state, 4, None)
     assert (player.title, player.num_episodes) == ("", 4)
-    with pytest.raises(ValueError, match="cells=3 needs an archive, but SimpleNamespace"):
+    with raises_naming(ValueError, "cells=3", "archive", "SimpleNamespace"):
         players_of(workflow(), state, 4, 3)
 
 

@@ -1,4 +1,4 @@
-"""Several episodes in one picture: where they stand, how long they move, and what is written above them."""
+"""Several episodes in one image: positions, durations and captions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from evorl.rendering.tiles import Shown, moments_of, picture_grid
 
-COLOURS = [(200, 0, 0), (0, 200, 0), (0, 0, 200), (120, 120, 0), (0, 120, 120)]
+COLORS = [(200, 0, 0), (0, 200, 0), (0, 0, 200), (120, 120, 0), (0, 120, 120)]
 
 
 def episode(number: int, length: int, seen: list[int] | None = None) -> Shown:
@@ -15,7 +15,7 @@ def episode(number: int, length: int, seen: list[int] | None = None) -> Shown:
         if seen is not None:
             seen.append(moment)
         picture = np.empty((20, 90, 3), np.uint8)
-        picture[:] = COLOURS[number]
+        picture[:] = COLORS[number]
         picture[0, 0] = moment
         return picture
 
@@ -36,7 +36,7 @@ def test_tiles_stand_in_a_grid(number: int, grid: tuple[int, int]) -> None:
     assert frames.shape[1] % 2 == frames.shape[2] % 2 == 0
     height, width = frames.shape[1] / grid[0], frames.shape[2] / grid[1]
     for i in range(number):
-        rows, columns = np.nonzero((frames[0] == COLOURS[i]).all(axis=-1))
+        rows, columns = np.nonzero((frames[0] == COLORS[i]).all(axis=-1))
         assert len(rows) == 20 * 90 - 1
         assert (int(rows.mean() / height), int(columns.mean() / width)) == divmod(i, grid[1])
         above = frames[0][rows.min() - 12 : rows.min() - 1, columns.min() : columns.max()]
@@ -50,7 +50,7 @@ def test_who_has_ended_stays_at_the_end_and_is_drawn_no_more() -> None:
     frames = picture_grid(shown, 5)
     assert len(frames) == 5
     assert seen == [0, 0, 3]  # the first time for its size
-    corner = [np.argwhere((frame == COLOURS[0]).all(axis=-1))[0] for frame in frames]
+    corner = [np.argwhere((frame == COLORS[0]).all(axis=-1))[0] for frame in frames]
     marks = [int(frame[row, column - 1, 0]) for frame, (row, column) in zip(frames, corner, strict=True)]
     assert marks == [0, 3, 3, 3, 3]
     left = frames[:, :, : frames.shape[2] // 2]

@@ -1,4 +1,4 @@
-"""Steps of whole episodes, against loops over what was added."""
+"""Steps of whole episodes, compared with loops over the added data."""
 
 from __future__ import annotations
 

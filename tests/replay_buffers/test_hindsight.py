@@ -1,4 +1,4 @@
-"""Transitions under goals of their own episodes, against a loop over what was recorded."""
+"""Transitions relabeled with goals of their episodes, compared with a loop over the recorded data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.whole_programs import Whole
 
 NUM_ENVS, ROWS, DISCOUNT = 3, 16, 0.9
 BUFFER = EpisodeReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, only_complete=False)
-relabelled = jax.jit(take_hindsight, static_argnames=("num_envs", "num_steps", "task", "strategy"))
+relabeled = jax.jit(take_hindsight, static_argnames=("num_envs", "num_steps", "task", "strategy"))
 SLOTS = SlotReplayBuffer(capacity=4 * 41 * NUM_ENVS, num_envs=NUM_ENVS, episode_steps=41)
 
 
@@ -85,7 +85,7 @@ def _drawn(
 ) -> Any:
     draw_key, goal_key = jax.random.split(jax.random.key(5))
     rows, envs = Whole(buffer).draw_indices(state, draw_key, num)
-    batch = relabelled(
+    batch = relabeled(
         state,
         rows,
         envs,
@@ -143,7 +143,7 @@ def test_it_is_what_a_loop_finds(length: int, strategy: str, task: GoalTask, num
 
 
 @pytest.mark.parametrize(("strategy", "num_steps"), [("future", 3), ("final", 1), ("episode", 1)])
-def test_episodes_in_slots_are_relabelled_as_well(strategy: str, num_steps: int) -> None:
+def test_episodes_in_slots_are_relabeled_as_well(strategy: str, num_steps: int) -> None:
     history = _history(41, ENDING_TASK)
     state = _added(SLOTS, Whole(SLOTS).init(_first(history), jax.random.key(1)), history)
     assert state.size.max() > 1
@@ -161,7 +161,7 @@ def _check(
     """A batch is what a loop makes of the steps that were drawn."""
     for i, (t, env) in enumerate(zip(times.tolist(), envs.tolist(), strict=True)):
         goal = float(batch.obs.desired_goal[i, 0])
-        if batch.extras.is_relabelled[i]:
+        if batch.extras.is_relabeled[i]:
             assert goal in _may_have(history, t, env, strategy)
         else:
             assert goal == float(history.obs.desired_goal[t, env, 0])
@@ -172,14 +172,14 @@ def _check(
         assert batch.next_obs.desired_goal[i, 0] == goal
         assert batch.next_obs.observation[i, 0] == last
         assert batch.obs.observation[i, 0] == float(history.obs.observation[t, env, 0])
-    assert batch.extras.is_relabelled.any() == (strategy != "none")
-    assert not batch.extras.is_relabelled.all()
+    assert batch.extras.is_relabeled.any() == (strategy != "none")
+    assert not batch.extras.is_relabeled.all()
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 4.0])
 def test_the_share_of_other_goals_follows_the_ratio(ratio: float) -> None:
     batch = _drawn(_stored(_history(41, TASK)), 100_000, TASK, "future", ratio=ratio)[2]
-    assert abs(batch.extras.is_relabelled.mean() - (1.0 - 1.0 / (1.0 + ratio))) < 0.01
+    assert abs(batch.extras.is_relabeled.mean() - (1.0 - 1.0 / (1.0 + ratio))) < 0.01
 
 
 @pytest.mark.parametrize("strategy", ["future", "episode"])
@@ -190,7 +190,7 @@ def test_the_steps_whose_goals_are_taken_are_equally_likely(strategy: str) -> No
     state = _stored(history)
     num = 100_000
     rows, envs = np.full(num, 4, np.int32), np.zeros(num, np.int32)
-    batch = relabelled(
+    batch = relabeled(
         state,
         rows,
         envs,
@@ -202,7 +202,7 @@ def test_the_steps_whose_goals_are_taken_are_equally_likely(strategy: str) -> No
         strategy=strategy,
         ratio=4.0,
     )
-    goals = np.asarray(batch.obs.desired_goal)[np.asarray(batch.extras.is_relabelled), 0]
+    goals = np.asarray(batch.obs.desired_goal)[np.asarray(batch.extras.is_relabeled), 0]
     first = 4 if strategy == "future" else 0
     counts = np.array([(goals == t + 1).sum() for t in range(first, 10)])
     assert counts.sum() == len(goals)

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.replay_buffers.n_step import take_n_step
-from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.ring import ReplayState, take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict

@@ -1,4 +1,4 @@
-"""Episodes in slots, against loops over what was added."""
+"""Episodes in slots, compared with loops over the added data."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.replay_buffers.n_step import take_n_step
-from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.ring import ReplayState, take_n_step
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.replay_buffer import DRAWS, LONGER_THAN_THE_RING, NUM_ENVS, ROWS, ReplayBufferContract
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical
 from tests.support.whole_programs import Whole, whole
 
@@ -216,9 +216,9 @@ def test_transitions_over_several_steps_are_those_of_a_loop(num_steps: int) -> N
 
 
 def test_what_cannot_be_is_told() -> None:
-    with pytest.raises(ValueError, match=r"T=10 steps.* of 39 has 3 slots, but with num_envs=2 each .* at least 40"):
+    with raises_naming(ValueError, "T=10 steps", "39", "3 slots", "num_envs=2", "at least 40"):
         SlotReplayBuffer(capacity=39, num_envs=2, episode_steps=10)
-    with pytest.raises(ValueError, match=r"episode_steps.*at least 1, got 0"):
+    with raises_naming(ValueError, "episode_steps", "got 0"):
         SlotReplayBuffer(capacity=39, episode_steps=0)
-    with pytest.raises(ValueError, match="init needs a key"):
+    with raises_naming(ValueError, "init", "key"):
         SlotReplayBuffer(capacity=40, episode_steps=10).init(jnp.zeros(()))

@@ -24,6 +24,7 @@ from evorl.reports.comparison import (
 )
 from evorl.reports.recorded_run import Curve, RecordedRun, find_runs
 from evorl.reports.statistics import bootstrap_interval, interquartile_mean
+from tests.support.errors import raises_naming
 from tests.support.run_folders import make_run, make_sweep
 
 
@@ -56,9 +57,7 @@ def test_groups_by_any_key(runs: list[RecordedRun]) -> None:
     assert {g.label for g in grouped(runs, ["optimizer"])} == {
         "-", "optimizer: learning_rate=0.001", "optimizer: learning_rate=0.01"
     }  # fmt: skip
-    with pytest.raises(
-        ValueError, match=r"there is no setting 'learning_rate'\. Did you mean 'optimizer.learning_rate'"
-    ):
+    with raises_naming(ValueError, "'learning_rate'", "'optimizer.learning_rate'"):
         grouped(runs, ["learning_rate"])
 
 

@@ -22,7 +22,7 @@ from evorl.reports.comparison_charts import (
 )
 from evorl.reports.curve_charts import style_of
 from evorl.reports.recorded_run import find_runs
-from evorl.reports.svg import RAMP_COLOURS, variable
+from evorl.reports.svg import RAMP_COLORS, variable
 from tests.support.run_folders import make_run, make_sweep
 
 
@@ -74,7 +74,7 @@ def test_of_many_groups_the_best_is_compared_with_each(tmp_path: Path) -> None:
     assert not [pair for pair in improvements(apart) if "0.95" in pair.better + pair.than]  # no environment is shared
 
 
-def test_profiles_and_probabilities_are_labelled(groups: list[Group]) -> None:
+def test_profiles_and_probabilities_are_labeled(groups: list[Group]) -> None:
     labels = dict.fromkeys(group.label for group in groups)
     profile = draw_profiles(groups, {label: style_of(i) for i, label in enumerate(labels)})
     assert {"Performance profile", "normalized score tau", "share of seeds with more than tau"} <= set(words(profile))
@@ -90,7 +90,7 @@ def test_a_sweep_has_an_axis_for_each_setting(tmp_path: Path) -> None:
     chart = draw_sweep(runs, ["optimizer.learning_rate", "optimizer.name"], "eval/episode_return", "sweep")
     assert {"learning_rate", "optimizer.name", "episode return", "adam", "sgd", "0.0001", "1"} <= set(words(chart))
     drawn = [node.get("style", "") for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
-    assert [next(i for i, c in enumerate(RAMP_COLOURS) if variable(c) in style) for style in drawn] == [0, 1, 2, 3, 4]
+    assert [next(i for i, c in enumerate(RAMP_COLORS) if variable(c) in style) for style in drawn] == [0, 1, 2, 3, 4]
     places = [node.get("d", "").split() for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
     first = [float(d[2]) for d in places]  # heights along the first axis, which is logarithmic: even steps
     np.testing.assert_allclose(np.diff(first), np.diff(first)[0], atol=0.02)

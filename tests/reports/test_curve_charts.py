@@ -10,7 +10,7 @@ import pytest
 from evorl.reports.comparison import Group, grouped
 from evorl.reports.curve_charts import describe_metric, draw_metrics, draw_returns, draw_speeds, style_of
 from evorl.reports.recorded_run import find_runs
-from evorl.reports.svg import COLOURS, variable
+from evorl.reports.svg import COLORS, variable
 from tests.support.run_folders import make_run
 
 
@@ -29,20 +29,20 @@ def words(chart: Element) -> list[str]:
     return ["".join(node.itertext()).strip() for node in chart.iter("text")]
 
 
-def lines(chart: Element, colour: str, **style: str) -> int:
-    """How many paths are drawn in a colour."""
-    asked = [f"stroke: {variable(colour)}", *(f"{name.replace('_', '-')}: {value}" for name, value in style.items())]
+def lines(chart: Element, color: str, **style: str) -> int:
+    """How many paths are drawn in a color."""
+    asked = [f"stroke: {variable(color)}", *(f"{name.replace('_', '-')}: {value}" for name, value in style.items())]
     return sum(all(part in node.get("style", "") for part in asked) for node in chart.iter("path"))
 
 
 def test_a_thin_line_for_each_seed_a_thick_one_for_all(groups: list[Group]) -> None:
     chart = draw_returns(groups, STYLES, "returns")
-    assert lines(chart, COLOURS[0], stroke_width="0.7") == 3
-    assert lines(chart, COLOURS[0], stroke_width="2") == 1
-    assert lines(chart, COLOURS[1], stroke_width="0.7") == 0  # a single seed is its own center
-    assert lines(chart, COLOURS[1], stroke_width="2") == 1
+    assert lines(chart, COLORS[0], stroke_width="0.7") == 3
+    assert lines(chart, COLORS[0], stroke_width="2") == 1
+    assert lines(chart, COLORS[1], stroke_width="0.7") == 0  # a single seed is its own center
+    assert lines(chart, COLORS[1], stroke_width="2") == 1
     shaded = [node for node in chart.iter() if "fill-opacity: 0.2" in node.get("style", "")]
-    assert any(variable(COLOURS[0]) in node.get("style", "") for node in shaded)
+    assert any(variable(COLORS[0]) in node.get("style", "") for node in shaded)
     assert {"gymnax/CartPole-v1", "environment steps of each seed", "episode return, evaluation"} <= set(words(chart))
     assert "discount=0.9, discount=0.99" in chart.get("aria-label", "")
 
@@ -52,14 +52,14 @@ def test_a_small_chart_for_each_metric_of_the_learner(groups: list[Group]) -> No
     assert chart is not None
     shown = [word for word in words(chart) if word.isascii() and word[:1].isalpha()]
     assert shown.index("value loss") < shown.index("entropy")
-    assert [lines(chart, colour, stroke_width="0.9") for colour in COLOURS[:3]] == [2, 2, 0]
+    assert [lines(chart, color, stroke_width="0.9") for color in COLORS[:3]] == [2, 2, 0]
 
 
 def test_speeds(groups: list[Group]) -> None:
     chart = draw_speeds(groups, STYLES, "speeds")
     assert chart is not None
     assert "steps per second, all seeds" in words(chart)
-    assert lines(chart, COLOURS[0]) == lines(chart, COLOURS[1]) == 1
+    assert lines(chart, COLORS[0]) == lines(chart, COLORS[1]) == 1
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     assert draw_returns(groups, {"ppo": style_of(0)}, "returns").tag == "svg"  # a single point
 
 
-def test_more_groups_than_colours_differ_by_their_lines() -> None:
-    styles = [style_of(i) for i in range(4 * len(COLOURS))]
+def test_more_groups_than_colors_differ_by_their_lines() -> None:
+    styles = [style_of(i) for i in range(4 * len(COLORS))]
     assert len(set(styles)) == len(styles)
-    assert {dash for _, dash in styles[: len(COLOURS)]} == {"-"}
+    assert {dash for _, dash in styles[: len(COLORS)]} == {"-"}
 
 
 def test_columns_in_words() -> None:

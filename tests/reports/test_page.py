@@ -9,6 +9,7 @@ import pytest
 
 from evorl.reports.page import MAX_BYTES, Report
 from evorl.reports.recorded_run import find_runs
+from tests.support.errors import raises_naming
 from tests.support.html_check import PageCheck
 from tests.support.run_folders import PNG, START, make_run, make_sweep
 
@@ -57,9 +58,9 @@ def test_what_is_wrong_with_a_page_is_seen() -> None:
         '<a href="https://a.b">text</a><use href="#c"></use><i style="background: url(//d)" onclick="e()"></i></body>'
     )
     faults = "\n".join(PageCheck(page).faults)
-    for said in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
+    for message in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
                  "there is no #c", "a style fetches //d", "runs a script", "<html> is never closed"):  # fmt: skip
-        assert said in faults
+        assert message in faults
     assert "a.b" not in faults  # a link that is text is followed by who wants to
 
 
@@ -72,7 +73,7 @@ def test_the_page_says_what_was_reached(page: str) -> None:
     assert "evorl train agent=ppo runs_folder=.../runs" in text
 
 
-def test_both_colour_modes_and_print(page: str) -> None:
+def test_both_color_modes_and_print(page: str) -> None:
     assert "@media screen and (prefers-color-scheme: dark)" in page
     assert "@media print" in page
     used = set(re.findall(r"var\(--(\w+)\)", page))
@@ -114,7 +115,7 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     report = Report.of(runs, title="Mine")
     assert report.notes == ("Omitted, because they have not recorded eval/episode_return: b.",)
     assert "<title>Mine</title>" in report.to_html()
-    with pytest.raises(ValueError, match=r"none of 2 runs has recorded eval/success yet\. Recorded metrics: eval/epi"):
+    with raises_naming(ValueError, "2 runs", "eval/success", "eval/epi"):
         Report.of(runs, metric="eval/success")
-    with pytest.raises(ValueError, match=r"none of 1 runs has recorded return yet\.$"):
+    with raises_naming(ValueError, "1 runs", "recorded return"):
         Report.of(runs[1:])

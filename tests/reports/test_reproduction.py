@@ -1,4 +1,4 @@
-"""How runs can be repeated."""
+"""Commands that reproduce runs."""
 
 from __future__ import annotations
 

@@ -12,24 +12,24 @@ from evorl.reports import svg
 def draw(name: str) -> ElementTree.Element:
     with svg.figure_of(3, 2) as figure:
         axes = figure.add_subplot()
-        for i, colour in enumerate(svg.COLOURS):
-            axes.plot([0, 1], [0, i + 1 / 3], "o-", color=colour)
+        for i, color in enumerate(svg.COLORS):
+            axes.plot([0, 1], [0, i + 1 / 3], "o-", color=color)
         axes.set_title("returns & more")
         tidy(axes)
         return svg.as_svg(figure, name, "what is shown")
 
 
-def test_colours_are_those_of_the_style_sheet() -> None:
+def test_colors_are_those_of_the_style_sheet() -> None:
     text = ElementTree.tostring(draw("a"), encoding="unicode")
     assert not re.findall(r"#[0-9a-f]{6}\b", text)
     declared = set(re.findall(r"--(\w+):", svg.variables(dark=False)))
     assert set(re.findall(r"var\(--([cri]\d+)\)", text)) <= declared
-    assert {f"c{i}" for i in range(len(svg.COLOURS))} <= set(re.findall(r"var\(--(\w+)\)", text))
+    assert {f"c{i}" for i in range(len(svg.COLORS))} <= set(re.findall(r"var\(--(\w+)\)", text))
     assert declared == set(re.findall(r"--(\w+):", svg.variables(dark=True)))
-    assert svg.variable(svg.COLOURS[0]) == "var(--c0)"
+    assert svg.variable(svg.COLORS[0]) == "var(--c0)"
 
 
-def test_every_colour_can_be_told_from_its_ground() -> None:
+def test_every_color_can_be_told_from_its_ground() -> None:
     """Lines have a contrast of 3 to 1 at least (WCAG 2.2, 1.4.11), words of 4.5 to 1, on paper and on dark screens."""
     for place, grounds in enumerate(zip(*svg.INK.items(), strict=True)):
         ground = grounds[-1]
@@ -38,8 +38,8 @@ def test_every_colour_can_be_told_from_its_ground() -> None:
 
 
 def _contrast(a: str, b: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    def luminance(color: str) -> float:
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

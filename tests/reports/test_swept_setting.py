@@ -15,6 +15,7 @@ from evorl.runs.about import add_start
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.sweeps.sweep_table import write_evaluations, write_sweep
+from tests.support.errors import raises_naming
 from tests.support.html_check import PageCheck
 from tests.support.run_folders import PNG, START, make_run
 
@@ -73,7 +74,7 @@ def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(swe
 
 def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:
     write_sweep(sweep.folder.sweep_table, [{"seed": 1}], {0: {}}, 2)
-    with pytest.raises(RunFolderError, match=r"sweep.csv is not a table of the settings of ppo-sweep\."):
+    with raises_naming(RunFolderError, "sweep.csv", "ppo-sweep"):
         settings_or_itself(sweep)
 
 
@@ -87,5 +88,5 @@ def test_a_value_that_is_no_plain_one_is_damage(cell: str, sweep: RecordedRun) -
     first[header.index("agent.network")] = cell
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([header, first, *others])
-    with pytest.raises(RunFolderError, match=r"is corrupted: setting 0 has agent\.network="):
+    with raises_naming(RunFolderError, "corrupted", "setting 0", "agent.network="):
         _ = settings_or_itself(sweep)[0].config

@@ -1,4 +1,4 @@
-"""How a run was started: what is written down, and what is not."""
+"""The record of a run's starts: its contents and omissions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from evorl.runs.about import add_start, commit_of, describe_start, installed_versions, processor_name, read_starts
 from evorl.runs.files import RunFolderError
+from tests.support.errors import raises_naming
 
 
 def test_starts_stand_behind_one_another(tmp_path: Path) -> None:
@@ -69,5 +70,5 @@ def test_what_cannot_be_read_is_nothing(tmp_path: Path, text: str) -> None:
 def test_no_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "about.json").symlink_to(tmp_path / "elsewhere")
     for call in (lambda path: add_start(path, {}), read_starts):
-        with pytest.raises(RunFolderError, match="symbolic link"):
+        with raises_naming(RunFolderError, "about.json", "symbolic link"):
             call(tmp_path / "about.json")

@@ -10,6 +10,7 @@ from evorl.runs.best_run import find_run
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
+from tests.support.errors import raises_naming
 
 
 def _make_runs(folder: Path, *names: str) -> None:
@@ -21,10 +22,10 @@ def _make_runs(folder: Path, *names: str) -> None:
 def _make_sweep(root: Path, returns: list[float | None], envs: list[str] | None = None) -> SweepFolder:
     settings = [{"seed": str(i)} | ({"env": envs[i]} if envs else {}) for i in range(len(returns))]
     sweep = SweepFolder.create(root, [], [([], setting) for setting in settings], "sweep")
-    for job, value in zip(sweep.jobs, returns, strict=True):
-        job.best_return = value
+    for run, value in zip(sweep.runs, returns, strict=True):
+        run.best_return = value
     sweep.save()
-    _make_runs(sweep.path, *(job.folder for job in sweep.jobs))
+    _make_runs(sweep.path, *(run.folder for run in sweep.runs))
     return sweep
 
 
@@ -32,20 +33,20 @@ def _make_sweep(root: Path, returns: list[float | None], envs: list[str] | None 
 def test_of_a_sweep_it_is_the_job_with_the_best_return(tmp_path: Path, name: str) -> None:
     sweep = _make_sweep(tmp_path, [1.0, None, 3.0, 2.0])
     which = sweep.path if name == "absolute" else name
-    assert find_run(which, tmp_path).path == sweep.run_of(sweep.jobs[2]).path
+    assert find_run(which, tmp_path).path == sweep.folder_of(sweep.runs[2]).path
 
 
 def test_returns_of_several_environments_are_not_compared(tmp_path: Path) -> None:
     sweep = _make_sweep(tmp_path, [1.0, 5.0, 3.0], ["cartpole", "pendulum", "cartpole"])
-    with pytest.raises(RunFolderError, match="environments") as error:
+    with raises_naming(RunFolderError, "sweep over environments", "best run of each") as error:
         find_run(sweep.path, tmp_path)
-    assert [job.folder in str(error.value) for job in sweep.jobs] == [False, True, True]
+    assert [run.folder in str(error.value) for run in sweep.runs] == [False, True, True]
 
 
 def test_of_sweep_it_is_the_run_that_was_kept(tmp_path: Path) -> None:
     _make_runs(tmp_path, "sweep")
     (tmp_path / "sweep" / "sweep.csv").write_text("")
-    with pytest.raises(RunFolderError, match=r"resume=.*/sweep"):
+    with raises_naming(RunFolderError, "resume=", "/sweep"):
         find_run("sweep", tmp_path)
     _make_runs(tmp_path, "sweep/best")
     assert find_run("sweep", tmp_path).path == tmp_path / "sweep" / "best"
@@ -59,17 +60,17 @@ def test_of_a_search_it_is_the_best_trial_in_its_last_folder(tmp_path: Path) -> 
     )
     assert find_run("search", tmp_path).path.name == "trial_0001_2"
     table.write_text("trial,discount,best_return,state,failure\n2,1,,failed,x\n")
-    with pytest.raises(RunFolderError, match="without a best run"):
+    with raises_naming(RunFolderError, "search", "without a best run"):
         find_run("search", tmp_path)
     table.write_text("trial,best_return\n../../x,7\n")
-    with pytest.raises(RunFolderError, match="does not list the trials"):
+    with raises_naming(RunFolderError, "search.csv", "trials"):
         find_run("search", tmp_path)
 
 
 def test_all_else_is_found_as_it_is(tmp_path: Path) -> None:
     _make_runs(tmp_path, "a")
     assert find_run("a", tmp_path) == RunFolder(tmp_path / "a")
-    with pytest.raises(RunFolderError, match="There is no folder b"):
+    with raises_naming(RunFolderError, "no folder b"):
         find_run("b", tmp_path)
-    with pytest.raises(RunFolderError, match="without a best run"):
+    with raises_naming(RunFolderError, "sweep", "without a best run"):
         find_run(_make_sweep(tmp_path, [None]).path, tmp_path)

@@ -1,4 +1,4 @@
-"""Damage at random places: every restore is exact, or is refused or passed over in words; never another state."""
+"""Damage at random places: every restore is exact, rejected or skipped with a notice; never another state."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def test_no_damage_is_believed(whole: Path, tmp_path: Path) -> None:
         which = chance.choice(("latest", "latest", "best", 2))
         first_choice = 3 if which == "latest" else 2
         was_removed = not (folder / str(first_choice)).is_dir()  # or renamed: nothing is known of it any more
-        step, said = restore(folder, which)
+        step, message = restore(folder, which)
         if step == first_choice:
             outcomes["exact"] += 1
         else:
             outcomes["refused" if step is None else "passed over"] += 1
-            assert " is corrupted: " in said or "There is no checkpoint 2" in said or was_removed, damages
+            assert " is corrupted: " in message or "There is no checkpoint 2" in message or was_removed, damages
     assert min(outcomes.values()) >= 8, outcomes

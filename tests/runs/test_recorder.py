@@ -1,4 +1,4 @@
-"""A chart that does not fit together is refused where it is made, not when a run ends."""
+"""An inconsistent chart is rejected when it is created, not when a run ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evorl.runs.recorder import Chart, Panel
+from tests.support.errors import raises_naming
 
 COLUMNS = {"steps": np.arange(3), "score": np.ones(3), "best": np.array([0, 1, 0])}
 
@@ -17,10 +18,10 @@ def test_a_chart_that_fits() -> None:
 
 @pytest.mark.parametrize("panel", [Panel("step", "score"), Panel("score", "step"), Panel("score", "score", "step")])
 def test_a_panel_of_a_column_that_is_not_there(panel: Panel) -> None:
-    with pytest.raises(ValueError, match=r"there is no column 'step'\. Did you mean 'steps'\?"):
+    with raises_naming(ValueError, "column 'step'", "'steps'"):
         Chart(COLUMNS, (panel,))
 
 
 def test_columns_of_different_lengths() -> None:
-    with pytest.raises(ValueError, match=r"equal lengths, got {'steps': 3, 'score': 2}"):
+    with raises_naming(ValueError, "equal lengths", "{'steps': 3, 'score': 2}"):
         Chart({"steps": np.arange(3), "score": np.ones(2)}, ())

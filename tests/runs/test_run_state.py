@@ -1,4 +1,4 @@
-"""Whether a run goes on, and how it ended: by what it wrote, by the lock it holds, by its log."""
+"""State of a run, from its state file, its lock and its log."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from evorl.runs.run_state import (
     read_state,
     refuse_running,
 )
+from tests.support.errors import raises_naming
 
 HOLDS = """
 import sys
@@ -58,9 +59,9 @@ def test_a_killed_run_is_stopped(tmp_path: Path) -> None:
         assert child.stdout.readline() == b"held\n"
         assert read(path) == RunState(STOPPED, 100)  # nothing in that process holds the file any more
         assert read(other) == RunState(RUNNING, 100)
-        with pytest.raises(RunFolderError, match="is already in training: stop that training, or wait"):
+        with raises_naming(RunFolderError, tmp_path, "in training", "stop", "wait"):
             refuse_running(other)
-        with pytest.raises(RunFolderError, match="is already in training"):
+        with raises_naming(RunFolderError, tmp_path, "in training"):
             HeldState(other).hold()
     finally:
         child.kill()
@@ -101,7 +102,7 @@ START = "2026-01-01 00:00:00  PPOWorkflow: 1,000 environment steps.\n"
     [
         (START + "x  Results are in runs/a (4 s in all)\n", FINISHED),
         (START + "x  Stopping early at 5 of 9 steps.\nx  Results are in runs/a (4 s in all)\n", STOPPED),
-        (START + "x  policy_loss became nan in iteration 3. What was recorded is in runs/a.\n", FAILED),
+        (START + "x  policy_loss became nan in iteration 3. Recorded data is in runs/a.\n", FAILED),
         (START + "x  10 steps: evaluation return 3\n", STOPPED),
         (START + "x  Results are in runs/a (4 s in all)\n" + START + "x  10 steps\n", STOPPED),
         ("", STOPPED),
@@ -120,6 +121,6 @@ def test_the_log_tells_of_runs_from_before(tmp_path: Path, log: str | None, stat
 def test_no_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "state.json").symlink_to(tmp_path / "elsewhere")
     for call in (read, refuse_running, lambda path: HeldState(path).hold()):
-        with pytest.raises(RunFolderError, match="symbolic link"):
+        with raises_naming(RunFolderError, "state.json", "symbolic link"):
             call(tmp_path / "state.json")
     assert not (tmp_path / "elsewhere").exists()

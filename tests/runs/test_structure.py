@@ -37,8 +37,8 @@ def test_a_single_array_has_a_name_too() -> None:
 
 
 def test_only_the_first_few_differences_are_named() -> None:
-    said = explain_difference([], describe_structure({f"w{i}": jnp.zeros(1) for i in range(8)}))
-    assert said == "8 missing: w0, w1, w2, w3, w4 and 3 more"
+    message = explain_difference([], describe_structure({f"w{i}": jnp.zeros(1) for i in range(8)}))
+    assert message == "8 missing: w0, w1, w2, w3, w4 and 3 more"
     assert explain_difference(describe_structure(STATE), describe_structure(STATE)) is None
 
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what is stored of it is read back, and what cannot be is refused."""
+"""The folder of a sweep: round trips, and errors for invalid contents."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 from evorl.runs.files import RunFolderError
 from evorl.runs.sweep_folder import SweepFolder
+from tests.support.errors import raises_naming
 
 JOBS = [(["agent=ppo", f"seed={seed}", "x={a: 1}"], {"agent": "ppo", "seed": str(seed)}) for seed in range(11)]
 
 
 def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
     sweep = SweepFolder.create(tmp_path / "runs", ["--config-dir", "mine"], JOBS)
-    sweep.jobs[3].state, sweep.jobs[3].best_return = "finished", 2.5
+    sweep.runs[3].state, sweep.runs[3].best_return = "finished", 2.5
     sweep.save()
     assert SweepFolder.exists(sweep.path)
     assert SweepFolder.open(sweep.path, trust=True) == sweep  # with a flag
@@ -28,8 +29,8 @@ def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
 def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_path: Path) -> None:
     setting = {"optimizer.learning_rate": "1e-3", "agent.network.torso": "[64,64]", "env": "brax/hopper"}
     sweep = SweepFolder.create(tmp_path, [], [([], setting)])
-    assert sweep.jobs[0].folder == "0-learning_rate_1e_3-torso__64_64-env_brax_hopper"
-    assert sweep.jobs[0].describe(without=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
+    assert sweep.runs[0].folder == "0-learning_rate_1e_3-torso__64_64-env_brax_hopper"
+    assert sweep.runs[0].describe(without=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_what_cannot_be_a_sweep_is_refused(tmp_path: Path, change: dict) -> None
     stored = json.loads(path.read_text())
     stored["jobs"][0] |= change
     path.write_text(json.dumps(stored))
-    with pytest.raises(RunFolderError, match="does not describe a sweep"):
+    with raises_naming(RunFolderError, "sweep.json", "jobs[0]"):
         SweepFolder.open(path.parent)
 
 
@@ -49,6 +50,6 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     sweep = SweepFolder.create(tmp_path, [], JOBS[:1])
     sweep.summary.unlink()
     sweep.summary.symlink_to(tmp_path / "target")
-    with pytest.raises(RunFolderError, match="symbolic link"):
+    with raises_naming(RunFolderError, "symbolic link"):
         sweep.save()
     assert not (tmp_path / "target").exists()

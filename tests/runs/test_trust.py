@@ -1,4 +1,4 @@
-"""What a stored config may say: plain data, and code of this package only."""
+"""Contents allowed in a stored config: plain data, and code of this package only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from evorl.runs.files import RunFolderError
 from evorl.runs.trust import as_arguments, foreign_names, read_stored_config, refuse_composed_code, refuse_foreign_code
+from tests.support.errors import raises_naming
 
 
 def stored(tmp_path: Path, text: str) -> Any:
@@ -35,7 +36,7 @@ def test_plain_data_is_read_as_it_stands(tmp_path: Path) -> None:
 )
 def test_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("EVORL_SECRET", "hunter2")
-    with pytest.raises(RunFolderError, match="must not contain interpolations") as raised:
+    with raises_naming(RunFolderError, "config.yaml", "interpolations") as raised:
         stored(tmp_path, text)
     assert "hunter2" not in str(raised.value)
 
@@ -43,25 +44,25 @@ def test_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [1", "is not valid YAML"),
-        ("[" * 1000, "nesting beyond 50 levels"),
-        ("a: 1\na: 2", "is not valid YAML"),
-        ("- 1\n- 2", "is not a mapping"),
-        ("a: !!python/object/apply:os.system [exit]", "line 1: tags .* are not allowed"),
-        ("a: !!python/object/apply:pathlib.Path [x]", "line 1: tags .* are not allowed"),
-        ("a: &a [1]\nb: *a", "line 2: tags .* aliases .* are not allowed"),
+        ("a: [1", ("config.yaml", "valid YAML")),
+        ("[" * 1000, ("nesting beyond 50 levels",)),
+        ("a: 1\na: 2", ("config.yaml", "valid YAML")),
+        ("- 1\n- 2", ("config.yaml", "mapping")),
+        ("a: !!python/object/apply:os.system [exit]", ("line 1", "tags")),
+        ("a: !!python/object/apply:pathlib.Path [x]", ("line 1", "tags")),
+        ("a: &a [1]\nb: *a", ("line 2", "aliases")),
     ],
 )
-def test_more_than_plain_data_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(RunFolderError, match=said):
+def test_more_than_plain_data_is_refused(tmp_path: Path, text: str, said: tuple[str, ...]) -> None:
+    with raises_naming(RunFolderError, *said):
         stored(tmp_path, text)
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(b"a: \xff\xfe\n")
-    with pytest.raises(RunFolderError, match="cannot be read"):
+    with raises_naming(RunFolderError, "config.yaml", "cannot be read"):
         read_stored_config(tmp_path / "config.yaml")
-    with pytest.raises(RunFolderError, match="cannot be read"):
+    with raises_naming(RunFolderError, "missing.yaml", "cannot be read"):
         read_stored_config(tmp_path / "missing.yaml")
 
 
@@ -95,9 +96,9 @@ def test_names_of_code_are_found_at_any_depth() -> None:
 
 def test_what_the_user_gave_is_trusted() -> None:
     config = {"env": {"factory": "mine:make"}, "workflow": "mine.W"}
-    with pytest.raises(RunFolderError, match=r"add env.factory=mine:make workflow=mine.W to the command, or trust"):
+    with raises_naming(RunFolderError, "env.factory=mine:make workflow=mine.W", "trust"):
         refuse_foreign_code(config, Path("run"))
-    with pytest.raises(RunFolderError, match=r"evorl: workflow=mine\.W\. If"):
+    with raises_naming(RunFolderError, "evorl: workflow=mine.W."):
         refuse_foreign_code(config, Path("run"), {"env.factory"})
     with pytest.raises(RunFolderError):
         refuse_foreign_code(config, Path("run"), {"env.fact", "work"})
@@ -117,5 +118,5 @@ def test_settings_are_composed(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["+a=1", "hydra.verbose=true", "a=${b}", "agent=../x", "--cfg", "a", 3, None])
 def test_more_than_settings_is_refused(word: object) -> None:
-    with pytest.raises(RunFolderError, match=r"a file has .* Leave it out\.$"):
+    with raises_naming(RunFolderError, "a file", repr(str(word)), "Leave it out."):
         refuse_composed_code(["seed=1", word], "a file", "Leave it out.")

@@ -1,4 +1,4 @@
-"""A server among clients that keep no rule: it goes on, in words, and those who play beside them lose nothing.
+"""A server with misbehaving clients: it continues with messages, and other clients lose nothing.
 
 ``python -m benchmarks.speed serving_abuse`` is the same with 100,000 frames, and looks at memory.
 """

@@ -1,4 +1,4 @@
-"""Pauses are made where they bring questions, tried again now and then, and never by who is alone."""
+"""The batch delay: applied where it collects requests, retried occasionally, never for a single client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions do not depend on who asks at the same time, and what is recorded is what simulators did."""
+"""Actions do not depend on other requests in the batch, and recorded data equal the simulators' steps."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.serving import batched_inference as answering_module
 from evorl.serving.batched_inference import BatchedInference, bucket_sizes
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.scripted_simulator import (
     CONTINUOUS,
     DISCRETE,
@@ -119,10 +120,10 @@ def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dic
             obs, state = state.obs, bridge.step(state, step.actions[None])
             told = {"obs": obs, "rewards": state.reward, "next_obs": state.info.next_obs, "dones": state.done}
             told |= {name: state.info[name] for name in workflow.env_fields}
-            said = {
+            message = {
                 name: getattr(step, name) for name in ("obs", "rewards", "next_obs", "dones")
             } | step.extras.env_extras
-            assert_close({name: x[None] for name, x in said.items()}, told, 1e-6)
+            assert_close({name: x[None] for name, x in message.items()}, told, 1e-6)
         np.testing.assert_allclose(script.actions, player.sent[: len(script.actions)], atol=1e-6)
         bridge.close()
     ends = [(step.extras.env_extras.termination.item(), step.dones.item()) for step in asking[0].steps]
@@ -238,7 +239,7 @@ def test_bucket_sizes_are_powers_of_four() -> None:
 def test_nothing_is_recorded_where_nobody_learns() -> None:
     workflow = made("dqn")
     inference = BatchedInference(workflow, 2, records=False)
-    with pytest.raises(RuntimeError, match="publish"):
+    with raises_naming(RuntimeError, "publish"):
         inference.ask([Player(Script(0), 0, 0).question()])
     inference.publish(first_policy(workflow))
     answered = inference.ask([Player(Script(0), 0, 0).question()])

@@ -1,11 +1,9 @@
-"""The client against a server that says what the test wants: its words, its connections, its episodes."""
+"""The client against a scripted server: messages, connections and episodes."""
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,10 @@ import numpy as np
 import pytest
 
 from evorl.serving.client import AgentProxy, AgentProxyException, Limits, Options, TrainingBase, encode, frame
-from tests.support.rlx_server import RlxServer, agent_answers, closed_port
+from tests.support.apps import free_port
+from tests.support.certificate import write_certificate
+from tests.support.errors import raises_naming
+from tests.support.rlx_server import RlxServer, agent_answers
 
 
 def told(call: Callable[[], Any]) -> str:
@@ -132,7 +133,7 @@ def test_what_cannot_be_sent_is_told_and_does_not_reach_the_server() -> None:
     with RlxServer(agent_answers()) as server:
         proxy = AgentProxy(server.address, limits=Limits(max_frame=1000))
         proxy.connect()
-        with pytest.raises(TypeError, match="no type for set"):
+        with raises_naming(TypeError, "type for set"):
             proxy.update(None, {1})
         assert proxy.reset() == "done", "the connection is still good"
         assert told(lambda: proxy.update(None, [0.0] * 1000)) == "can't send, net string too long"
@@ -168,10 +169,10 @@ def test_one_send_for_a_frame_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent == [frame(encode({"command": "reset"}))]
 
 
-def test_nobody_answers_at_a_closed_port() -> None:
+def test_nobody_answers_at_a_free_port() -> None:
     pauses: list[float] = []
-    proxy = AgentProxy(("127.0.0.1", closed_port()), sleep=pauses.append, seed=0)
-    assert told(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 tries at 127.0.0.1:")
+    proxy = AgentProxy(("127.0.0.1", free_port()), sleep=pauses.append, seed=0)
+    assert told(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 attempts at 127.0.0.1:")
     assert len(pauses) == 1, "two tries have one pause between them"
     told(proxy.connect)
     assert len(pauses) == 1 + 5
@@ -180,7 +181,7 @@ def test_nobody_answers_at_a_closed_port() -> None:
 
 
 def test_a_server_that_comes_later_is_found() -> None:
-    port, servers = closed_port(), []
+    port, servers = free_port(), []
 
     def sleep(seconds: float) -> None:
         servers.append(RlxServer(agent_answers(), port).__enter__())
@@ -193,14 +194,7 @@ def test_a_server_that_comes_later_is_found() -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("needs the command openssl, which makes the certificate")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command = [openssl, "req", "-x509", *kind, *subject, "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True)
+    cert, key = write_certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     with RlxServer(agent_answers(), ssl_context=context) as server:
@@ -292,5 +286,5 @@ def test_settings_by_their_paths() -> None:
     assert options.get("size", "none") == "none"
     training = TrainingBase("localhost:7001")
     assert (training.exploit, training.max_episodes, training.infinite_run) == (False, 1, False)
-    with pytest.raises(NotImplementedError, match="TrainingBase must define the method episode"):
+    with raises_naming(NotImplementedError, "TrainingBase", "episode"):
         training.episode(0)

@@ -14,6 +14,7 @@ import pytest
 from evorl.serving import rlx
 from evorl.serving.client_copy import client_text, main
 from tests.support.doc_pages import ROOT
+from tests.support.errors import raises_naming
 from tests.support.rlx_server import RlxServer, agent_answers
 
 VECTORS = ROOT / "evorl" / "serving" / "rlx_vectors.json"
@@ -82,7 +83,7 @@ def test_arrays_as_lists_have_no_more_values_than_a_list_may_have(monkeypatch: p
     payloads = [rlx.encode({"a": np.zeros(shape)}) for shape in ((4,), (0, 4))]
     monkeypatch.setattr(rlx, "_numpy", lambda: None)
     for payload in payloads:
-        with pytest.raises(rlx.ProtocolError, match="too large"):
+        with raises_naming(rlx.ProtocolError, "too large"):
             rlx.decode(payload, rlx.Limits(max_values=3))
 
 
@@ -100,5 +101,5 @@ def test_the_command_prints_or_says_how_it_is_used(capsys: pytest.CaptureFixture
     main([])
     assert capsys.readouterr().out == client_text()
     for wrong in (["--help"], ["one.py", "two.py"]):
-        with pytest.raises(SystemExit, match="usage: python -m"):
+        with raises_naming(SystemExit, "usage: python -m"):
             main(wrong)

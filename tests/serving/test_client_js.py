@@ -1,4 +1,4 @@
-"""The JavaScript client, in Node.js and in a browser, against a server that says what the test wants."""
+"""The JavaScript client, in Node.js and in a browser, against a scripted server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.apps import free_port
 from tests.support.node import run_node
-from tests.support.rlx_server import closed_port
 
 web = pytest.importorskip("aiohttp.web", reason="needs the extra serve: the server of these tests is one of aiohttp")
 
@@ -174,8 +174,8 @@ def test_several_agents_over_one_socket_and_questions_in_turn(tmp_path: Path) ->
     tell(await said(first), await said(second));
     """
     with JsonServer(crossed) as server:
-        told = in_node(server, body, tmp_path)
-    assert told == [10, 20, "AgentError: connection closed", "AgentError: no connection is available."]
+        output = in_node(server, body, tmp_path)
+    assert output == [10, 20, "AgentError: connection closed", "AgentError: no connection is available."]
     assert server.num_connections == 1
     asked = [message["state"] for message in server.messages if message["command"] == "update"]
     assert sorted(asked) == [[1], [10], [20]], "the second question of the first agent waits for its first answer"
@@ -207,8 +207,8 @@ def test_numbers_that_json_lacks_are_refused_and_not_sent(tmp_path: Path) -> Non
     tell(await said(agent.update(0, [1n])), await agent.init());
     """
     with JsonServer(agents) as server:
-        told = in_node(server, body, tmp_path)
-    assert told == [
+        output = in_node(server, body, tmp_path)
+    assert output == [
         "TypeError: reward is NaN: JSON has no such number",
         "TypeError: 1 is Infinity: JSON has no such number",
         "TypeError: 0 is 1: JSON has no such number",
@@ -218,7 +218,7 @@ def test_numbers_that_json_lacks_are_refused_and_not_sent(tmp_path: Path) -> Non
 
 
 def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_trying(tmp_path: Path) -> None:
-    url = f"ws://127.0.0.1:{closed_port()}"
+    url = f"ws://127.0.0.1:{free_port()}"
     body = """
     const nobody = new EvorlClient(URL, {pause: async seconds => void pauses.push(seconds)});
     tell(await said(nobody.connect(2)), pauses.length, pauses.every(pause => 0.5 <= pause && pause <= 6));
@@ -229,7 +229,7 @@ def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_tryin
     with JsonServer(agents) as server:
         told = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
     assert told == [
-        f"AgentError: no connection is available. 2 tries at {url}",
+        f"AgentError: no connection is available. 2 attempts at {url}",
         1,
         True,
         "AgentError: no connection is available. ",
@@ -258,8 +258,8 @@ def test_in_a_browser(tmp_path: Path) -> None:
         command = [browser, *options, f"http://127.0.0.1:{server.port}/"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                told = json.loads(server.told.get(timeout=60))
+                output = json.loads(server.told.get(timeout=60))
             finally:
                 process.terminate()
-    assert told == ["ready", 3, None, 4, "done"]
+    assert output == ["ready", 3, None, 4, "done"]
     assert server.messages[0] == {"sid": "agent-0", "command": "init", "exploit": False, "token": "secret"}

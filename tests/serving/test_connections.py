@@ -1,4 +1,4 @@
-"""Clients over TCP, honest ones and others: who breaks the rules is told so and ended, and disturbs nobody."""
+"""Clients over TCP: clients that break the rules are disconnected with a reason, without effect on others."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_what_is_wrong_with_a_message_is_told_and_the_connection_stays(server: L
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"4:abcd,", "version"),
         (b"x:", "wrong net string format"),
@@ -144,10 +144,10 @@ def test_what_is_wrong_with_a_message_is_told_and_the_connection_stays(server: L
     ],
     ids=["version", "digits", "comma", "length", "tls", "http", "cut"],
 )
-def test_what_is_no_message_ends_the_connection(data: bytes, words: str, server: Listening) -> None:
+def test_what_is_no_message_ends_the_connection(data: bytes, message: str, server: Listening) -> None:
     honest, other = server.client(), server.client(begun=False)
     other.socket.sendall(data)
-    refused(other, words)
+    refused(other, message)
     plays_on(honest)
 
 
@@ -230,7 +230,7 @@ def test_who_does_not_read_is_dropped(server: Listening) -> None:
     deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.socket.settimeout(20.0)
     many = frame(encode({"command": "fly"})) * 20_000  # each is answered by a sentence
-    with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
         for _ in range(100):
             deaf.socket.sendall(many)
     plays_on(honest)
@@ -262,7 +262,7 @@ def test_nothing_is_left_when_it_ends() -> None:
         server.thread.close()
         assert client.hear() is None
     assert threading.active_count() == before
-    with pytest.raises(OSError, match="refused"):
+    with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, 2.0)
 
 

@@ -1,4 +1,4 @@
-"""An algorithm of one's own, named by its class, answers simulators; those that exploit follow what is published."""
+"""A user-defined algorithm, named by its class, serves simulators; greedy clients follow published policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished policy answers clients as it answers one, whoever asks beside them, and remembers each of them."""
+"""A trained policy serves many clients as it serves one, and keeps a state for each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from evorl.export.stored_policy import LoadedPolicy
 from evorl.serving.batched_inference import ActionRequest
 from evorl.serving.policy_inference import PolicyInference
+from tests.support.errors import raises_naming
 from tests.support.portable import stored
 
 
@@ -23,7 +24,7 @@ def observations(policy: Any, num_steps: int, num_clients: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["ppo_normalised", "ppo_gru_history", "dqn"])
+@pytest.mark.parametrize("name", ["ppo_normalized", "ppo_gru_history", "dqn"])
 def test_each_client_is_answered_as_if_it_were_alone(name: str, tmp_path: Path) -> None:
     policy = stored(name, tmp_path).policy
     obs = observations(policy, 4, 3)
@@ -40,7 +41,7 @@ def test_each_client_is_answered_as_if_it_were_alone(name: str, tmp_path: Path) 
 
 
 def test_draws_are_of_a_client_and_its_step(tmp_path: Path) -> None:
-    policy = stored("ppo_normalised", tmp_path, sample=True).policy
+    policy = stored("ppo_normalized", tmp_path, sample=True).policy
     (obs,) = observations(policy, 1, 2)
     both = PolicyInference(policy, 4, seed=7).ask([question(i, 3, obs[i], True) for i in range(2)]).actions
     one = PolicyInference(policy, 4, seed=7).ask([question(1, 3, obs[1], True)]).actions
@@ -53,11 +54,11 @@ def test_draws_are_of_a_client_and_its_step(tmp_path: Path) -> None:
 
 
 def test_a_newer_policy_takes_over_and_memory_stays(tmp_path: Path) -> None:
-    old, other = stored("ppo_gru_history", tmp_path).policy, stored("ppo_normalised", tmp_path).policy
+    old, other = stored("ppo_gru_history", tmp_path).policy, stored("ppo_normalized", tmp_path).policy
     obs = observations(old, 2, 1)[:, 0]
     inference, expected = PolicyInference(old, 2), LoadedPolicy(old)
     assert inference.ask([question(0, 0, obs[0], True)]).actions[0] == pytest.approx(expected(obs[0]), rel=1e-5)
     inference.swap(old)
     assert inference.ask([question(0, 1, obs[1])]).actions[0] == pytest.approx(expected(obs[1]), rel=1e-5)
-    with pytest.raises(ValueError, match="inputs or outputs"):
+    with raises_naming(ValueError, "inputs", "outputs"):
         inference.swap(other)

@@ -10,6 +10,7 @@ import pytest
 
 from evorl.serving.client import AgentProxyException, TrainingBase, decode, encode
 from tests.serving.test_training_server import Served
+from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.pong_game import FILE, MOST_BYTES, NUM_ACTIONS, PONG, SIZE, played_by_app, pong_game
 from tests.support.portable import CONVOLUTIONS
@@ -97,7 +98,7 @@ def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
 
 def test_another_number_of_actions_is_refused_in_words(served: Served) -> None:
     client = RecordedPong(served.address.partition("://")[2], action_space={"n": 3})
-    with pytest.raises(AgentProxyException, match=r"action_space must be .*6.* got .*3"):
+    with raises_naming(AgentProxyException, "action_space", 6, 3):
         client.run()
 
 

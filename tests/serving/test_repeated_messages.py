@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from evorl.serving import repeated_messages
 from evorl.serving.repeated_messages import MAX_ATTEMPTS, MAX_LAYOUTS, RepeatedMessages, layout_of
 from evorl.serving.rlx import Limits, ProtocolError, decode, encode
+from tests.support.errors import raises_naming
 
 
 def wire(message: dict[str, Any]) -> bytes:
@@ -145,5 +146,5 @@ def test_a_version_that_is_none_is_refused_after_one_that_is() -> None:
     messages = RepeatedMessages(Limits())
     payload = encode(update(1.0))
     messages.decode(payload)
-    with pytest.raises(ProtocolError, match="version 2"):
+    with raises_naming(ProtocolError, "version 2"):
         messages.decode(struct.pack("<I", 2) + payload[4:])

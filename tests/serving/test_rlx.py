@@ -1,4 +1,4 @@
-"""RLX byte for byte, in any pieces, and nothing but messages or ProtocolError out of whatever comes."""
+"""RLX byte for byte, in any pieces; any input gives messages or ``ProtocolError``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from evorl.serving.protocol_vectors import vectors_text
 from evorl.serving.rlx import FrameReader, Image, Limits, ProtocolError, decode, encode, frame
+from tests.support.errors import raises_naming
 
 VECTORS = json.loads(vectors_text())["messages"][:11]  # those of RELAAX
 PAYLOADS = [bytes.fromhex(vector["wire"]) for vector in VECTORS]
@@ -45,8 +46,8 @@ def u32(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
-def text(words: str) -> bytes:
-    return u32(len(words.encode())) + words.encode()
+def text(message: str) -> bytes:
+    return u32(len(message.encode())) + message.encode()
 
 
 def same(a: Any, b: Any) -> bool:
@@ -112,30 +113,30 @@ def test_types_on_the_wire(value: Any, wire: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "parts"),
     [
-        (1j, "no type for complex"),
-        (b"raw", "no type for bytes"),
-        ({1, 2}, "no type for set"),
-        (np.array(["a"]), "an array of <U1"),
-        (np.array([None]), "an array of object"),
-        (np.complex64(1), "an array of complex64"),
-        ({1: 2}, "keys must be strings, got 1"),
+        (1j, ("type for complex",)),
+        (b"raw", ("type for bytes",)),
+        ({1, 2}, ("type for set",)),
+        (np.array(["a"]), ("array", "<U1")),
+        (np.array([None]), ("array", "object")),
+        (np.complex64(1), ("array", "complex64")),
+        ({1: 2}, ("keys", "strings", "got 1")),
     ],
 )
-def test_what_the_protocol_lacks_is_refused_in_words(value: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
+def test_what_the_protocol_lacks_is_refused_in_words(value: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(TypeError, *parts):
         encode({"k": [value]})
 
 
 def test_an_integer_beyond_64_bits_and_an_endless_list_are_refused() -> None:
-    with pytest.raises(OverflowError, match="send it as a string"):
+    with raises_naming(OverflowError, "string"):
         encode({"k": 2**63})
-    with pytest.raises(OverflowError, match="send it as a string"):
+    with raises_naming(OverflowError, "string"):
         encode({"k": np.uint64(2**64 - 1)})
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(TypeError, match="more than 16 levels"):
+    with raises_naming(TypeError, "16 levels"):
         encode({"k": endless})
 
 
@@ -149,7 +150,7 @@ def test_values_that_only_others_send() -> None:
 
 def test_arrays_are_read_only() -> None:
     state = decode(encode({"state": np.zeros(3)}))["state"]
-    with pytest.raises(ValueError, match="read-only"):
+    with raises_naming(ValueError, "read-only"):
         state[0] = 1
 
 
@@ -173,31 +174,31 @@ def test_pictures_of_other_modes_keep_their_numbers(mode: str, dtype: str) -> No
 LISTS_17 = b"".join([b"\x08", u32(1)] * 17) + b"\1"
 BROKEN = {
     "empty": (b"", "truncated"),
-    "version 2": (u32(2), "version 2: expected version 1"),
-    "unknown type": (payload(b"\x0c"), "^Unknown type:12$"),
-    "no value": (payload(), "1 bytes were announced, 0 are left"),
+    "version 2": (u32(2), "version 2", "version 1"),
+    "unknown type": (payload(b"\x0c"), "Unknown type:12"),
+    "no value": (payload(), "1 bytes", "0 are left"),
     "no boolean": (payload(b"\5"), "truncated"),
-    "key that is long": (u32(1, 2**32 - 1) + b"k", "4294967295 bytes were announced, 1 are left"),
+    "key that is long": (u32(1, 2**32 - 1) + b"k", "4294967295 bytes", "1 are left"),
     "UTF-8": (payload(b"\3", u32(1), b"\xff"), "UTF-8"),
     "list that is long": (payload(b"\x08", u32(2**32 - 1), b"\1"), "truncated"),
-    "dict that is long": (payload(b"\x0b", u32(2), b"\0\0\0\0\1\0\0\0\0"), "10 bytes were announced, 9 are left"),
-    "17 lists": (payload(LISTS_17), "more than 16"),
-    "9 axes": (payload(b"\7", text("int8"), u32(9, *[1] * 9, 1), b"\0"), "9 axes.*at most 8"),
-    "objects": (payload(b"\7", text("object"), u32(1, 1, 8), bytes(8)), "'object'.*at most 8 of bool, int8"),
+    "dict that is long": (payload(b"\x0b", u32(2), b"\0\0\0\0\1\0\0\0\0"), "10 bytes", "9 are left"),
+    "17 lists": (payload(LISTS_17), "16 levels"),
+    "9 axes": (payload(b"\7", text("int8"), u32(9, *[1] * 9, 1), b"\0"), "9 axes", "at most 8"),
+    "objects": (payload(b"\7", text("object"), u32(1, 1, 8), bytes(8)), "'object'", "at most 8", "bool, int8"),
     "complex": (payload(b"\7", text("complex64"), u32(1, 1, 8), bytes(8)), "'complex64'"),
-    "shape and bytes": (payload(b"\7", text("int16"), u32(1, 2, 2), b"\0\0"), r"shape \(2,\) .*2 bytes"),
+    "shape and bytes": (payload(b"\7", text("int16"), u32(1, 2, 2), b"\0\0"), "shape (2,)", "2 bytes"),
     "shape that overflows": (payload(b"\7", text("int8"), u32(4, *[2**16] * 4, 0)), "0 bytes"),
     "shape of nothing": (payload(b"\7", text("int8"), u32(3, 0, 2**32 - 1, 2**32 - 1, 0)), "too large"),
-    "bytes cut": (payload(b"\7", text("int8"), u32(1, 4, 4), b"\0"), "4 bytes were announced, 1 are left"),
-    "mode": (payload(b"\6", text("JPEG"), u32(1, 1, 1), b"\0"), "mode 'JPEG': expected one of L, RGB"),
+    "bytes cut": (payload(b"\7", text("int8"), u32(1, 4, 4), b"\0"), "4 bytes", "1 are left"),
+    "mode": (payload(b"\6", text("JPEG"), u32(1, 1, 1), b"\0"), "mode 'JPEG'", "L, RGB"),
     "pixels": (payload(b"\6", text("L"), u32(2**32 - 1, 2**32 - 1, 1), b"\0"), "1 bytes"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_message_is_refused_in_words(name: str) -> None:
-    broken, words = BROKEN[name]
-    with pytest.raises(ProtocolError, match=words):
+    broken, *parts = BROKEN[name]
+    with raises_naming(ProtocolError, *parts):
         decode(broken)
 
 
@@ -212,7 +213,7 @@ def test_limits_are_those_that_are_given() -> None:
         sixteen = [sixteen]
     assert decode(encode({"k": sixteen})) == {"k": sixteen}
     empty_lists = b"\x08" + u32(2**20) + (b"\x08" + u32(0)) * 2**20
-    with pytest.raises(ProtocolError, match="524288 values"):
+    with raises_naming(ProtocolError, "524288 values"):
         decode(payload(empty_lists))
 
 

@@ -1,4 +1,4 @@
-"""Rows of steps: nobody waits for the slow, no step follows another simulator's, and old rows are left out."""
+"""Segments: slow clients delay no one, segments contain one simulator's steps, and old ones are discarded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evorl.serving.segments import Segments, StepRef
+from tests.support.errors import raises_naming
 
 
 def place(*values: float) -> StepRef:
@@ -42,7 +43,7 @@ def test_rows_are_streams_in_the_order_in_which_they_were_filled() -> None:
 def test_there_is_no_batch_of_too_few_rows() -> None:
     segments = Segments(length=1, num_rows=2, max_lag=None)
     add(segments, 1, 10)
-    with pytest.raises(ValueError, match="2 full segments, but only 1"):
+    with raises_naming(ValueError, "2 full segments", "only 1"):
         segments.take()
 
 

@@ -1,4 +1,4 @@
-"""Settings of a server: what they may be, and that nobody listens to the world without a token."""
+"""Settings of a server: valid values, and no public address without a token."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evorl.serving.serve_settings import ServeSettings, serve_settings
+from tests.support.errors import raises_naming
 
 TOKEN = "a good long token"
 
@@ -14,7 +15,7 @@ TOKEN = "a good long token"
 @pytest.mark.parametrize("name", ["bind", "web"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "example.org"])
 def test_others_need_a_token(name: str, host: str) -> None:
-    with pytest.raises(ValueError, match=rf"serve\.{name}=.* needs a token: give serve\.token=.*listen on 127"):
+    with raises_naming(ValueError, f"serve.{name}=", "serve.token=", "127"):
         ServeSettings(**{name: f"{host}:1"})
     assert ServeSettings(**{name: f"{host}:1", "token": TOKEN}).token == TOKEN
 
@@ -23,32 +24,32 @@ def test_a_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("GAME_TOKEN", TOKEN)
     assert ServeSettings(token="env:GAME_TOKEN").token == TOKEN
     monkeypatch.delenv("GAME_TOKEN")
-    with pytest.raises(ValueError, match=r"environment variable that is not set: export GAME_TOKEN=\.\.\."):
+    with raises_naming(ValueError, "export GAME_TOKEN="):
         ServeSettings(token="env:GAME_TOKEN")
     monkeypatch.setenv("GAME_TOKEN", "short")
-    with pytest.raises(ValueError, match="at least 8 characters"):
+    with raises_naming(ValueError, "8 characters"):
         ServeSettings(token="env:GAME_TOKEN")
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "parts"),
     [
-        ({"token": "short"}, "at least 8 characters"),
-        ({"cert": "a.pem"}, "serve.cert and serve.key"),
-        ({"key": "a.pem"}, "serve.cert and serve.key"),
-        ({"max_clients": 0}, "max_clients"),
-        ({"max_frame": -1}, "max_frame"),
-        ({"hello_seconds": 0}, "hello_seconds"),
-        ({"idle_seconds": -1}, "idle_seconds"),
-        ({"max_policy_lag": -1}, "max_policy_lag"),
-        ({"max_policy_lag": 1.5}, r"max_policy_lag must be a whole number, 0 or more, got 1\.5"),
-        ({"port": 7001}, "port"),
-        ("127.0.0.1:7001", "serve"),
+        ({"token": "short"}, ("8 characters",)),
+        ({"cert": "a.pem"}, ("serve.cert", "serve.key")),
+        ({"key": "a.pem"}, ("serve.cert", "serve.key")),
+        ({"max_clients": 0}, ("max_clients",)),
+        ({"max_frame": -1}, ("max_frame",)),
+        ({"hello_seconds": 0}, ("hello_seconds",)),
+        ({"idle_seconds": -1}, ("idle_seconds",)),
+        ({"max_policy_lag": -1}, ("max_policy_lag",)),
+        ({"max_policy_lag": 1.5}, ("max_policy_lag", "whole number", "got 1.5")),
+        ({"port": 7001}, ("port",)),
+        ("127.0.0.1:7001", ("serve",)),
     ],
     ids=str,
 )
-def test_settings_that_cannot_be(config: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_settings_that_cannot_be(config: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         serve_settings(config)
 
 

@@ -1,4 +1,4 @@
-"""Who is answered when, with whom, and what becomes of those who leave."""
+"""The switchboard: order and batching of responses, and clients that leave."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from evorl.serving.batched_inference import MAX_BATCH, ActionBatch, ActionReques
 from evorl.serving.segments import Segments
 from evorl.serving.session import Refused
 from evorl.serving.switchboard import Switchboard
+from tests.support.errors import raises_naming
 
 
 class FakeAnswering:
@@ -149,7 +150,7 @@ async def test_who_leaves_with_a_question_pending_is_cut_behind_its_step() -> No
     await turns()
     place.ask(first)  # says what the first action led to
     place.switchboard.leave(first.number, first.slot)
-    with pytest.raises(Refused, match="max_clients=1"):
+    with raises_naming(Refused, "max_clients=1"):
         place.enter()
     await turns()
     assert place.told == [(0, 0)]  # it is not there to be told more
@@ -247,7 +248,7 @@ async def test_a_failure_is_raised_where_it_is_waited_for() -> None:
     await turns()
     assert isinstance(place.switchboard.failure, FloatingPointError)
     for wait in (place.switchboard.wait_for_batch, lambda stop: place.switchboard.wait_for_episodes(1, 1.0, stop)):
-        with pytest.raises(RuntimeError, match="could not be answered: the policy is gone"):
+        with raises_naming(RuntimeError, "the policy is gone"):
             wait(lambda: False)
 
 

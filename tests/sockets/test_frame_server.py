@@ -25,7 +25,8 @@ from evorl.sockets.access import tls_context
 from evorl.sockets.frame_server import HELLO_BYTES, FrameServer, refused_token
 from tests.serving.test_switchboard import SwitchboardSetup
 from tests.support.certificate import write_certificate
-from tests.support.parameter_wire import counting_commands
+from tests.support.errors import raises_naming
+from tests.support.servers import counting_commands
 
 TOKEN = "sesame, open"
 LOCAL = "127.0.0.1:0"
@@ -155,7 +156,7 @@ def test_other_machines_need_a_token(protocol: Protocol, host: str) -> None:
     async def run() -> None:
         await protocol.server(f"{host}:0", None, None).start()
 
-    with pytest.raises(ValueError, match=r"needs a token.*127\.0\.0\.1"):
+    with raises_naming(ValueError, "token", "127.0.0.1"):
         asyncio.run(run())
 
 
@@ -164,7 +165,7 @@ def test_invalid_addresses_are_refused(protocol: Protocol) -> None:
     async def run() -> None:
         await protocol.server("7001", None, None).start()
 
-    with pytest.raises(ValueError, match=r"bind .*'7001'"):
+    with raises_naming(ValueError, "bind", "'7001'"):
         asyncio.run(run())
 
 
@@ -260,7 +261,7 @@ def test_shutdown_closes_all_connections(protocol: Protocol) -> None:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
-        with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*address)
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Malformed HTTP is refused by every server that speaks it, with at most a line of the log and no traceback."""
+"""Malformed HTTP is rejected by every HTTP server, with at most one log line and no traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tests.support.all_servers import HTTP_SERVERS, all_it_says, running
+from tests.support.servers import HTTP_SERVERS, all_it_says, running
 
 pytest.importorskip("aiohttp", reason="pages need the extra serve")
 LONG = b"a" * 9000
@@ -66,11 +66,11 @@ def test_malformed_requests(
 ) -> None:
     async def run() -> None:
         async with running(server, request_seconds=0.3) as port:
-            said = await all_it_says(port, MALFORMED[name])
+            message = await all_it_says(port, MALFORMED[name])
             is_right = name == "odd cookie"  # of others, for a server that looks at none
-            assert not said or said.split(b" ", 2)[1][:1] == b"4" or is_right, said[:200]
-            assert b" 500 " not in said
-            assert b"Traceback" not in said
+            assert not message or message.split(b" ", 2)[1][:1] == b"4" or is_right, message[:200]
+            assert b" 500 " not in message
+            assert b"Traceback" not in message
             healthy = await all_it_says(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert healthy.startswith(b"HTTP/1.1 200"), healthy[:200]
 
@@ -96,7 +96,7 @@ def test_posted_numbers(path: str, number: bytes, caplog: pytest.LogCaptureFixtu
             return await all_it_says(port, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     with caplog.at_level(logging.INFO):
-        said = asyncio.run(run())
+        message = asyncio.run(run())
     expected = b"200" if number.startswith(b"0.") else b"400"
-    assert said.split(b" ", 2)[1] == expected, said[:300]
+    assert message.split(b" ", 2)[1] == expected, message[:300]
     assert caplog.records == []

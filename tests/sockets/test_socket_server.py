@@ -13,7 +13,8 @@ import pytest
 from evorl.parameter_server.frames import frame as command
 from evorl.serving.client import encode, frame
 from evorl.sockets.socket_server import ConnectionLimits, Patience, SocketServer
-from tests.support.all_servers import SERVERS, all_it_says, running
+from tests.support.errors import raises_naming
+from tests.support.servers import SERVERS, all_it_says, running
 
 pytest.importorskip("aiohttp", reason="pages need the extra serve")
 FIRST = {
@@ -191,5 +192,5 @@ def test_other_machines_need_a_token(host: str) -> None:
     async def run() -> None:
         await SocketServer(Halves).start(host, 0)
 
-    with pytest.raises(ValueError, match="needs a token"):
+    with raises_naming(ValueError, "token"):
         asyncio.run(run())

@@ -46,9 +46,9 @@ def test_a_damaged_config_is_one_sentence(
 ) -> None:
     folder = store(tmp_path, {})
     (folder / "config.yaml").write_text(text, encoding="utf-8")
-    said = refused(command, f"{which}{folder}")
-    assert "config.yaml" in said
-    assert len(said) < 5000
+    message = refused(command, f"{which}{folder}")
+    assert "config.yaml" in message
+    assert len(message) < 5000
 
 
 @pytest.mark.parametrize("value", WRONG, ids=repr)
@@ -57,8 +57,8 @@ def test_a_damaged_config_is_one_sentence(
 )
 def test_a_wrong_value_is_one_sentence(key: str, value: Any, tmp_path: Path, refused: Refused) -> None:
     folder = store(tmp_path, {key: value})
-    said = refused("evaluate", f"run={folder}")
-    assert "\x1b" not in said
+    message = refused("evaluate", f"run={folder}")
+    assert "\x1b" not in message
 
 
 LINKS = (

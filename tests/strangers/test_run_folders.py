@@ -20,6 +20,7 @@ from evorl.envs import create_env
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from tests.strangers.conftest import Refused
+from tests.support.errors import raises_naming
 from tests.support.stranger_code import StrangerCode, stranger_code
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -104,7 +105,7 @@ def test_no_command_executes_what_a_config_names(
     if command == "serve":  # which takes runs of simulators that connect alone, and looks at nothing else of this one
         assert "evorl train resume=" in said
     else:
-        assert "would execute code from outside evorl" in said
+        assert "code from outside evorl" in said
         assert "trust=true" in said
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -120,7 +121,7 @@ def test_no_function_executes_what_a_config_names(name: str, tmp_path: Path, str
         RunFolder(folder).load_config,
     )
     for read in readers:
-        with pytest.raises(RunFolderError, match="would execute code from outside evorl"):
+        with raises_naming(RunFolderError, "execute code", "outside evorl"):
             read()
 
 
@@ -140,7 +141,7 @@ def test_a_workflow_built_in_a_notebook_passes_the_gate(
         "environment": lambda: create_env(config.env),
         "class": lambda: PPOWorkflow.build_from_config(config),
     }
-    with pytest.raises(ForeignCodeError, match=r"env\.xml_file=theirs\.xml .*the config in "):
+    with raises_naming(ForeignCodeError, "env.xml_file=theirs.xml", "the config in "):
         builders[part]()
 
 
@@ -148,7 +149,7 @@ def test_names_that_a_notebook_changes_are_its_own(tmp_path: Path, monkeypatch: 
     code = stranger_code(tmp_path, monkeypatch)
     config = RunFolder(store(tmp_path, {})).load_config()
     config.env = {"factory": "stranger:make"}
-    with pytest.raises(ValueError, match="code of the stranger was called"):
+    with raises_naming(ValueError, "code of the stranger"):
         workflow_from_config(config)
     assert code.mark.exists()
     assert not gate.is_restricted()
@@ -202,7 +203,7 @@ def test_what_the_user_gives_or_trusts_is_called(
     code = stranger_code(tmp_path, monkeypatch)
     folder = store(tmp_path, {"env": {"factory": "stranger:make"}})
     for argument in ("trust=true", "env.factory=stranger:make"):
-        assert "The code of the stranger was called." in refused("evaluate", f"run={folder}", argument)
+        assert "code of the stranger" in refused("evaluate", f"run={folder}", argument)
     assert code.mark.exists()
     assert not gate.is_restricted()
 

@@ -18,6 +18,7 @@ from evorl.runs.replay_file import ReplayFileError, read_replay_facts
 from evorl.runs.run_state import read_state
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import NAMES, filled, store
+from tests.support.errors import missing_parts, raises_naming
 from tests.support.stranger_code import StrangerCode
 
 CONFIG = {"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}}
@@ -27,7 +28,7 @@ DEEP = "[" * 100_000
 class HostileServer:
     """A parameter server whose config is the stranger's, in place of the client that would fetch it."""
 
-    handed_out: Mapping[str, Any]
+    worker_config: Mapping[str, Any]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         pass
@@ -39,24 +40,24 @@ class HostileServer:
         pass
 
     def config(self) -> dict[str, Any]:
-        return json.loads(json.dumps(self.handed_out))
+        return json.loads(json.dumps(self.worker_config))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_worker_executes_nothing_that_a_server_names(
     name: str, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HostileServer.handed_out = {**CONFIG, **filled(NAMES[name], stranger.command)}
+    HostileServer.worker_config = {**CONFIG, **filled(NAMES[name], stranger.command)}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     said = refused("work", "127.0.0.1:7000")
-    assert "the server at 127.0.0.1:7000 would run code outside evorl" in said
+    assert not missing_parts(said, "127.0.0.1:7000", "code outside evorl")
     assert "give trust=true" in said
 
 
 def test_a_worker_looks_nothing_up_for_a_server(
     stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HostileServer.handed_out = {**CONFIG, "title": "${oc.env:HOME}"}
+    HostileServer.worker_config = {**CONFIG, "title": "${oc.env:HOME}"}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     assert "interpolations" in refused("work", "127.0.0.1:7000")
 
@@ -65,7 +66,7 @@ def test_a_worker_looks_nothing_up_for_a_server(
 def test_a_seed_that_is_none_is_one_sentence(
     seed: Any, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    HostileServer.handed_out = {**CONFIG, "seed": seed, "compilation_cache": False, "devices": 1}
+    HostileServer.worker_config = {**CONFIG, "seed": seed, "compilation_cache": False, "devices": 1}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     assert "seed must be" in refused("work", "127.0.0.1:7000")
 
@@ -79,24 +80,30 @@ def test_an_episode_names_nothing_that_is_executed(
     about = {"format": FORMAT, "env": env, "arrays": {}, "length": 1, "return": 1.0}
     (tmp_path / "episode.json").write_text(json.dumps(about))
     said = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
-    assert "would execute code from outside evorl" in said
+    assert "code from outside evorl" in said
 
 
 @pytest.mark.parametrize(
-    "about",
-    [DEEP, "null", "7", '{"format": 1}', f'{{"format": {json.dumps(FORMAT)}, "env": {{}}, "arrays": {{"a": 1}}}}'],
+    ("about", "part"),
+    [
+        (DEEP, "corrupted"),
+        ("null", "description of an episode"),
+        ("7", "description of an episode"),
+        ('{"format": 1}', "description of an episode"),
+        (f'{{"format": {json.dumps(FORMAT)}, "env": {{}}, "arrays": {{"a": 1}}}}', "description does not match"),
+    ],
 )
-def test_a_damaged_episode_is_one_sentence(about: str, tmp_path: Path) -> None:
+def test_a_damaged_episode_is_one_sentence(about: str, part: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "episode.npz", allow_pickle=False, a=np.zeros(1))
     (tmp_path / "episode.json").write_text(about)
-    with pytest.raises(RunFolderError, match=r"damaged|does not describe"):
+    with raises_naming(RunFolderError, tmp_path / "episode.", part):
         SavedEpisode.load(tmp_path / "episode.npz")
 
 
 def test_deep_nesting_is_no_traceback(tmp_path: Path) -> None:
     for name in ("replay.json", "state.json"):
         (tmp_path / name).write_text(DEEP)
-    with pytest.raises(ReplayFileError, match="is not valid JSON"):
+    with raises_naming(ReplayFileError, "replay.json", "JSON"):
         read_replay_facts(tmp_path / "replay.npz")
     assert read_state(tmp_path / "state.json", tmp_path / "run.log").state == "stopped"
 
@@ -108,7 +115,7 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
 
     np.savez(tmp_path / "episode.npz", a=np.asarray([Payload()], dtype=object))
     (tmp_path / "episode.json").write_text(json.dumps({"format": FORMAT, "env": {}, "arrays": {}}))
-    with pytest.raises(RunFolderError, match="is corrupted"):
+    with raises_naming(RunFolderError, "episode.npz", "corrupted"):
         SavedEpisode.load(tmp_path / "episode.npz")
 
 
@@ -191,7 +198,7 @@ def test_the_training_of_an_app_names_no_code(
 ) -> None:
     monkeypatch.chdir(app_of(tmp_path / "app", training))
     said = refused("run", "server")
-    assert "training in app.yaml would run code outside evorl" in said
+    assert not missing_parts(said, "training in app.yaml", "code outside evorl")
     assert "stranger" in said
 
 

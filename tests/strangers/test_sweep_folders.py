@@ -13,6 +13,7 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder
 from tests.strangers.conftest import Refused
 from tests.strangers.test_run_folders import store
+from tests.support.errors import missing_parts, raises_naming
 from tests.support.run_folders import with_checkpoint
 from tests.support.stranger_code import StrangerCode
 
@@ -59,7 +60,7 @@ def test_a_command_line_is_settings_only(word: str, tmp_path: Path, stranger: St
     folder = sweep_of(tmp_path / "runs", word)
     before = sorted(tmp_path.rglob("*"))
     said = refused("train", f"resume={folder}")
-    assert "Only settings such as seed=1" in said
+    assert "such as seed=1" in said
     assert repr(word)[:40] in said
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -68,7 +69,7 @@ def test_a_command_line_is_settings_only(word: str, tmp_path: Path, stranger: St
 def test_flags_are_of_the_users_own_command_line(
     given: tuple[str, ...], tmp_path: Path, stranger: StrangerCode, refused: Refused
 ) -> None:
-    assert "Only settings such as seed=1" in refused("train", f"resume={sweep_of(tmp_path, flags=given)}")
+    assert "such as seed=1" in refused("train", f"resume={sweep_of(tmp_path, flags=given)}")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_flags_are_of_the_users_own_command_line(
 )
 def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     said = refused("train", f"resume={sweep_of(tmp_path, word)}")
-    assert "would execute code from outside evorl" in said
+    assert "code from outside evorl" in said
     assert name in said
 
 
@@ -91,7 +92,7 @@ def test_trust_of_a_sweep_is_true_or_false(
     trust: str, tmp_path: Path, stranger: StrangerCode, refused: Refused
 ) -> None:
     folder = sweep_of(tmp_path, "+hydra.callbacks.x={_target_: stranger.make}")
-    assert "trust must be true or false" in refused("train", f"resume={folder}", f"trust={trust}")
+    assert not missing_parts(refused("train", f"resume={folder}", f"trust={trust}"), "trust", "true or false")
 
 
 def damaged(**changes: Any) -> str:
@@ -150,19 +151,19 @@ def damaged(**changes: Any) -> str:
 )
 def test_a_damaged_file_is_one_sentence(text: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     (tmp_path / "sweep.json").write_text(text, encoding="utf-8")
-    assert "sweep.json does not describe a sweep: " in refused("train", f"resume={tmp_path}")
+    assert not missing_parts(refused("train", f"resume={tmp_path}"), "sweep.json", "describe a sweep")
 
 
 def test_bytes_that_are_no_text_are_one_sentence(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "sweep.json").write_bytes(b"\xff\xfe{}")
-    assert "sweep.json does not describe a sweep: " in refused("train", f"resume={tmp_path}")
+    assert not missing_parts(refused("train", f"resume={tmp_path}"), "sweep.json", "describe a sweep")
 
 
 def test_two_jobs_have_two_folders(tmp_path: Path) -> None:
     path = SweepFolder.create(tmp_path, [], [(JOB, {}), (JOB, {})]).path
     file = path / "sweep.json"
     file.write_text(file.read_text().replace('"folder": "1"', '"folder": "0"'))
-    with pytest.raises(RunFolderError, match="2 jobs have the folder '0'"):
+    with raises_naming(RunFolderError, "2 runs", "'0'"):
         SweepFolder.open(path)
 
 
@@ -197,7 +198,7 @@ def test_a_trial_is_trusted_as_its_search_is(
     folder = search_of(tmp_path)
     with_checkpoint(RunFolder(store(folder, {"env": {**env, "command": stranger.command}}, "trial_0000")))
     said = refused("train", f"resume={folder}", *trust)
-    assert "trial_0000 would execute code from outside evorl" in said
+    assert not missing_parts(said, "trial_0000", "code from outside evorl")
     assert "os:system" in said
 
 

@@ -1,4 +1,4 @@
-"""Apps for tests: their options as ``evorl run`` hands them over, free ports, processes that are to be gone."""
+"""Apps for tests: options as ``evorl run`` passes them, free ports, processes that must end."""
 
 from __future__ import annotations
 

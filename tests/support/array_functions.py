@@ -64,7 +64,7 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
     "convolved": (convolved, (5, 6, 2)),
     "pooled": (lambda x: nn.max_pool(x[None], (3, 3), (2, 2), "SAME")[0], (5, 6, 2)),
     "loop": (scanned, (4,)),
-    "normalised": (lambda x: jax.nn.softmax(x) + jax.nn.log_softmax(x) + jax.nn.softplus(x) + jax.nn.mish(x), (6,)),
+    "normalized": (lambda x: jax.nn.softmax(x) + jax.nn.log_softmax(x) + jax.nn.softplus(x) + jax.nn.mish(x), (6,)),
 }
 
 

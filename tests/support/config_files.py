@@ -1,4 +1,4 @@
-"""What the config files say, for tests of them."""
+"""Contents of the config files, for their tests."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ def said_by(file: str, part: str = "") -> dict[str, Any]:
     What is read for a part, such as ``inner``, stands below it.
     """
     config = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{file}.yaml"))
-    said: dict[str, Any] = {}
+    file_config: dict[str, Any] = {}
     own = merged({}, {key: value for key, value in config.items() if key != "defaults"})
     for default in config.get("defaults", ["_self_"]):
         if default == "_self_":
-            said = merged(said, own)
+            file_config = merged(file_config, own)
             continue
         if isinstance(default, str):
             file, _, package = default.removeprefix("/").partition("@")
             below = package.removeprefix("_global_").removeprefix("_here_").removeprefix(".")
-            said = merged(said, {below: said_by(file)} if below else said_by(file))
+            file_config = merged(file_config, {below: said_by(file)} if below else said_by(file))
             continue
         ((group, name),) = default.items()
         group = group.removeprefix("optional ").removeprefix("/")
         if group in AGENT_PARTS:
-            said = merged(said, {group: said_by(f"agent/{name}")})
+            file_config = merged(file_config, {group: said_by(f"agent/{name}")})
         elif not name.startswith("${inner}/"):  # an experiment of the pair
-            said = merged(said, said_by(f"{group}/{name.replace('${inner}', 'ppo')}"))
-    return said
+            file_config = merged(file_config, said_by(f"{group}/{name.replace('${inner}', 'ppo')}"))
+    return file_config
 
 
 def acts_in(agent: str) -> ActionSpaces:

@@ -1,4 +1,4 @@
-"""Functions of ours that some work enters: ``python -m tests.support.entered`` prints those of a training command.
+"""Functions of this package that a task enters: ``python -m tests.support.entered`` prints those of a training command.
 
 They are counted until the first iteration is traced: composing the config, building the workflow, the run folder and
 its recorders, the initial state, and the checks of the run.

@@ -1,4 +1,4 @@
-"""All probes as one environment: each episode is one of them, drawn at random, and the observation says which.
+"""All probe environments as one: each episode is one of them at random, identified by the observation.
 
 One training then solves every probe, with one compiled program; what it learned is checked probe by probe.
 """
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from evorl.agent import Agent, AgentState
+from evorl.agents.actor_critic import ActorCriticBatch
 from evorl.envs import Box, Env, EnvState, Space
 from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
 from evorl.ops.optimization import Optimizer
@@ -26,6 +27,7 @@ from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 from tests.support.compilation import compiled_to_run_long
 from tests.support.probe_envs import PROBES, TIME_LIMIT, ProbeEnv, score
+from tests.support.toy_envs import toy_state
 
 NAMES = tuple(PROBES)
 ACTION_NAMES = ("best_action", "observation_dependent_action")
@@ -71,13 +73,7 @@ class EveryProbe(Env):
         return self._state(place[0], place[1] + 1, reward, jnp.asarray(tables.ends)[place])
 
     def _state(self, start: jax.Array, t: jax.Array, reward: jax.Array, ends: jax.Array) -> EnvState:
-        return EnvState(
-            env_state=PyTreeDict(start=start, t=t),
-            obs=jnp.asarray(self._tables.obs)[start, t],
-            reward=reward,
-            done=ends,
-            info=PyTreeDict(termination=ends, truncation=jnp.zeros_like(ends), metrics=PyTreeDict()),
-        )
+        return toy_state(PyTreeDict(start=start, t=t), jnp.asarray(self._tables.obs)[start, t], reward, ends)
 
     def _identity(self) -> bool:
         return self.continuous
@@ -266,7 +262,14 @@ class RecurrentActorCriticProbes(ActorCriticProbes):
         def play(key: jax.Array) -> tuple[SampleBatch, jax.Array]:
             start = env.reset(key)
             trajectory, _ = rollout(env.step, agent.evaluate_actions, start, agent_state, key, 3 * TIME_LIMIT)
-            return trajectory, agent.estimates_of_trajectory(agent_state, agent_state.params, trajectory)[0].values
+            batch = ActorCriticBatch(
+                obs=trajectory.obs,
+                raw_actions=None,
+                log_probs=jnp.zeros(()),
+                dones=trajectory.dones,
+                recurrent_state=trajectory.extras.recurrent_state,
+            )
+            return trajectory, agent.estimates_of_batch(agent_state, agent_state.params, batch).values
 
         return continuous, *jax.jit(play)(jax.random.key(1))
 

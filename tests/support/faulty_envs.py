@@ -12,6 +12,7 @@ import numpy as np
 
 from evorl.envs import Box, Discrete, Env, EnvState
 from evorl.types import PyTreeDict
+from tests.support.toy_envs import toy_state
 
 
 class Walk(Env):
@@ -28,9 +29,7 @@ class Walk(Env):
 
 
 def walked(position: Any, reward: Any = 0.0) -> EnvState:
-    ended = jnp.abs(position) > 0.99
-    info = PyTreeDict(termination=ended, truncation=jnp.zeros_like(ended), metrics=PyTreeDict())
-    return EnvState(env_state=position, obs=position[None], reward=jnp.float32(reward), done=ended, info=info)
+    return toy_state(position, position[None], reward, jnp.abs(position) > 0.99)
 
 
 class OtherShape(Walk):

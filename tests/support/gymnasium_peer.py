@@ -1,4 +1,4 @@
-"""A task on MuJoCo beside Gymnasium's environment of it."""
+"""A MuJoCo task together with Gymnasium's environment of the same task."""
 
 from __future__ import annotations
 

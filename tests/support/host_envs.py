@@ -63,8 +63,3 @@ def faulty_when_told() -> gymnasium.Env:
     """A ``Faulty`` without a fault as yet, among those of ``MADE``."""
     MADE.append(Faulty())
     return MADE[-1]
-
-
-def faulty(fault: str = "", at: int = 5, seconds: float = 0.0) -> gymnasium.Env:
-    """A ``Faulty``."""
-    return Faulty(fault, at, seconds)

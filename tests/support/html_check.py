@@ -1,4 +1,4 @@
-"""Whether a page is whole and by itself: tags in order, ids once, nothing that a browser would fetch."""
+"""Checks that a page is well-formed and self-contained: ordered tags, unique ids, no external resources."""
 
 from __future__ import annotations
 

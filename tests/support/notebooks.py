@@ -1,4 +1,4 @@
-"""The notebooks of the documentation: each is made of a page, with the outputs of its cells.
+"""The notebooks of the documentation: each is generated from a page, with the outputs of its cells.
 
 ``python -m tests.support.notebooks`` runs the pages of ``docs/notebooks`` and writes the notebooks beside them; with
 names, those alone.
@@ -21,7 +21,7 @@ from PIL import Image
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 _KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 _SECONDS = 600  # a cell may take
-_WIDTH, _COLOURS = 640, 48  # of pictures in a notebook that is kept: some kilobytes each
+_WIDTH, _COLORS = 640, 48  # of pictures in a notebook that is kept: some kilobytes each
 
 
 def pages() -> list[Path]:
@@ -74,7 +74,7 @@ def _small(picture: str) -> str:
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
     image.thumbnail((_WIDTH, _WIDTH))
     small = io.BytesIO()
-    image.quantize(_COLOURS).save(small, "PNG", optimize=True)
+    image.quantize(_COLORS).save(small, "PNG", optimize=True)
     return base64.b64encode(small.getvalue()).decode()
 
 

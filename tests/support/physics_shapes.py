@@ -1,4 +1,4 @@
-"""Simulated bodies without their physics, for what is only traced around them."""
+"""Simulated bodies without their physics, for code that is only traced."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One game of Atari's Pong, recorded as it is sent over the wire: ``python -m tests.support.pong_game`` records it.
+"""One game of Atari's Pong, recorded as sent over the network: ``python -m tests.support.pong_game`` records it.
 
 ALE 0.12.1 plays ``ALE/Pong-v5`` without sticky actions, each action held for 4 frames, against actions that are drawn
 uniformly; the game ends 1 to 21. Frames are what the app of Gymnasium sends: the field, 160 x
-160, in grey, made small to 42 x 42. They lie in ``pong_game.npz`` (15 kB), so that reading the game needs no emulator.
+160, in gray, made small to 42 x 42. They lie in ``pong_game.npz`` (15 kB), so that reading the game needs no emulator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from evorl.apps.files.gymnasium_app import GymnasiumTraining
 from evorl.serving.client import Image
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import RlxServer, agent_answers
 
 FILE = Path(__file__).with_suffix(".npz")
 SIZE, NUM_ACTIONS, MOST_BYTES = 42, 6, 200_000
@@ -41,17 +41,6 @@ class PongGame(NamedTuple):
         return Image("L", SIZE, SIZE, self.frames[number].tobytes())
 
 
-class ActingServer(FakeAgentServer):
-    """Answers with given actions, one after another; then with the last one."""
-
-    def __init__(self, actions: np.ndarray) -> None:
-        self.left = list(actions[::-1])
-        super().__init__()
-
-    def _arm(self) -> int:
-        return int(self.left.pop() if len(self.left) > 1 else self.left[0])
-
-
 @functools.cache
 def pong_game() -> PongGame:
     """The recorded game."""
@@ -61,13 +50,11 @@ def pong_game() -> PongGame:
 
 def played_by_app(actions: np.ndarray, **changes: Any) -> PongGame:
     """A game by the app of Gymnasium with the emulator, asked over the wire, in which an agent takes these actions."""
-    server = ActingServer(actions)
-    try:
+    left = list(actions[::-1])
+    with RlxServer(agent_answers(lambda _: int(left.pop() if len(left) > 1 else left[0]))) as server:
         training = GymnasiumTraining(options_for(server.port, **{**PONG, **changes}))
         training.run()
         training.env.close()
-    finally:
-        server.close()
     updates = [message for message in server.messages if message["command"] == "update"]
     frames = np.rint(np.stack([update["state"] for update in updates]) * 255).astype(np.uint8)
     rewards = np.array([update["reward"] for update in updates[1:]], np.int8)

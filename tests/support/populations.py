@@ -1,7 +1,9 @@
-"""A small solution and what its populations are made of, for tests of evolutionary optimizers."""
+"""Small populations for tests of evolutionary optimizers and operators."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.ec.gaussian import GaussianStrategy
+from evorl.ops.random import row_keys
 from evorl.types import PyTreeDict
 
 POP_SIZE = 6
@@ -35,3 +38,59 @@ def parts_of(optimizer: GaussianStrategy, state: PyTreeDict) -> tuple[np.ndarray
     scale = optimizer.scale(state)
     std = np.full(mean.shape, float(scale)) if isinstance(scale, jax.Array) else flat(scale)
     return mean, std, (population - mean) / std
+
+
+SIZE = 5
+
+
+def population(seed: int, size: int = SIZE) -> dict[str, Any]:
+    """Two layers of equal shape, a bias and a single number per individual; all entries differ."""
+    shapes = {"kernel": (size, 6, 4), "other": (size, 6, 4), "bias": (size, 4), "scale": (size,)}
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+
+def same_population(size: int = SIZE) -> dict[str, Any]:
+    """The same individual again and again, and the same entry in each of its leaves."""
+    return jax.tree.map(lambda x: jnp.asarray(np.ones(x.shape, x.dtype)), population(0, size))
+
+
+def check_own_keys(operator: Callable[[jax.Array], Any]) -> None:
+    """``operator(key)`` of equal individuals with equal layers: rows and leaves differ, each by its own key.
+
+    The result may be any pytree of leaves ``[SIZE, ...]`` with entries ``kernel`` and ``other``. Under ``jit`` and
+    ``vmap`` the numbers are the same.
+    """
+    keys, other_keys, reversed_keys, two_keys = _keys()
+    operator = jax.jit(operator)
+    outcome = jax.tree.map(np.asarray, operator(keys))
+    jax.tree.map(np.testing.assert_array_equal, outcome, operator(jax.random.key(0)))
+    for individuals in outcome if isinstance(outcome, tuple) else (outcome,):
+        rows = np.concatenate([x.reshape(SIZE, -1) for x in jax.tree.leaves(individuals)], axis=1)
+        assert len(np.unique(rows, axis=0)) == SIZE
+        assert (np.asarray(individuals["kernel"] != individuals["other"])).any(axis=(1, 2)).all()
+
+    other = operator(other_keys)
+    differ = [(a != np.asarray(b)).reshape(SIZE, -1).any(axis=1) for a, b in _leaf_pairs(outcome, other)]
+    changed = np.stack(differ).any(axis=0)
+    np.testing.assert_array_equal(changed, np.arange(SIZE) == 2)
+
+    two = jax.vmap(operator)(two_keys)
+    for both, first, second in zip(*map(jax.tree.leaves, (two, outcome, operator(reversed_keys))), strict=True):
+        np.testing.assert_allclose(both, np.stack([first, second]), rtol=1e-6)
+
+
+@functools.cache
+def _keys() -> tuple[jax.Array, ...]:
+    """A key for each individual; another for the third; in reverse; and the first beside the last."""
+
+    @jax.jit
+    def made() -> tuple[jax.Array, ...]:
+        keys = row_keys(jax.random.key(0), SIZE)
+        return keys, keys.at[2].set(jax.random.key(7)), keys[::-1], jnp.stack([keys, keys[::-1]])
+
+    return made()
+
+
+def _leaf_pairs(one: Any, two: Any) -> Any:
+    return zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)

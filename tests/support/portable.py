@@ -13,14 +13,14 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.envs.space import Box
 from evorl.envs.vector import VectorEnv
-from evorl.export.artefacts import policy_graph
+from evorl.export.artifacts import policy_graph
 from evorl.export.numpy_file import numpy_text
 from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
 from evorl.export.stored_policy import StoredPolicy
 from evorl.ops.normalization import update_statistics
 from evorl.reports.seed_choice import SeedChoice
-from tests.support.choice_env import MADE_BY as CHOICES
 from tests.support.small_workflows import fresh_state, small
+from tests.support.toy_envs import CHOICES, MASKED
 
 VERSIONS = {"versions": {"evorl": "1.2.3"}}
 CONVOLUTIONS = {"torso": [{"conv": {"filters": 4, "size": 3, "stride": 2, "border": "same"}}, "flatten", 8]}
@@ -28,7 +28,7 @@ SMALL_GRU = {"torso": [8], "recurrent": {"name": "gru", "size": 6}}
 # What is taken away: algorithm, environment, changes of the config.
 POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo_discrete": ("ppo", "CartPole-v1", {}),
-    "ppo_normalised": ("ppo", "Pendulum-v1", {"agent": {"network": {"torso": [8]}, "normalize_obs": True}}),
+    "ppo_normalized": ("ppo", "Pendulum-v1", {"agent": {"network": {"torso": [8]}, "normalize_obs": True}}),
     "ppo_gru_history": (
         "ppo",
         {"name": "Pendulum-v1", "history": 3, "observed": [0, 2]},
@@ -40,7 +40,7 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "r2d2": ("r2d2", "CartPole-v1", {"agent": {"network": SMALL_GRU}}),
     "dqn_convolutional": ("dqn", "Breakout-MinAtar", {"agent": {"network": CONVOLUTIONS}}),
     "openes": ("neuroevolution", "CartPole-v1", {}),
-    "masked": ("ppo", {"factory": "tests.support.masked_env:MaskedEnv", "max_episode_steps": 5}, {}),
+    "masked": ("ppo", {"factory": MASKED, "max_episode_steps": 5}, {}),
     "choices": ("ppo", {"factory": CHOICES, "max_episode_steps": 5, "flatten_obs": True}, {}),
     "choice_alone": (
         "dqn",
@@ -68,7 +68,7 @@ def _made(name: str, sample: bool) -> tuple[PortablePolicy, VectorEnv]:
 
 
 def with_statistics(agent_state: AgentState) -> AgentState:
-    """The agent whose normaliser, if it has one, has seen some observations."""
+    """The agent whose normalizer, if it has one, has seen some observations."""
     statistics = agent_state.obs_preprocessor_state
     if statistics is None:
         return agent_state

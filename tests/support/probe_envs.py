@@ -1,4 +1,4 @@
-"""Tiny environments whose optimal values are known in closed form.
+"""Tiny environments with closed-form optimal values.
 
 An algorithm that learns a wrong value on one of them has a fault, and the probe says where: the value loss, the
 observation path, discounting, the policy loss, both together, bootstrapping at a time limit, or termination.
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from evorl.envs import AutoresetMode, Box, Discrete, Env, EnvState, Space
 from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, VectorEnv
 from evorl.types import PyTreeDict
+from tests.support.toy_envs import toy_state
 
 TIME_LIMIT = 8
 BEST_SHARE = 0.5  # the best continuous action, times the observation where it depends on it
@@ -159,13 +160,8 @@ class ProbeEnv(Env):
         return jnp.zeros(()) if best is None else score(action, best, self.continuous)
 
     def _state(self, first: jax.Array, t: jax.Array, reward: jax.Array, ends: jax.Array) -> EnvState:
-        return EnvState(
-            env_state=PyTreeDict(first=first, t=t),
-            obs=self.probe.later_obs(first, t)[None].astype(jnp.float32),
-            reward=jnp.asarray(reward, jnp.float32),
-            done=ends,
-            info=PyTreeDict(termination=ends, truncation=jnp.zeros_like(ends), metrics=PyTreeDict()),
-        )
+        obs = self.probe.later_obs(first, t)[None].astype(jnp.float32)
+        return toy_state(PyTreeDict(first=first, t=t), obs, reward, ends)
 
     def _identity(self) -> tuple:
         return self.name, self.continuous

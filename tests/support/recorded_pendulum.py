@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from evorl.runs.replay_file import write_replay_file
 
 NUM_STEPS, EPISODE = 256, 16
 TITLE = "gymnax/Pendulum-v1"
+_FOLDER = tempfile.TemporaryDirectory(prefix="recorded")
 
 
 def pendulum_columns(num_steps: int = NUM_STEPS, seed: int = 0) -> dict[str, np.ndarray]:
@@ -34,9 +33,7 @@ def pendulum_columns(num_steps: int = NUM_STEPS, seed: int = 0) -> dict[str, np.
 
 @functools.cache
 def recorded_pendulum() -> str:
-    """The path of a file of them, made once for all tests of a process, with which it goes."""
-    folder = tempfile.mkdtemp(prefix="recorded")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / "pendulum"
+    """Return the path of a file of them, made once for all tests of a process and removed at its end."""
+    path = Path(_FOLDER.name) / "pendulum"
     write_replay_file(path, pendulum_columns(), TITLE)
     return str(path)

@@ -1,80 +1,110 @@
-"""A server that answers RLX as it is told to: in a thread, one connection after another, on a free port."""
+"""Servers that answer RLX as a test says, each connection in a thread.
+
+``python -m tests.support.rlx_server 7001`` plays a bandit for ten minutes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import socketserver
+import statistics
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from evorl.serving.rlx import FrameReader, decode, encode, frame
 
-Answer = dict[str, Any] | bytes | None  # a message, bytes to send as they are, or None to hang up
+Answer = dict[str, Any] | bytes | None  # a message, bytes to send as they are, or None to close the connection
 
 
-class RlxServer:
-    """Answers every message by ``answer(message)``, and keeps the messages; a context that ends with the thread."""
+class RlxServer(socketserver.ThreadingTCPServer):
+    """Answers every message by ``answer(message)``, and keeps the messages; a context that serves within.
+
+    Args:
+        answer: returns the answer to a message.
+        port: of this machine; 0 for a free one.
+        ssl_context: for TLS.
+    """
+
+    allow_reuse_address = daemon_threads = True
 
     def __init__(self, answer: Callable[[dict[str, Any]], Answer], port: int = 0, ssl_context: Any = None) -> None:
+        super().__init__(("127.0.0.1", port), socketserver.BaseRequestHandler)
         self.messages: list[dict[str, Any]] = []
         self.num_connections = 0
+        self.port: int = self.server_address[1]
+        self.address = f"127.0.0.1:{self.port}"
         self._answer, self._ssl_context = answer, ssl_context
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self._listener.settimeout(0.05)  # it looks so often whether it is to end
-        self._connection: socket.socket | None = None
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    @property
-    def port(self) -> int:
-        return self._listener.getsockname()[1]
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        self._connections: set[Any] = set()
 
     def __enter__(self) -> RlxServer:
-        self._thread.start()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_closed = True
-        with contextlib.suppress(OSError, AttributeError):  # nobody is there
-            self._connection.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportOptionalMemberAccess]
-        self._thread.join(20)
-        self._listener.close()
-        assert not self._thread.is_alive(), "the thread of the scripted server does not end"
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):  # the client has gone
+                connection.shutdown(socket.SHUT_RDWR)
 
-    def _serve(self) -> None:
-        while not self._is_closed:
-            try:
-                connection, _ = self._listener.accept()
-                if self._ssl_context is not None:
-                    connection = self._ssl_context.wrap_socket(connection, server_side=True)
-            except OSError:
-                continue
-            with connection:
-                self._connection = connection
-                self.num_connections += 1
-                connection.settimeout(20)
-                with contextlib.suppress(OSError):  # the client has gone, or this server goes
-                    self._talk(connection)
-                self._connection = None
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; the server ignores one that raises ``OSError``."""
+        connection, address = super().get_request()
+        if self._ssl_context is not None:
+            connection = self._ssl_context.wrap_socket(connection, server_side=True)
+        self.num_connections += 1
+        self._connections.add(connection)
+        return connection, address
 
-    def _talk(self, connection: socket.socket) -> None:
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Talk to a client until it closes the connection or the answer is ``None``."""
         reader = FrameReader()
-        while data := connection.recv(2**16):
-            for payload in reader.feed(data):
-                self.messages.append(decode(payload))
-                answer = self._answer(self.messages[-1])
-                if answer is None:
-                    return
-                connection.sendall(answer if isinstance(answer, bytes) else frame(encode(answer)))
+        with contextlib.suppress(OSError):  # the client or this server goes
+            while data := request.recv(2**16):
+                for payload in reader.feed(data):
+                    self.messages.append(message := decode(payload))
+                    if (answer := self._answer(message)) is None:
+                        return
+                    request.sendall(answer if isinstance(answer, bytes) else frame(encode(answer)))
+
+    def metrics(self, name: str) -> list[float]:
+        """Return the values of a metric, in the order they came."""
+        sent = [data for message in self.messages for data in message.get("data", [])]
+        return [data["y"] for data in sent if data["name"] == name]
+
+
+class BanditServer(RlxServer):
+    """Plays a bandit: tries each of four arms 60 times, then pulls the one that has paid best.
+
+    Attributes:
+        action: the answer instead of an arm; ``None`` for the arm.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(self._play, port)
+        self.action: Any = None
+        self._paid: list[list[float]] = [[], [], [], []]
+        self._of_connection = threading.local()  # each connection has a thread
+
+    def _play(self, message: dict[str, Any]) -> Answer:
+        if message["command"] == "update":
+            if message["reward"] is not None:
+                self._paid[self._of_connection.arm].append(message["reward"])
+            self._of_connection.arm = self.choose()
+        return agent_answers(lambda _: self._of_connection.arm if self.action is None else self.action)(message)
+
+    def choose(self) -> int:
+        """Return the next arm."""
+        untried = [arm for arm, paid in enumerate(self._paid) if len(paid) < 60]
+        return untried[0] if untried else max(range(4), key=lambda arm: statistics.fmean(self._paid[arm]))
 
 
 def agent_answers(action: Callable[[Any], Any] = lambda state: 0) -> Callable[[dict[str, Any]], Answer]:
-    """What an agent server says whose policy is ``action(state)``."""
+    """Return the answers of an agent server whose policy is ``action(state)``."""
 
     def answer(message: dict[str, Any]) -> Answer:
         command = message.get("command")
@@ -89,7 +119,7 @@ def agent_answers(action: Callable[[Any], Any] = lambda state: 0) -> Callable[[d
     return answer
 
 
-def closed_port() -> int:
-    """A port that nobody listens at: it was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+if __name__ == "__main__":
+    with BanditServer(int(sys.argv[1])):
+        print("the bandit's player is there", flush=True)
+        time.sleep(600.0)

@@ -1,4 +1,4 @@
-"""Run folders as trainings leave them, written by hand: for the tests of what reads them."""
+"""Run folders like those of trainings, written by hand, for tests of their readers."""
 
 from __future__ import annotations
 

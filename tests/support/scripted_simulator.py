@@ -69,7 +69,7 @@ class Script:
 
 
 class PictureScript(Script):
-    """A script that shows grey pictures, ``PICTURE``, of which no two are the same."""
+    """A script that shows gray pictures, ``PICTURE``, of which no two are the same."""
 
     def _obs(self, total: float) -> np.ndarray:
         shown = np.random.default_rng([self.seed, self.episode, self.step_number])

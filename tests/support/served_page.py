@@ -1,4 +1,4 @@
-"""The live page for tests: asked by a client of aiohttp, on a port of its own."""
+"""The live page for tests: requested by an aiohttp client, on a free port."""
 
 from __future__ import annotations
 

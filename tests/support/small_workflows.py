@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ from evorl.agents.random_actions import random_actions
 from evorl.envs.vector import VectorEnv
 from evorl.execution import programs
 from evorl.sample_batch import SampleBatch
-from evorl.types import PyTreeDict, State
+from evorl.types import PyTreeDict, PyTreeNode, State
 from evorl.workflows.workflow import Workflow
 
 NUM_ENVS = 8
@@ -126,9 +128,29 @@ def assert_identical(actual: Any, expected: Any) -> None:
     assert not different, f"{len(different)} of {len(expected)} leaves differ: {different[:6]}"
 
 
-def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+def assert_close(actual: Any, expected: Any, tolerance: float = 0.0) -> None:
     """Every leaf equal up to ``tolerance``, absolute and relative."""
     actual, expected = arrays(actual), arrays(expected)
     assert actual.keys() == expected.keys()
     for path, value in expected.items():
         np.testing.assert_allclose(actual[path], value, rtol=tolerance, atol=tolerance, err_msg=path)
+
+
+def nodes_of(node: PyTreeNode) -> Iterator[PyTreeNode]:
+    """A node and all those among its data."""
+    yield node
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if isinstance(value, PyTreeNode) and not field.metadata.get("static"):
+            yield from nodes_of(value)
+
+
+def static_fractions(node: PyTreeNode) -> set[str]:
+    """The names of the fields that take fractions and are static all the same."""
+    found = set()
+    for part in nodes_of(node):
+        hints = typing.get_type_hints(type(part))
+        for field in dataclasses.fields(part):
+            if field.metadata.get("static") and float in (hints[field.name], *typing.get_args(hints[field.name])):
+                found.add(field.name)
+    return found

@@ -1,8 +1,9 @@
-"""Source files as the architecture rules see them: imports resolved, names spelt out, functions listed."""
+"""Source files as the architecture rules see them: imports resolved, names spelt out, functions and import graph."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LOAD = re.compile(r"evorl(\.\w+)+:\w+")
+# Where strings that load a name late may stand: tables of commands, of environment libraries, of goal environments.
+LOAD_TABLES = ("evorl/cli/command_table.py", "evorl/envs/libraries.py", "evorl/envs/goals/goal_envs.py")
+# Functions that load names late may be called here: by the readers of the tables, and by processes of actors, which are
+# configured before they import their worker.
+LOAD_CALLERS = ("evorl/cli/commands.py", "evorl/envs/factory.py", "evorl/envs/libraries.py")
+LOAD_CALLERS += ("evorl/envs/goals/goal_envs.py", "evorl/actors/process_pool.py", "evorl/actors/ray_pool.py")
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class SourceFile:
 
     @cached_property
     def used_names(self) -> list[tuple[str, int]]:
-        """Imported names and attribute chains, spelt out through the aliases of the file's imports."""
+        """Imported names and attribute chains, spelled out through the aliases of the file's imports."""
         aliases = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -147,3 +154,91 @@ def classes_of(package: list[SourceFile]) -> dict[str, ClassInTree]:
         origins = [origin(origin(f"{file.module}.{first}") + dot + rest) for first, dot, rest in bases]
         classes[f"{file.module}.{node.name}"] = ClassInTree(node, origins)
     return classes
+
+
+def overrides(method: str, name: str, classes: dict[str, ClassInTree]) -> bool:
+    """Whether a class below it, here or built in, already tells what the method does."""
+    for base in classes[name].bases:
+        last = base.rpartition(".")[2]
+        if base in classes and base != name:
+            here = any(getattr(n, "name", "") == method for n in classes[base].node.body)
+            if here or overrides(method, base, classes):
+                return True
+        elif hasattr(getattr(builtins, last, None), method) or (last == "Module" and method == "setup"):
+            return True
+    return False
+
+
+Graph = dict[str, set[str]]
+
+
+def import_graph(files: list[SourceFile], loads: bool = False) -> Graph:
+    """Map each file of the package to those it imports: at its top, in functions, and for types.
+
+    Args:
+        files: of the repository.
+        loads: also count names that strings such as ``"evorl.ops.trees:pack"`` load late.
+    """
+    package = [f for f in files if f.in_package]
+    modules = {f.module: f.path for f in package}
+    graph: Graph = {f.path: set() for f in package}
+    for file in package:
+        for target, _ in (*file.imports, *(file.loads if loads else ())):
+            # A name of a module, or in one: the longest that is a file.
+            parts = target.split(".")
+            names = (".".join(parts[:i]) for i in range(len(parts), 0, -1))
+            path = next((modules[name] for name in names if name in modules), None)
+            if path is not None and path != file.path:
+                graph[file.path].add(path)
+    return graph
+
+
+def reached(graph: Graph, path: str) -> set[str]:
+    """All files that a file imports, and those that they import, and so on."""
+    found: set[str] = set()
+    waiting = [path]
+    while waiting:
+        for target in graph[waiting.pop()] - found:
+            found.add(target)
+            waiting.append(target)
+    return found
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """The groups of files that reach one another."""
+    reach = {path: reached(graph, path) for path in graph}
+    groups = {
+        tuple(sorted({path} | {other for other in reach[path] if path in reach[other]}))
+        for path in graph
+        if path in reach[path]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def closure(graph: Graph, path: str) -> set[str]:
+    """The file itself and all that its import reads, with the packages that the files are in."""
+    found: set[str] = set()
+    waiting = {path}
+    while waiting:
+        found |= waiting
+        folders = {"/".join(p.split("/")[:i]) + "/__init__.py" for p in waiting for i in range(1, p.count("/") + 1)}
+        waiting = (folders & graph.keys() | {t for p in waiting for t in graph[p]}) - found
+    return found
+
+
+def base_names(node: ast.ClassDef) -> list[str]:
+    """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
+    return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
+
+
+def depth(name: str, classes: dict[str, ClassInTree]) -> int:
+    """Steps of inheritance from the class down to the package's own root."""
+    bases = [b for b in classes[name].bases if b in classes and b != name]
+    return 1 + max(depth(b, classes) for b in bases) if bases else 0
+
+
+def sibling_bases(file: SourceFile) -> set[str]:
+    """The modules whose classes a file's classes are changes of."""
+    origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
+    classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
+    return {origin[base] for node in classes for base in base_names(node) if base in origin}

@@ -1,4 +1,4 @@
-"""Code of a stranger, in a folder that Python finds: whoever imports or calls it leaves a mark."""
+"""Untrusted code in a folder on Python's path: importing or calling it leaves a mark."""
 
 from __future__ import annotations
 

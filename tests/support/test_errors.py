@@ -1,10 +1,12 @@
-"""The check of errors by parts notices what is missing."""
+"""The check of errors by parts detects missing parts."""
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from tests.support.errors import raises_naming
+from tests.support.errors import assert_names, matched_sentences, missing_parts, raises_naming
 
 
 def refuse() -> None:
@@ -30,3 +32,33 @@ def test_another_error_is_not_caught():
 def test_without_parts_it_would_check_nothing():
     with pytest.raises(AssertionError, match="at least one part"), raises_naming(ValueError):
         refuse()
+
+
+def test_what_a_text_lacks():
+    assert missing_parts("Set num_envs=1\n  or more.", "num_envs=1 OR more", "num_steps", 2) == ["num_steps", "2"]
+    with pytest.raises(AssertionError, match="at least one part"):
+        missing_parts("num_envs")
+
+
+@pytest.mark.parametrize(
+    ("match", "sentences"),
+    [
+        ("'num_envs must be a number'", []),
+        ("'num_envs.* must be at least one, got 0'", ["must be at least one, got"]),
+        ("rf'{name} makes four steps only once'", ["makes four steps only once"]),
+        ("'one two three four'", []),
+        (r"r'obs .*\[3\], expected \[4\]'", []),
+        ("said", []),
+    ],
+)
+def test_sentences_are_found(match: str, sentences: list[str]):
+    tree = ast.parse(f"with raises(ValueError,\n  match={match}): pass")
+    assert matched_sentences(tree) == [(words, 1) for words in sentences]
+
+
+def test_printed_texts_are_checked_alike():
+    assert_names("Error: num_envs=0\nis too small", "NUM_ENVS=0 is")
+    with pytest.raises(AssertionError, match=r"\['num_steps'\]"):
+        assert_names("Error: num_envs=0", "num_envs", "num_steps")
+    with pytest.raises(AssertionError, match="at least one part"):
+        assert_names("Error: num_envs=0")

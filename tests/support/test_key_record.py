@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.support.errors import raises_naming
 from tests.support.key_record import MOST_ROUNDS, KeyRecord
 
 
@@ -53,7 +54,7 @@ def test_every_round_of_a_loop_is_seen(num_rounds: int) -> None:
 
 
 def test_rounds_there_is_no_room_for_are_told() -> None:
-    with pytest.raises(ValueError, match=f"a loop that uses keys took more than {MOST_ROUNDS} rounds"):
+    with raises_naming(ValueError, "loop", f"{MOST_ROUNDS} rounds"):
         KeyRecord().run(draw_in_rounds, jax.random.key(0), jnp.asarray(MOST_ROUNDS + 1))
 
 

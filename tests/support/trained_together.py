@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import pytest
 
 from evorl.execution.multiprocess import leaving_together, refuse_different_settings
 from evorl.execution.restoration import restore
@@ -24,7 +23,8 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
-from tests.support.compilation import every_process_keeps_programs
+from tests.support.errors import raises_naming
+from tests.support.jax_internals import every_process_keeps_programs
 from tests.support.small_workflows import contract_of
 from tests.support.training_runs import SEED
 
@@ -71,7 +71,7 @@ def agree() -> None:
     assert processes.any_says(index == count - 1)
     assert not processes.any_says(False)
     refuse_different_settings("the same")
-    with pytest.raises(ValueError, match="same command line") if count > 1 else contextlib.nullcontext():
+    with raises_naming(ValueError, "command line") if count > 1 else contextlib.nullcontext():
         refuse_different_settings(f"of process {index}")
 
 

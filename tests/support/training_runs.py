@@ -1,4 +1,4 @@
-"""Whole trainings, interrupted ones and resumed ones, as a process of its own would run them."""
+"""Complete, interrupted and resumed trainings, as a separate process would run them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.execution.restoration import restore
-from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State
 from evorl.workflows.workflow import Workflow

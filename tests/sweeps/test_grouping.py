@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from evorl.sweeps.grouping import grouped
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import PPO_CONFIG, small
 
 
@@ -41,5 +40,5 @@ def test_what_the_loop_reads_is_no_number_of_a_row() -> None:
 
 
 def test_every_number_is_checked() -> None:
-    with pytest.raises(ValueError, match=r"discount .* \[0, 1\]"):
+    with raises_naming(ValueError, "discount", "[0, 1]"):
         settings_of({"discount": 0.9}, {"discount": 1.5})

@@ -1,4 +1,4 @@
-"""A search remembers what was tried, and tries the same whether it was stopped or not."""
+"""A search remembers its trials, and proposes the same ones with and without interruption."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from evorl.cli import main as cli
 from evorl.runs.folder import RunFolder
 from evorl.sweeps import search
 from tests.support.command_line import SMALL
+from tests.support.errors import missing_parts
 
 OVER = "over: {agent.clip_epsilon: {low: 0.05,high: 0.4},num_minibatches: [1,2]}"
 
@@ -77,8 +78,8 @@ POINTS = {
     "before the first trial": ("evorl.sweeps.optuna_study.OptunaStudy.next_trial", None),
     "before a trial's folder": ("evorl.sweeps.search._run_of", None),
     "in a folder without config": ("evorl.runs.folder._as_yaml", None),
-    "with a config and no checkpoint": ("evorl.cli.training.make_recorder", None),
-    "with a half-written config": ("evorl.cli.training.make_recorder", _half_written),
+    "with a config and no checkpoint": ("evorl.training.run.make_recorder", None),
+    "with a half-written config": ("evorl.training.run.make_recorder", _half_written),
     "before the first iteration": ("evorl.workflows.workflow.Workflow.learn", None),
     "with metrics and no checkpoint": ("evorl.runs.checkpointer.RunCheckpointer.save", None),
     "after the training": ("evorl.sweeps.optuna_study.OptunaStudy.end", None),
@@ -126,18 +127,18 @@ def test_two_processes_cannot_go_on_with_one_search(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "parts"),
     [
-        (f"search={{{OVER}}}", "search.trials is missing"),
-        ("search={over: {},trials: 2}", "search has no values to compare"),
-        ("search={over: {agent.clip: [1]},trials: 2}", "no config key 'agent.clip'. Did you mean 'agent.clip_epsilon'"),
-        (f"search={{{OVER},trial: 2}}", "key of search 'trial'. Did you mean 'trials'"),
+        (f"search={{{OVER}}}", ("search.trials", "missing")),
+        ("search={over: {},trials: 2}", ("search", "no values")),
+        ("search={over: {agent.clip: [1]},trials: 2}", ("'agent.clip'", "'agent.clip_epsilon'")),
+        (f"search={{{OVER},trial: 2}}", ("search", "'trial'", "'trials'")),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
-    argument: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argument: str, parts: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         run(*SMALL, argument, f"runs_folder={tmp_path}")
-    assert said in capsys.readouterr().err
+    assert not missing_parts(capsys.readouterr().err, *parts)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Which settings are trained side by side."""
+"""Grouping of settings that are trained in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a sweep: an error fails one of them, and those that failed are an error at the end."""
+"""Runs of a sweep: an error fails one run, and failed runs are an error at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from evorl.execution.session import TrainingDiverged
-from evorl.sweeps.trained import Attempt, RunsFailed, Trained, attempt, raise_failures
+from evorl.sweeps.trained import Attempt, RunsFailed, attempt, raise_failures
+from evorl.training.start import Trained
 
 
 def _raise(error: BaseException) -> Trained:

@@ -1,4 +1,4 @@
-"""What is compiled, how often, and what stands in the compiled programs."""
+"""Compiled programs: their number, compilations and contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices and blocks of environments do not show in what options compute, but for rounding.
+"""Results do not depend on devices or blocks of environments, up to rounding.
 
 What holds of every algorithm is in ``tests/conformance/workflow.py``.
 """
@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ppo, recurrent state": {
         "agent": {"network": {"torso": [8], "recurrent": {"name": "gru", "size": 4}, "shared": True}}
     },
-    "ppo, normalised rewards": {"normalize_rewards": True},
+    "ppo, normalized rewards": {"normalize_rewards": True},
     "pqn": {"agent": {"network": {"torso": [8], "layer_norm": True}, "normalize_obs": True}},
     "r2d2": {"prioritized": True, "n_step": 2},
     "reinforce": {"rollout_length": 16},

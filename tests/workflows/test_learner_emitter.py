@@ -1,4 +1,4 @@
-"""An emitter takes every learner whose agent says that it improves policies."""
+"""An emitter accepts every learner whose agent declares ``improves_policies``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from evorl.ops.optimization import Optimizer
 from evorl.types import Params, State
 from evorl.workflows.learner_emitter import LearnerEmitter
 from tests.support.config_files import said_by
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identical, one_iteration, small
 
 KEY = jax.random.key(5)
-# Those for recorded steps collect; observations are not normalised, which would change what elites do.
+# Those for recorded steps collect; observations are not normalized, which would change what elites do.
 _AS_A_LEARNER = {"offline": False, "agent": {"network": {"torso": [8]}, "normalize_obs": False}}
 CHANGES: dict[str, dict[str, Any]] = {
     "crossq": {"agent": {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}},
@@ -98,5 +99,5 @@ def test_without_steps_parents_stay() -> None:
 def test_updates_are_whole_ones() -> None:
     workflow, _, _ = two_generations("sac")
     workflow.emitter.check()
-    with pytest.raises(ValueError, match=r"learner\.updates_per_iteration=0\.5: .*whole number"):
+    with raises_naming(ValueError, "learner.updates_per_iteration=0.5", "whole number"):
         workflow.emitter.replace(learner=workflow.learner.replace(updates_per_iteration=0.5)).check()

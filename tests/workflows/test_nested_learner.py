@@ -24,6 +24,7 @@ from evorl.workflows.nested_learner import (
 )
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import assert_identical, small
 
@@ -107,7 +108,7 @@ def test_the_first_block_is_the_learners_own_loop() -> None:
 def test_a_learner_of_a_population_starts_with_an_empty_buffer() -> None:
     """Recorded transitions would not be read: they are refused."""
     recorded = learner(replay={"load": recorded_pendulum()}, replay_capacity=300)
-    with pytest.raises(ValueError, match=r"learner\.replay\.load=.* starts empty"):
+    with raises_naming(ValueError, "learner.replay.load=", "empty"):
         checked_learner(recorded)
     assert checked_learner(learner()).replay.load is None
 
@@ -119,12 +120,12 @@ def test_a_policy_with_running_statistics_cannot_be_evolved(layers: list[str | i
     if fits:
         assert checked_learner(crossq) is crossq
     else:
-        with pytest.raises(ValueError, match=r"CrossQWorkflow, whose policy has running statistics.*critic_network"):
+        with raises_naming(ValueError, "CrossQWorkflow", "running statistics", "critic_network"):
             checked_learner(crossq)
 
 
 def test_the_agent_of_a_learner_declares_that_it_improves_policies() -> None:
-    with pytest.raises(ValueError, match="OwnWorkflow, whose agent has no policy that critics improve"):
+    with raises_naming(ValueError, "OwnWorkflow", "policy", "critics"):
         check_learner_class(OwnWorkflow)
     check_learner_class(TD3Workflow)
 

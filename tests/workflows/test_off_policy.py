@@ -1,4 +1,4 @@
-"""The off-policy family: what is stored, when it is learned from."""
+"""The off-policy family: stored transitions and the schedule of updates."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from evorl.execution import programs
 from evorl.ops.sum_tree import get_weights
 from evorl.types import State
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_identical, small
 
 
@@ -108,18 +109,18 @@ def test_the_oldest_make_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
-        ({"replay_capacity": 7}, "replay_capacity=7 is less than one iteration collects"),
-        ({"batch_size": 0}, "batch_size must be"),
-        ({"n_step": 17}, "n_step=17 exceeds the 16 steps per environment that replay_capacity=128 holds"),
-        ({"updates_per_iteration": -1}, "updates_per_iteration must be"),
-        ({"batchsize": 3}, "Did you mean 'batch_size'"),
-        ({"critic_optimizer": {"lerning_rate": 1.0}}, "Did you mean 'learning_rate'"),
-        ({"agent": {"temprature": 1.0}}, "Did you mean 'temperature'"),
-        ({"agent": {"network": {"torsos": [8]}}}, "Did you mean 'torso'"),
+        ({"replay_capacity": 7}, ("replay_capacity=7", "one iteration")),
+        ({"batch_size": 0}, ("batch_size", "got 0")),
+        ({"n_step": 17}, ("n_step=17", "16 steps", "replay_capacity=128")),
+        ({"updates_per_iteration": -1}, ("updates_per_iteration", "got -1")),
+        ({"batchsize": 3}, ("'batchsize'", "'batch_size'")),
+        ({"critic_optimizer": {"lerning_rate": 1.0}}, ("'lerning_rate'", "'learning_rate'")),
+        ({"agent": {"temprature": 1.0}}, ("'temprature'", "'temperature'")),
+        ({"agent": {"network": {"torsos": [8]}}}, ("'torsos'", "'torso'")),
     ],
 )
-def test_nonsense_is_refused_in_words(changes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_nonsense_is_refused_in_words(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("sac", **changes)

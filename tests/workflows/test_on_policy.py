@@ -1,4 +1,4 @@
-"""The on-policy family: what a trajectory is learned from with, and what is counted."""
+"""The on-policy family: the data of an update, and counters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from evorl.execution import programs
 from evorl.ops.normalization import init_statistics, update_statistics
 from evorl.workflows.on_policy import Begin, Passes, scan_updates
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, assert_identical, small
 
 LENGTH = 8
@@ -37,7 +38,7 @@ def test_episodes_are_counted_where_they_end() -> None:
 
 
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"64 transitions cannot be cut into num_minibatches=3 equal parts"):
+    with raises_naming(ValueError, "64 transitions", "num_minibatches=3"):
         small("ppo", num_minibatches=3)
 
 
@@ -81,7 +82,7 @@ def test_the_value_function_learns_at_its_own_rate(algorithm: str, shared: bool)
 
 
 def test_a_rate_of_a_value_function_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"value_learning_rate_scale=0.5 .*does not have: set agent.baseline=true"):
+    with raises_naming(ValueError, "value_learning_rate_scale=0.5", "agent.baseline=true"):
         small("reinforce", value_learning_rate_scale=0.5, agent={"network": {"torso": [8]}, "baseline": False})
 
 
@@ -97,7 +98,7 @@ def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
         assert_identical(*seen.values())
     constant = [small(algorithm, optimizer=SGD, schedule_step=step, **settings) for step in STEPS]
     assert_close(*(_params(workflow, state) for workflow in constant), 1e-6)
-    with pytest.raises(ValueError, match="schedule_step is one of environment, update"):
+    with raises_naming(ValueError, "schedule_step", "environment, update"):
         small(algorithm, schedule_step="updates")
 
 

@@ -20,6 +20,7 @@ from evorl.workflows.population import (
     training_scores,
     with_shared_replay,
 )
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import NUM_ENVS, small
 
 STEP = jnp.array([1.0, 10.0, 100.0])
@@ -70,15 +71,15 @@ def test_side_by_side_shares_what_all_store() -> None:
 
 def test_who_can_share_a_buffer() -> None:
     assert with_shared_replay(small("sac", "Pendulum-v1"), 3).replay_buffer.num_envs == 3 * NUM_ENVS
-    with pytest.raises(ValueError, match="needs an off-policy inner workflow, not PPOWorkflow"):
+    with raises_naming(ValueError, "off-policy", "PPOWorkflow"):
         with_shared_replay(small("ppo"), 3)
-    with pytest.raises(ValueError, match=r"inner\.prioritized=false"):
+    with raises_naming(ValueError, "inner.prioritized=false"):
         with_shared_replay(small("sac", prioritized=True), 3)
-    with pytest.raises(ValueError, match=r"shared_replay=true needs .* replay.overwrite=random"):
+    with raises_naming(ValueError, "shared_replay=true", "replay.overwrite=random"):
         with_shared_replay(small("sac", replay={"overwrite": "random"}, replay_capacity=160), 2)
-    with pytest.raises(ValueError, match="replay_capacity=128 is less than one iteration collects"):
+    with raises_naming(ValueError, "replay_capacity=128", "one iteration"):
         with_shared_replay(small("sac"), 30)
-    with pytest.raises(ValueError, match="here is no config key 'num_sharing'"):
+    with raises_naming(ValueError, "'num_sharing'"):
         small("sac", num_sharing=2)
 
 
@@ -114,5 +115,5 @@ def test_training_scores() -> None:
     episodes = _episodes(jnp.array([2.0, 0.0, 1.0]), jnp.array([10.0, 0.0, 3.0]))
     scores = training_scores(PyTreeDict(episodes=episodes), jnp.array([-1.0, -2.0, -3.0]))
     assert scores.tolist() == [5.0, -2.0, 3.0]
-    with pytest.raises(ValueError, match="score=training needs members that report training episodes"):
+    with raises_naming(ValueError, "score=training", "training episodes"):
         training_scores(PyTreeDict(loss=jnp.zeros(3)), jnp.zeros(3))

@@ -1,4 +1,4 @@
-"""The history of a population: who came from whom, also when the ring has gone round."""
+"""The history of a population: lineages, also after the ring has wrapped."""
 
 from __future__ import annotations
 

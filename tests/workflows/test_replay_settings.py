@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from evorl.execution.collector import iterate
 from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
+from tests.support.errors import raises_naming
 from tests.support.key_record import KeyRecord
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays, assert_close, assert_identical, small
 from tests.support.training_runs import resume_in, run_in, stop_after
@@ -79,34 +79,34 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
     np.testing.assert_array_equal(batch.rewards, reached - 1.0)
     np.testing.assert_array_equal(batch.extras.discounts == 0.0, reached)
     np.testing.assert_array_equal(batch.obs.desired_goal, batch.next_obs.desired_goal)
-    assert 0.4 < np.asarray(batch.extras.is_relabelled).mean() < 0.6
+    assert 0.4 < np.asarray(batch.extras.is_relabeled).mean() < 0.6
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "changes", "words"),
+    ("algorithm", "changes", "parts"),
     [
-        ("sac", {"env": {"name": "Pendulum-v1"}}, "replay.hindsight needs an environment with goals"),
-        ("sac", {"env": {**MAZE, "action_repeat": 2}}, "env.action_repeat sums the rewards of several steps"),
-        ("dqn", {"prioritized": True}, "prioritized=true stores TD errors"),
-        ("dqn", {"replay": {"hindsight": "futur"}}, "Did you mean 'future'"),
-        ("dqn", {"replay": {"ratio": -1.0}}, "replay.ratio"),
-        ("dqn", {"replay": {"overwrite": "randomly"}}, "Did you mean 'random'"),
-        ("dqn", {"replay": RANDOM, "prioritized": True}, "prioritized=true needs a ring buffer"),
+        ("sac", {"env": {"name": "Pendulum-v1"}}, ("replay.hindsight", "goals")),
+        ("sac", {"env": {**MAZE, "action_repeat": 2}}, ("env.action_repeat", "rewards")),
+        ("dqn", {"prioritized": True}, ("prioritized=true", "TD errors")),
+        ("dqn", {"replay": {"hindsight": "futur"}}, ("'futur'", "'future'")),
+        ("dqn", {"replay": {"ratio": -1.0}}, ("replay.ratio", "got -1")),
+        ("dqn", {"replay": {"overwrite": "randomly"}}, ("'randomly'", "'random'")),
+        ("dqn", {"replay": RANDOM, "prioritized": True}, ("prioritized=true", "ring buffer")),
         (
             "sac",
             {"replay": RANDOM, "replay_capacity": 150},
-            "a replay capacity of 150 has 15 slots, but with num_envs=8 each environment needs 2",
+            ("capacity of 150", "15 slots", "num_envs=8", "needs 2"),
         ),
         (
             "sac",
-            {"replay": RANDOM, "env": {"factory": "tests.support.countdown:Countdown"}},
-            "replay.overwrite=random needs an environment with a time limit",
+            {"replay": RANDOM, "env": {"factory": "tests.support.toy_envs:Countdown"}},
+            ("replay.overwrite=random", "time limit"),
         ),
-        ("ppo", {}, "configures a replay buffer, which PPOWorkflow does not have: remove it"),
+        ("ppo", {}, ("replay buffer", "PPOWorkflow", "remove")),
     ],
 )
-def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         _workflow(algorithm, **changes)
 
 
@@ -125,14 +125,14 @@ def test_newer_steps_are_drawn_more_often() -> None:
 
 def test_recency_goes_alone() -> None:
     for changes in ({"prioritized": True}, {"replay": {"overwrite": "random", "recency": 1.0}}):
-        with pytest.raises(ValueError, match=r"replay.recency samples single transitions by their age alone"):
+        with raises_naming(ValueError, "replay.recency", "age"):
             small("dqn", **{"replay": {"recency": 1.0}, **changes})
 
 
 def test_sequences_have_no_hindsight() -> None:
-    with pytest.raises(ValueError, match="learns from sequences"):
+    with raises_naming(ValueError, "sequences"):
         _workflow("r2d2", replay_capacity=NUM_ENVS * 64)
-    with pytest.raises(ValueError, match="learns from sequences that may span several episodes"):
+    with raises_naming(ValueError, "sequences", "episodes"):
         _workflow("r2d2", replay_capacity=NUM_ENVS * 64, replay=RANDOM)
 
 

@@ -1,4 +1,4 @@
-"""The contract: set-up, steps and evaluations compose, and are made of the parts they say."""
+"""The contract: set-up, steps and evaluations compose, and consist of the declared parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from evorl.execution.collector import PROGRAM, ProgramCollector, iterate
 from evorl.execution.trainable import Capabilities, Execution, collected_by
 from evorl.workflows.workflow import Workflow
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_close, assert_identical, small
 
 ALGORITHMS = ["ppo", "sac"]
@@ -22,7 +23,7 @@ def test_any_kind_of_key_starts_the_same(algorithm: str) -> None:
     expected = workflow.init(3)
     assert_identical(workflow.init(jax.random.key(3)), expected)
     assert_identical(workflow.init(jax.random.PRNGKey(3)), expected)
-    with pytest.raises(TypeError, match="expected a random key, got 'three'"):
+    with raises_naming(TypeError, "key", "got 'three'"):
         workflow.init("three")
 
 

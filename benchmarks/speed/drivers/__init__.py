@@ -1,1 +1,1 @@
-"""What a benchmark's child process measures of this package: one module for each kind of measurement."""
+"""Measurements of this package, run by child processes: one module per kind of measurement."""

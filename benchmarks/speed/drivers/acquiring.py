@@ -17,7 +17,6 @@ class Idle(BatchAgent):
     """Its action is always 0."""
 
     def __call__(self, state: Any, obs: Any, agent_info: Any, history: Any = None) -> tuple[Any, Any]:
-        """See ``BatchAgent``."""
         return {"actions": np.zeros(len(obs), np.int32)}, state
 
 

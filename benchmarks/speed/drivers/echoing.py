@@ -1,4 +1,4 @@
-"""The least that a server of messages costs: asyncio gives every client back what it has sent.
+"""Minimum cost of a message server: asyncio echoes every message.
 
 Settings: ``carrier`` (rlx: the bytes as they come; websocket: messages by aiohttp), ``clients`` (64).
 """
@@ -14,7 +14,7 @@ from benchmarks.speed.serving import loads, message_cpu_seconds, messages_as
 
 
 class Echo(asyncio.Protocol):
-    """Of bytes."""
+    """Echoes bytes."""
 
     def __init__(self, counted: list[int]) -> None:
         self._counted = counted

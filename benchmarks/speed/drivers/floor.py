@@ -1,8 +1,8 @@
 """The floor under a training: a batch of environments stepped with random actions, unchunked.
 
 Settings: ``env`` (arguments of ``create_env``), ``steps`` (environment steps of each seed in one measurement),
-``num_seeds`` (a ``vmap`` over so many batches, none by default), ``devices`` (virtual devices of the processor over
-which the batch is laid, each with its part of the environments; one by default), ``cache``.
+``num_seeds`` (``vmap`` over this many batches, none by default), ``devices`` (virtual devices of the processor that
+share the environments; one by default), ``cache``.
 """
 
 from __future__ import annotations

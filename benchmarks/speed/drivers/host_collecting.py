@@ -23,7 +23,6 @@ class Alternating(HostAgent):
         self.calls = 0
 
     def step(self, obs: Any) -> tuple[int, dict[str, Any]]:
-        """See ``HostAgent.step``."""
         self.calls += 1
         return self.calls & 1, {}
 

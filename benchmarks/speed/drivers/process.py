@@ -1,9 +1,9 @@
-"""A whole process, from its start: how long it takes, or until it says something, and the most memory it holds.
+"""A complete process: its duration, or the time until it prints a given text, and its peak memory.
 
-Settings: ``arguments`` of Python (a ``.py`` file from the repository root), ``until`` (a text: the line that has it
-ends the measurement, and the process), ``keep_cache`` (start with the compiled programs of the start before; otherwise
-with none), ``warm_up`` (arguments of the start before; the same ones otherwise), ``state_of`` (overrides of
-``train.py``: the size of their training's state is told too).
+Settings: ``arguments`` of Python (a ``.py`` file from the repository root), ``until`` (a text: the first line that
+contains it ends the measurement and the process), ``keep_cache`` (reuse the compiled programs of the previous start),
+``warm_up`` (arguments of the previous start, by default the same), ``state_of`` (overrides of ``train.py``: the size of
+their training's state is reported, too).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNIT_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024
 
 
 def run_process(arguments: Sequence[str], cache_home: str, until: str | None = None) -> dict[str, Any]:
-    """Run Python with these arguments in a folder that is thrown away.
+    """Run Python with these arguments in a temporary folder.
 
     Args:
         arguments: of Python.
@@ -36,7 +36,7 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
         ``seconds`` from the start, ``cpu_seconds`` (user and system) and ``peak_bytes`` of memory until the end.
 
     Raises:
-        RuntimeError: the process failed, or never said ``until``.
+        RuntimeError: the process failed, or did not print ``until``.
     """
     command = [sys.executable, *(str(ROOT / a) if a.endswith(".py") else a for a in arguments)]
     # Bytecode is kept as on a user's machine, where only the first start of all compiles sources.

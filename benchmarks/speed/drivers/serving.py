@@ -1,7 +1,7 @@
-"""A training server that is asked by clients in another process, as fast as they are answered or at a pace.
+"""A training server with clients in another process, which send requests immediately or at a given pace.
 
 Settings: ``carrier`` (rlx or websocket), ``clients`` (64), ``pause`` (mean seconds of a client between an answer and
-its next question, 0), ``alone`` (whether one client more, in a process of its own, tells how long its answers took),
+its next request, 0), ``alone`` (whether an additional client, in a separate process, reports its latencies),
 ``records`` (whether the steps become batches, which a learner takes and forgets), ``cache``.
 """
 
@@ -19,7 +19,7 @@ MAX_CLIENTS = 256
 
 
 class Server:
-    """Both servers, with what they answer by.
+    """Start both servers with their agent.
 
     Args:
         records: whether steps become batches, which a learner takes and forgets.

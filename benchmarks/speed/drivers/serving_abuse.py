@@ -34,7 +34,7 @@ def become_usual(server: Server, honest: Mapping[str, Any]) -> None:
 
 
 def abused(server: Server, settings: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """What the clients without rules did, and the most memory of this process meanwhile."""
+    """Return the actions of the misbehaving clients, and the peak memory of this process meanwhile."""
     names = ("frames", "connections", "seed")
     abusers = Clients("wire_abuse", {"addresses": server.addresses, **{k: settings[k] for k in names if k in settings}})
     most = resident_bytes()
@@ -45,10 +45,10 @@ def abused(server: Server, settings: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 class Errors(logging.Handler):
-    """What libraries log when an error was left to them.
+    """Counts errors that libraries log because nothing else handled them.
 
     Attributes:
-        count: of such errors.
+        count: number of these errors.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from evorl.runs.spec import RunSpec
 
 
 class Training:
-    """One run that is continued at every measurement, each time into a run folder of its own."""
+    """One training that every measurement continues, each time in a new run folder."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.recording = settings.get("recording", True)
@@ -32,7 +32,7 @@ class Training:
         self.learn(settings["warmup_steps"])
 
     def make_workflow(self, settings: dict[str, Any]) -> Any:
-        """What is trained."""
+        """The trained workflow."""
         from omegaconf import OmegaConf
 
         from evorl.assembly import workflow_from_config
@@ -40,7 +40,7 @@ class Training:
         return workflow_from_config(OmegaConf.create(self.config))
 
     def learn(self, steps: int) -> Reading:
-        """Train for so many environment steps more."""
+        """Train for this many further environment steps."""
         from evorl.recorders import make_recorder
         from evorl.runs.folder import RunFolder
 

@@ -1,7 +1,7 @@
-"""A training through the wire: simulators in processes of their own ask its server, and it learns from what they do.
+"""Training over the network: simulators in separate processes connect to its server.
 
-Settings: those of ``training``, whose config has env=remote, and ``simulators``, how many processes play CartPole of
-Gymnasium. Measured by wall time: theirs is the processor time of other processes.
+Settings: as for ``training``, whose config has env=remote, and ``simulators``, how many processes play CartPole of
+Gymnasium. Measured by wall time, since the simulators use the processor time of other processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WireTraining(Training):
 
 
 def free_port() -> int:
-    """A port of this machine where nobody listens."""
+    """Return a free port of this machine."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
         return listening.getsockname()[1]
 

@@ -1,1 +1,1 @@
-"""What a benchmark's child process measures of other packages; run by the Python of their own virtual environment."""
+"""Measurements of other packages, run by child processes in the virtual environment of each package."""

@@ -1,9 +1,9 @@
-"""brax's own PPO trainer as it is shipped, and the one function of JAX that it misses.
+"""brax's own PPO trainer, unchanged, and the function of JAX that it lacks.
 
 ``brax.training`` 0.14.2 calls ``jax.device_put_replicated``, which JAX 0.10 has removed. ``supply_replication`` puts a
 function in its place that does the same by ``jax.device_put``: stack copies, and lay the new axis over the devices.
 
-As a script it starts a training with the settings of ``agent=ppo env=hopper`` and says when the first step is done.
+As a script it starts a training with the settings of ``agent=ppo env=hopper`` and reports when the first step is done.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ EPOCHS = 100_000  # more than anybody measures: the process is ended before
 
 
 class Epochs:
-    """A training in a thread of its own, which goes on by one epoch at a time."""
+    """A training in a separate thread, which advances by one epoch at a time."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.steps = settings["steps"]
@@ -39,7 +39,7 @@ class Epochs:
     def _train(self, config: dict[str, Any]) -> None:
         try:
             train(config, self.steps, EPOCHS, self._after_epoch)
-        except BaseException as error:  # told where the epochs are asked for
+        except BaseException as error:  # raised where the epochs are requested
             self._error = error
             self._is_done.release()
 

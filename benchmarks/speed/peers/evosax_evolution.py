@@ -80,7 +80,7 @@ def prepare() -> Any:
 
 
 def make_problem(settings: dict[str, Any], policy: Any) -> Any:
-    """evosax's rollout problem, without normalisation of observations."""
+    """evosax's rollout problem, without normalization of observations."""
     if settings["library"] == "gymnax":
         import gymnax
         from evosax.problems.rl.gymnax import GymnaxProblem

@@ -1,7 +1,7 @@
-"""The same agent behind a gRPC stream, as little of it as can be: a state comes as bytes, an action goes as bytes.
+"""The same agent behind a minimal gRPC stream, which receives states and sends actions as bytes.
 
-Nothing is checked, and questions of one turn of the event loop are answered together, as our server does. Settings:
-``clients`` (64), ``cache``. It needs grpcio beside what our server needs.
+Nothing is checked, and requests in the same iteration of the event loop are batched, as in evorl's server. Settings:
+``clients`` (64), ``cache``. It requires grpcio in addition to the server's packages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_CLIENTS = 256
 
 
 class Streams:
-    """Who is asked by the streams of all clients."""
+    """Batches the requests of all streams."""
 
     def __init__(self) -> None:
         from evorl.serving.switchboard import Switchboard
@@ -51,7 +51,7 @@ class Streams:
             self.switchboard.leave(number, slot)
 
     async def listen(self) -> int:
-        """The port where they come to."""
+        """Return the port of the server."""
         import grpc
 
         handler = grpc.stream_stream_rpc_method_handler(self.play)

@@ -2,7 +2,8 @@
 
 Settings: ``library``, ``name``, ``parallel`` (environments), ``resets`` (whether the library's own wrapper starts new
 episodes; else steps go on after the end of one), ``steps`` (of all environments in one measurement), ``cache``. Actions
-are random, of the allowed ones where the library has masks. What a step gives is carried on, so that all is computed.
+are random, of the allowed ones where the library has masks. All outputs of a step
+are carried over, so that they are computed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MJX by itself: ``jax.vmap(mjx.step)`` in a scan, with random actions and nothing else.
 
-No rewards, no observations, and no episode that ends: a body that falls goes on lying. Where that changes what a step
-costs, compare with a task that never ends.
+No rewards, no observations, and no ends of episodes: a body that falls remains on the ground. If that changes the
+cost of a step, compare with a task that never ends.
 
 Settings: ``env`` (name of a task on MJX, whose model and frame skip it has, ``parallel``), ``steps`` (environment steps
 in one measurement).
@@ -27,7 +27,7 @@ def prepare() -> Any:
     from evorl.envs.mjx import make_mjx_adapter
 
     adapter = make_mjx_adapter(settings["env"]["name"])
-    from mujoco import mjx  # after the adapter's import of it, which keeps it quiet
+    from mujoco import mjx  # after the adapter, which imports it without its output
 
     model, num_envs = adapter.physics_model, settings["env"]["parallel"]
     num_steps = max(1, settings["steps"] // num_envs)

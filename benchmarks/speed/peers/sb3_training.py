@@ -27,14 +27,14 @@ class Learner:
         self.learn(settings["warmup_steps"])
 
     def learn(self, steps: int) -> int:
-        """Train for so many environment steps more, or a few beyond; how many it were."""
+        """Train for at least this many further environment steps; return their number."""
         before = self.model.num_timesteps
         self.model.learn(steps, reset_num_timesteps=False)
         return self.model.num_timesteps - before
 
 
 def make_envs(settings: dict[str, Any]) -> Any:
-    """The vector environment, with the wrapper that counts episodes, and one that normalises observations if asked."""
+    """The vector environment, with the wrapper that counts episodes, and one that normalizes observations if asked."""
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_GREY = np.array([0.299, 0.587, 0.114])  # luma coefficients of red, green and blue (ITU-R BT.601)
+_GRAY = np.array([0.299, 0.587, 0.114])  # luma coefficients of red, green and blue (ITU-R BT.601)
 
 
 def small_frame(
@@ -30,14 +30,14 @@ def small_frame(
         top, left, height, width = crop
         pixels = pixels[top : top + height, left : left + width]
     if grey and pixels.shape[-1] == 3:
-        pixels = (pixels @ _GREY)[..., None]
+        pixels = (pixels @ _GRAY)[..., None]
     if size is not None:
         pixels = _resized(_resized(pixels, size, 0), size, 1)
     return np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
 
 
 def _resized(pixels: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """Resize one axis to ``size`` entries: area mean when shrinking, nearest neighbour when enlarging."""
+    """Resize one axis to ``size`` entries: area mean when shrinking, nearest neighbor when enlarging."""
     length = pixels.shape[axis]
     if length < size:
         return np.take(pixels, np.arange(size) * length // size, axis=axis)

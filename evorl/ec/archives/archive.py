@@ -1,27 +1,18 @@
 """Base class of archives: each cell of descriptor space holds its elite, the best solution seen there.
 
-A descriptor is a vector of D numbers that describes a solution's behaviour, not its quality. An archive divides the box
+A descriptor is a vector of D numbers that describes a solution's behavior, not its quality. An archive divides the box
 from ``low`` to ``high`` of descriptor space into C cells. Kinds of archives differ only in these cells.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import load, no_such
 from evorl.ops.random import draw
 from evorl.types import Key, Params, PyTreeData, PyTreeNode
-
-# Archives by their names in configs.
-ARCHIVES = {
-    "grid": "evorl.ec.archives.grid:GridArchive",
-    "centroid": "evorl.ec.archives.centroid:CentroidArchive",
-}
 
 
 class ArchiveState(PyTreeData):
@@ -73,24 +64,6 @@ class Archive(PyTreeNode):
         for low, high in zip(self.low, self.high, strict=True):
             if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
                 raise ValueError(f"an archive's low={low:g} must be below its high={high:g}.")
-
-    @classmethod
-    def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:
-        """Return the class that a config selects by ``name``, and the settings of its fields.
-
-        Raises:
-            ValueError: the name is missing or unknown; the message suggests the closest one.
-        """
-        settings = dict(config)
-        name = settings.pop("name", None)
-        if name not in ARCHIVES:
-            raise ValueError(no_such(f"archive for {where}", name, ARCHIVES))
-        return load(ARCHIVES[name]), settings
-
-    @property
-    def variant_name(self) -> str:
-        """Name of the class in configs."""
-        return next(name for name, path in ARCHIVES.items() if load(path) is type(self))
 
     @property
     def num_dimensions(self) -> int:

@@ -2,7 +2,7 @@
 
 Parents are two populations, leaves ``[N, ...]``, whose rows form pairs; so are the children. ``key`` is a single key,
 or one key per pair, ``[N]``. Each leaf of each pair has its own key. Where a crossover exchanges entries, the two
-children have exactly the parents' two values; where it mixes them, values of the same sum.
+children have exactly the parents' two values; where it mixes them, the sum of the two values is preserved.
 """
 
 from __future__ import annotations

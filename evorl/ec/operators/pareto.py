@@ -1,6 +1,6 @@
 """Pareto dominance, fronts, crowding distances and NSGA-II's order (Deb et al. 2002), and hypervolume.
 
-Objectives ``[P, M]`` are maximised. If one objective of an individual is not finite, all of them count as minus
+Objectives ``[P, M]`` are maximized. If one objective of an individual is not finite, all of them count as minus
 infinity.
 """
 
@@ -39,8 +39,8 @@ def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
     """Return crowding distances ``[P]`` (``crowding-distance-assignment`` of Deb et al. 2002, section III-B).
 
     Each front is sorted by every objective, best first, with ties in their original order. The first and the last
-    individual have an infinite distance. For the others the gap between their two neighbours, relative to the front's
-    extent, is summed over objectives. Duplicates count as separate individuals, so that neighbouring duplicates have
+    individual have an infinite distance. For the others the gap between their two neighbors, relative to the front's
+    extent, is summed over objectives. Duplicates count as separate individuals, so that neighboring duplicates have
     small distances. An objective in which the extent of a front is zero or infinite contributes only the infinite
     distances of the ends. Individuals that are minus infinity in every objective have a distance of 0, even at the
     ends.

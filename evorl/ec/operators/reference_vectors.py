@@ -1,7 +1,7 @@
 """Reference vectors in objective space and selection along them, for RVEA (Cheng, Jin, Olhofer & Sendhoff 2016,
 https://doi.org/10.1109/TEVC.2016.2519378, whose equation numbers are cited).
 
-Objectives ``[P, M]`` are maximised here, whereas the paper minimises their negatives.
+Objectives ``[P, M]`` are maximized here, whereas the paper minimizes their negatives.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def angles(rows: jax.Array, vectors: jax.Array) -> jax.Array:
     return 2.0 * jnp.arcsin(jnp.minimum(0.5 * distance, 1.0))
 
 
-def neighbour_angles(vectors: jax.Array) -> jax.Array:
+def neighbor_angles(vectors: jax.Array) -> jax.Array:
     """Return the angle of each unit vector ``[N, M]`` to the nearest other one, ``[N]`` (eq. 10)."""
     is_self = jnp.eye(vectors.shape[0], dtype=bool)
     return jnp.where(is_self, jnp.inf, angles(vectors, vectors)).min(axis=1)
@@ -55,14 +55,14 @@ def neighbour_angles(vectors: jax.Array) -> jax.Array:
 def best_by_vector(
     objectives: jax.Array, vectors: jax.Array, penalty: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
-    """Select for each vector the individual with the smallest angle-penalised distance (algorithm 2).
+    """Select for each vector the individual with the smallest angle-penalized distance (algorithm 2).
 
     Objectives are measured relative to the best value of each (eq. 5). An individual is assigned to the vector with the
-    smallest angle (eq. 6 and 7); its distance is ``(1 + M penalty angle / neighbour_angle) |objectives|`` (eq. 8 and
+    smallest angle (eq. 6 and 7); its distance is ``(1 + M penalty angle / neighbor_angle) |objectives|`` (eq. 8 and
     9). Ties go to the first individual. Individuals with a non-finite objective are not assigned.
 
     Args:
-        objectives: objectives ``[P, M]``, maximised.
+        objectives: objectives ``[P, M]``, maximized.
         vectors: non-negative unit vectors ``[N, M]``.
         penalty: weight of the angle, ``(t / t_max)^alpha``, from 0 to 1.
 
@@ -76,7 +76,7 @@ def best_by_vector(
     costs = jnp.where(is_finite[:, None], costs - costs.min(axis=0), 0.0)  # relative to the ideal point
     to_vectors = angles(unit_vectors(costs), vectors)  # [P, N]
     nearest = jnp.argmin(to_vectors, axis=1)
-    relative_angles = to_vectors.min(axis=1) / neighbour_angles(vectors)[nearest]
+    relative_angles = to_vectors.min(axis=1) / neighbor_angles(vectors)[nearest]
     distances = (1.0 + num_objectives * penalty * relative_angles) * jnp.linalg.norm(costs, axis=1)
     # The vector index N marks individuals that are not assigned.
     nearest = jnp.where(is_finite, nearest, num_vectors)

@@ -25,6 +25,12 @@ OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
 }
 MULTI_OBJECTIVE_OPTIMIZERS: dict[str, type[MultiObjectiveOptimizer]] = {"nsga2": NSGA2, "rvea": RVEA}
 
+
+def with_injection() -> list[str]:
+    """Return the names of the optimizers that external solutions can be injected into, see ``inject``."""
+    return [name for name, optimizer in OPTIMIZERS.items() if optimizer.takes_solutions]
+
+
 __all__ = [
     "ARS",
     "CMAES",
@@ -39,4 +45,5 @@ __all__ = [
     "SepCEM",
     "SepCMAES",
     "VanillaES",
+    "with_injection",
 ]

@@ -1,13 +1,13 @@
 """Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
 
 Each random direction is evaluated forwards and backwards. The update is a step along the directions with the best
-results, divided by the standard deviation of these results. The paper's V2 normalises observations by running
+results, divided by the standard deviation of these results. The paper's V2 normalizes observations by running
 statistics, which is the agent's ``normalize_obs``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,8 @@ class ARS(GaussianStrategy):
     noise_std: Annotated[float, Within("(0, inf)")] = 0.03
     mirror_sampling: bool = True
 
+    takes_solutions: ClassVar[bool] = False  # an individual is evaluated together with its opposite
+
     def __post_init__(self) -> None:
         super().__post_init__()
         directions = self.pop_size // 2
@@ -49,11 +51,6 @@ class ARS(GaussianStrategy):
     @property
     def _num_elites(self) -> int:
         return self.pop_size // 2 if self.num_elites is None else self.num_elites
-
-    @property
-    def num_replaceable(self) -> int:
-        """0, because an individual is evaluated together with its opposite."""
-        return 0
 
     def scale(self, state: PyTreeDict) -> jax.Array:
         return jnp.asarray(self.noise_std, jnp.float32)

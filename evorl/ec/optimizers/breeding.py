@@ -34,6 +34,7 @@ class BreedingOptimizer(EvoOptimizer):
     mutation: Mutation = Mutation()
 
     ranks_failures: ClassVar[bool] = True
+    takes_solutions: ClassVar[bool] = True
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """Return the initial state, with a population around ``solution``."""
@@ -53,11 +54,6 @@ class BreedingOptimizer(EvoOptimizer):
             count = self.pop_size
         rows = first + jnp.arange(count)
         return jax.tree.map(lambda x: jnp.take(x, rows, axis=0, mode="clip"), state.population)
-
-    @property
-    def num_replaceable(self) -> int:
-        """Number of replaceable individuals: all."""
-        return self.pop_size
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
         population = jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), state.population, solutions)

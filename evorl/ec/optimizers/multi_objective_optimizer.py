@@ -13,7 +13,7 @@ from evorl.types import Key, Params, PyTreeDict
 
 
 class MultiObjectiveOptimizer(BreedingOptimizer):
-    """Optimizer of M objectives, ``[P, M]``, all maximised; parents survive until better children replace them.
+    """Optimizer of M objectives, ``[P, M]``, all maximized; parents survive until better children replace them.
 
     The state has ``parents`` with their ``objectives`` ``[N, M]``. Initially parents are copies of the initial solution
     with objectives of minus infinity, so that the first generation replaces them.

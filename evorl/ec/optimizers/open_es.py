@@ -65,7 +65,6 @@ class OpenES(GaussianStrategy):
         return self.noise_std_schedule.value_at(state.generation)
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state of a search that starts at ``solution``."""
         state = super().init(solution, key)
         return state | {"opt_state": self.optimizer.init(state.mean)}
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evorl.config.custom_parts import custom_class, custom_name, is_custom_name
-from evorl.config.names import no_such
+from evorl.config.custom_parts import custom_class, is_custom_name
+from evorl.config.names import no_such, path_of
+from evorl.config.nodes import VARIANTS, Variants
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.evosax import EvosaxStrategy
 from evorl.ec.optimizers import MULTI_OBJECTIVE_OPTIMIZERS, OPTIMIZERS, MultiObjectiveOptimizer
@@ -54,4 +55,7 @@ def optimizer_name(optimizer: EvoOptimizer) -> str:
     if isinstance(optimizer, EvosaxStrategy):
         return _EVOSAX + optimizer.strategy
     named = {**OPTIMIZERS, **MULTI_OBJECTIVE_OPTIMIZERS}
-    return next((name for name, kind in named.items() if kind is type(optimizer)), custom_name(type(optimizer)))
+    return next((name for name, kind in named.items() if kind is type(optimizer)), path_of(type(optimizer)))
+
+
+VARIANTS[EvoOptimizer] = Variants(named_optimizer, optimizer_name)

@@ -25,8 +25,8 @@ from evorl.types import Key, Params, PyTreeDict
 class RVEA(MultiObjectiveOptimizer):
     """RVEA: the best of parents and children along each of N reference vectors are the next parents.
 
-    Reference vectors are evenly spread, and the angle to them is penalised: little at first, to favour convergence to
-    the front, and more towards the end, to favour diversity along it. ``parents`` in the state have a row per vector;
+    Reference vectors are evenly spread, and the angle to them is penalized: little at first, to favor convergence to
+    the front, and more towards the end, to favor diversity along it. ``parents`` in the state have a row per vector;
     its objectives are minus infinity if no individual is assigned to the vector. The state also has the ``vectors``
     ``[N, M]`` and ``progress``, the fraction of the search that is done.
 

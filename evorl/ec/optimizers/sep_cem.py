@@ -47,7 +47,6 @@ class SepCEM(GaussianStrategy):
         elite_count(self.num_elites, self.pop_size)
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """Return the initial state of a search that starts at ``solution``."""
         state = super().init(solution, key)
         return state | {"variance": jax.tree.map(lambda x: jnp.full(x.shape, self.initial_std**2, x.dtype), state.mean)}
 

@@ -34,7 +34,7 @@ _IS_NEAR = Within(REACH)
 
 
 class MazePlaces(Box):
-    """Positions in the free cells of a maze, relative to its centre, ``[2]``: ``x`` to the right, ``y`` down.
+    """Positions in the free cells of a maze, relative to its center, ``[2]``: ``x`` to the right, ``y`` down.
 
     Args:
         maze: one string per row of cells.
@@ -52,7 +52,7 @@ class MazePlaces(Box):
         self._key = (*self._key, self.maze, only)
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample a position in a free cell uniformly; with ``only``, return the centre of such a cell."""
+        """Sample a position in a free cell uniformly; with ``only``, return the center of such a cell."""
         cell_key, offset_key = jax.random.split(as_typed_key(key))
         corner = jnp.asarray(self._corners)[jax.random.randint(cell_key, (), 0, len(self._corners))]
         if self.only is not None:

@@ -15,9 +15,9 @@ from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.envs.wrappers.observation import ObsSelectWrapper
 from evorl.ops.random import as_typed_key
 
-RADIUS = 0.2  # radius of the disc of goals around the shoulder, in metres, as for brax's targets
-REACH = 0.02  # distance at which the goal counts as reached, in metres
-LINKS = (0.1, 0.11)  # lengths of the upper and the lower arm, in metres
+RADIUS = 0.2  # radius of the disc of goals around the shoulder, in meters, as for brax's targets
+REACH = 0.02  # distance at which the goal counts as reached, in meters
+LINKS = (0.1, 0.11)  # lengths of the upper and the lower arm, in meters
 # Components of brax's observation: cosines and sines of both joints, and the fingertip's velocity, without the target.
 _ARM_COMPONENTS = (0, 1, 2, 3, 6, 7)
 

@@ -57,8 +57,8 @@ def as_reward(reward: Any) -> float:
         return float(reward)
     number = _as_array(reward)
     if number is None or number.shape or number.dtype.kind not in "biuf":
-        remedy = ": write reward.item(), or reward.sum()" if number is not None and number.shape else ""
-        raise HostEnvError(f"reward must be a single number, got {_described(reward)}{remedy}.")
+        advice = ": write reward.item(), or reward.sum()" if number is not None and number.shape else ""
+        raise HostEnvError(f"reward must be a single number, got {_described(reward)}{advice}.")
     return float(number)
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from evorl.config.names import load, no_such
+from evorl.config.names import no_such
 from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, freeze_ended
 from evorl.envs.host.host_row import HostRow
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -24,6 +24,7 @@ from evorl.envs.host.simulators import Simulators, joined_bytes
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
 from evorl.envs.vector import VectorEnv, outer_state
+from evorl.envs.wrappers.goal import wrap_goals
 from evorl.ops.collectives import joined_under_vmap
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
@@ -79,11 +80,12 @@ class HostBackedEnv(VectorEnv):
         self.host = "loop" if host == "auto" else host
         self.simulators = Simulators(make, options.parallel, options.max_episode_steps)
         main = self.simulators.main
+        self.is_remote = main.is_remote
         limits = [limit for limit in (options.max_episode_steps, main.max_episode_steps) if limit is not None]
         self._row = HostRow(main.obs_space, main.action_space, main.info_spec, min(limits, default=None))
         row: Env = self._row
         if main.goal_task is not None:
-            row = load("evorl.envs.wrappers.goal:wrap_goals")(row, main.goal_task)
+            row = wrap_goals(row, main.goal_task)
         super().__init__(put_wrappers(row, options, None), options.parallel)
         self._saved = main.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)

@@ -33,6 +33,7 @@ class HostVectorEnv(abc.ABC):
         goal_task: reward function of goals, a ``GoalTask``, if observations have goals and it is known. evorl then
             chooses and rewards the goals; only the initial goals of the simulator are used.
         seed_bits: number of bits of its seeds: 31, which suits any library, or 64.
+        is_remote: true if the simulators connect over the network, and cannot be stepped from here.
     """
 
     num_envs: int
@@ -42,6 +43,7 @@ class HostVectorEnv(abc.ABC):
     info_spec: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
     goal_task: Any = None
     seed_bits: int = 31
+    is_remote: bool = False
 
     @abc.abstractmethod
     def reset(self, seeds: np.ndarray) -> Any:

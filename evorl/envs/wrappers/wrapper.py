@@ -46,7 +46,7 @@ class Wrapper(EnvWrapper):
 
 
 def has_layer(env: Env, layer: type) -> bool:
-    """Return True if ``env`` or an environment inside it is a ``layer``."""
+    """Return True if ``env`` or an environment that it wraps is an instance of ``layer``."""
     while True:
         if isinstance(env, layer):
             return True

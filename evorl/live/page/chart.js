@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 250;
 const MARGIN = { left: 58, right: 14, top: 22, bottom: 34 };
 const DASHES = ["", "7 3", "2 3"];
-export const COLOURS = 8;
+export const COLORS = 8;
 
 export function node(name, attributes = {}, text = null) {
   const made = document.createElementNS(SVG, name);
@@ -13,7 +13,7 @@ export function node(name, attributes = {}, text = null) {
   return made;
 }
 
-/** Legend swatch: a line in the colour and dash pattern of a run. */
+/** Legend swatch: a line in the color and dash pattern of a run. */
 export function swatch(slot) {
   const made = node("svg", { class: "swatch", viewBox: "0 0 24 10", "aria-hidden": "true" });
   made.append(line("mean", slot, [[1, 5], [23, 5]]));
@@ -79,8 +79,8 @@ function range(values, pad) {
 
 function line(kind, slot, points) {
   const path = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-  const dash = DASHES[Math.floor(slot / COLOURS) % DASHES.length];
-  return node("path", { class: `${kind} k${slot % COLOURS}`, d: path, fill: "none", "stroke-dasharray": dash || "none" });
+  const dash = DASHES[Math.floor(slot / COLORS) % DASHES.length];
+  return node("path", { class: `${kind} k${slot % COLORS}`, d: path, fill: "none", "stroke-dasharray": dash || "none" });
 }
 
 function* every(series, axis) {
@@ -112,7 +112,7 @@ function drawSeries(svg, each, { toX, toY }, weight) {
   if (each.spread.length > 1) {
     const edge = [...each.spread.map(([x, , high]) => [x, high]), ...each.spread.map(([x, low]) => [x, low]).reverse()];
     const d = edge.map((point, i) => `${i ? "L" : "M"}${place(point).map((v) => v.toFixed(1)).join(" ")}`).join("");
-    svg.append(node("path", { class: `band f${each.slot % COLOURS}`, d: `${d}Z` }));
+    svg.append(node("path", { class: `band f${each.slot % COLORS}`, d: `${d}Z` }));
   }
   for (const seed of each.seeds) svg.append(line("seed", each.slot, seed.map(place)));
   if (weight > 0) svg.append(line("raw", each.slot, each.points.map(place)));
@@ -121,7 +121,7 @@ function drawSeries(svg, each, { toX, toY }, weight) {
   if (drawn.length <= 40) {
     for (const point of drawn) {
       const [cx, cy] = place(point);
-      svg.append(node("circle", { class: `f${each.slot % COLOURS}`, cx, cy, r: 2.5 }));
+      svg.append(node("circle", { class: `f${each.slot % COLORS}`, cx, cy, r: 2.5 }));
     }
   }
 }

@@ -8,7 +8,7 @@ const MOST_CHOSEN = 4; // runs that are drawn by default
 const byId = (id) => document.getElementById(id);
 const runs = new Map();
 const curves = new Map(); // by "run metric": {version, told}
-const slots = new Map(); // by run: index of its colour
+const slots = new Map(); // by run: index of its color
 const chosen = readChoice();
 let store = { version: 0, metrics: [], histograms: [] };
 let charts = [];

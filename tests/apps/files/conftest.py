@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 
 
 @pytest.fixture
-def server() -> Iterator[FakeAgentServer]:
+def server() -> Iterator[BanditServer]:
     """Answers as a bandit's player does, unless ``action`` is set."""
-    fake = FakeAgentServer()
-    yield fake
-    fake.close()
+    with BanditServer() as server:
+        yield server

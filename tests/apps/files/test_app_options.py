@@ -1,4 +1,4 @@
-"""What a simulator is told."""
+"""Options that a simulator receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bandit: its chances are those of its thresholds, and regret falls with a player that learns."""
+"""The bandit: win probabilities follow from the thresholds, and regret falls for a player that learns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.apps.files.bandit_app import BanditTraining
 from evorl.apps.kinds import default_training
-from evorl.envs.env import Env, EnvState
-from evorl.envs.goals.sparse import observed
+from evorl.envs.env import EnvState
 from evorl.envs.space import Box, Discrete
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
+from tests.support.toy_envs import ToyEnv, toy_state
 
 
 @pytest.mark.parametrize(("arm", "chance"), [(0, 0.4207), (1, 0.5), (2, 0.5793), (3, 0.6915)])
@@ -28,10 +28,13 @@ def test_an_arm_pays_as_often_as_a_normal_number_is_above_its_threshold(arm: int
     assert paid.count(1.0) / len(paid) == pytest.approx(chance, abs=0.01)
 
 
-def test_regret_falls_and_is_told(server: FakeAgentServer) -> None:
+def test_regret_falls_and_is_told(server: BanditServer) -> None:
     training = BanditTraining(options_for(server.port, episodes=20))
     training.run()
-    assert server.commands() == ["init", *20 * [*65 * ["update"], "update_metrics", "update_metrics"]]
+    assert [message["command"] for message in server.messages] == [
+        "init",
+        *20 * [*65 * ["update"], "update_metrics", "update_metrics"],
+    ]
     regrets = server.metrics("regret")
     assert len(regrets) == len(server.metrics("episode_reward")) == 20
     assert regrets[0] > 0.4
@@ -42,37 +45,30 @@ def test_regret_falls_and_is_told(server: FakeAgentServer) -> None:
     assert [update["terminal"] for update in updates[:66]] == [*64 * [False], True, False]
 
 
-def test_an_agent_of_continuous_actions_pulls_arms_too(server: FakeAgentServer) -> None:
+def test_an_agent_of_continuous_actions_pulls_arms_too(server: BanditServer) -> None:
     server.action = [0.9]
     training = BanditTraining(options_for(server.port, pulls=8))
     training.run()
     assert training.regrets == {0: pytest.approx(0.0)}
 
 
-class Arms(Env):
+class Arms(ToyEnv):
     """The arms in JAX: what is seen is the constant 1, as the server shows it to an agent."""
 
     def __init__(self, thresholds: list[float]) -> None:
+        super().__init__(Discrete(len(thresholds)), Box(-jnp.inf, jnp.inf, (1,)))
         self.thresholds = thresholds
 
     def _identity(self) -> tuple[float, ...]:
         return tuple(self.thresholds)
 
-    @property
-    def obs_space(self) -> Box:
-        return Box(-jnp.inf, jnp.inf, (1,), jnp.float32)
-
-    @property
-    def action_space(self) -> Discrete:
-        return Discrete(len(self.thresholds))
-
     def reset(self, key: Key) -> EnvState:
-        return observed(jnp.ones(1)).replace(env_state=as_typed_key(key))
+        return toy_state(as_typed_key(key), jnp.ones(1))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         key, draw = jax.random.split(env_state.env_state)
         reward = jnp.where(jax.random.normal(draw) > jnp.array(self.thresholds)[action], 1.0, -1.0)
-        return observed(jnp.ones(1)).replace(env_state=key, reward=reward)
+        return toy_state(key, jnp.ones(1), reward)
 
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:

@@ -1,13 +1,13 @@
-"""The simulator to start from works as it is."""
+"""The template of a simulator works unchanged."""
 
 from __future__ import annotations
 
 from evorl.apps.files.empty_app import Simulator, Training
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 
 
-def test_going_right_arrives_and_going_left_is_lost(server: FakeAgentServer) -> None:
+def test_going_right_arrives_and_going_left_is_lost(server: BanditServer) -> None:
     server.action = 1
     Training(options_for(server.port, 3)).run()
     assert all(0.8 < reward <= 1.0 for reward in server.metrics("episode_reward"))
@@ -21,7 +21,7 @@ def test_going_right_arrives_and_going_left_is_lost(server: FakeAgentServer) -> 
     assert (reward, ended) == (-0.01, True)
 
 
-def test_a_limit_is_told_as_one(server: FakeAgentServer) -> None:
+def test_a_limit_is_told_as_one(server: BanditServer) -> None:
     server.action = 1
     Training(options_for(server.port, limit=2)).run()
     assert [message.get("truncated") for message in server.messages[1:4]] == [None, False, True]

@@ -9,8 +9,8 @@ import pytest
 
 from evorl.apps.files.gymnasium_app import GymnasiumTraining, make_env, seen, spaces_of
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
 from tests.support.optional_packages import need
+from tests.support.rlx_server import BanditServer
 
 CARTPOLE = {"name": "CartPole-v1", "obs_space": {"shape": [4], "dtype": "float32"}, "action_space": {"n": 2}}
 PENDULUM = {"name": "Pendulum-v1", "obs_space": {"shape": [3]}, "action_space": {"shape": [1], "low": -2, "high": 2}}
@@ -23,14 +23,14 @@ PONG = {
 }
 
 
-def play(server: FakeAgentServer, episodes: int = 2, **environment: Any) -> list[dict[str, Any]]:
+def play(server: BanditServer, episodes: int = 2, **environment: Any) -> list[dict[str, Any]]:
     training = GymnasiumTraining(options_for(server.port, episodes, **environment))
     training.run()
     training.env.close()
     return [message for message in server.messages if message["command"] == "update"]
 
 
-def test_two_episodes_of_cartpole(server: FakeAgentServer) -> None:
+def test_two_episodes_of_cartpole(server: BanditServer) -> None:
     server.action = 1
     updates = play(server, **CARTPOLE)
     ends = [number for number, update in enumerate(updates) if update["terminal"]]
@@ -44,7 +44,7 @@ def test_two_episodes_of_cartpole(server: FakeAgentServer) -> None:
     assert not np.allclose(first, second)
 
 
-def test_a_limit_of_steps_truncates_and_steps_may_be_held(server: FakeAgentServer) -> None:
+def test_a_limit_of_steps_truncates_and_steps_may_be_held(server: BanditServer) -> None:
     server.action = [0.5]
     updates = play(server, episodes=1, limit=12, frame_skip=4, no_op_max=0, **PENDULUM)
     assert len(updates) == 4
@@ -52,7 +52,7 @@ def test_a_limit_of_steps_truncates_and_steps_may_be_held(server: FakeAgentServe
 
 
 def test_other_spaces_than_the_file_says_end_it_with_what_to_write(
-    server: FakeAgentServer, capsys: pytest.CaptureFixture[str]
+    server: BanditServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         play(server, **{**CARTPOLE, "action_space": {"n": 3}})
@@ -81,7 +81,7 @@ def test_spaces_as_the_file_has_them() -> None:
     cartpole.close()
 
 
-def test_pong_is_seen_small_and_in_grey(server: FakeAgentServer) -> None:
+def test_pong_is_seen_small_and_in_grey(server: BanditServer) -> None:
     need("ale_py", "atari")
     server.action = 0
     updates = play(server, episodes=1, **PONG)

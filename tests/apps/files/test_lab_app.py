@@ -10,7 +10,7 @@ import pytest
 
 from evorl.apps.files.lab_app import ACTIONS, LabTraining
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 
 
 class Lab:
@@ -40,7 +40,7 @@ class Lab:
         return 1.5
 
 
-def test_an_episode_of_a_level_ends_without_a_state(server: FakeAgentServer) -> None:
+def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> None:
     server.action = 2
     options = options_for(server.port, 2, level="mine", actions="small", action_space={"n": 3}, frames={"size": 42})
     training = LabTraining(options, Lab)

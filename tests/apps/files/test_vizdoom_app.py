@@ -10,7 +10,7 @@ import pytest
 
 from evorl.apps.files.vizdoom_app import VizdoomTraining, make_env, registered_name
 from tests.support.apps import options_for
-from tests.support.fake_agent_server import FakeAgentServer
+from tests.support.rlx_server import BanditServer
 
 HAS_VIZDOOM = importlib.util.find_spec("vizdoom") is not None
 
@@ -42,7 +42,7 @@ class Scenario:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_screens_are_small_and_the_last_one_is_shown_where_time_was_up(cut: bool, server: FakeAgentServer) -> None:
+def test_screens_are_small_and_the_last_one_is_shown_where_time_was_up(cut: bool, server: BanditServer) -> None:
     server.action = 2
     scenario = Scenario(cut)
     options = options_for(server.port, 2, action_space={"n": 4}, frames={"size": 84, "grey": True})
@@ -55,7 +55,7 @@ def test_screens_are_small_and_the_last_one_is_shown_where_time_was_up(cut: bool
     assert server.metrics("episode_reward") == [6.0, 6.0]
 
 
-def test_other_actions_than_the_file_says(server: FakeAgentServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_actions_than_the_file_says(server: BanditServer, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         VizdoomTraining(options_for(server.port, action_space={"n": 3}), Scenario(False))
     assert "the scenario has 4 actions" in capsys.readouterr().err
@@ -79,7 +79,7 @@ def test_where_it_is_not_installed_the_line_that_installs_it_is_told(capsys: pyt
 
 
 @pytest.mark.skipif(not HAS_VIZDOOM, reason="ViZDoom is not installed")
-def test_two_episodes_of_the_real_one(server: FakeAgentServer) -> None:
+def test_two_episodes_of_the_real_one(server: BanditServer) -> None:
     server.action = 0
     options = options_for(server.port, 2, name="VizdoomBasic-v1", arguments={"frame_skip": 4})
     VizdoomTraining(options).run()

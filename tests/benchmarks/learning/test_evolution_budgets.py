@@ -1,4 +1,4 @@
-"""Optimizers reach 1e-6 in 20 dimensions with as few evaluations as evosax needs, CMA-ES in whatever direction."""
+"""Optimizers reach 1e-6 in 20 dimensions with as few evaluations as evosax, CMA-ES in any rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command says of a training."""
+"""Output of the learning benchmark."""
 
 from __future__ import annotations
 

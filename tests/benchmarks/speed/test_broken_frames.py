@@ -1,4 +1,4 @@
-"""Frames that no honest client sends are what their kind says, and the same for the same seed."""
+"""Invalid frames have the faults of their kind, and are the same for the same seed."""
 
 import json
 

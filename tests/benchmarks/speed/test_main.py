@@ -1,4 +1,4 @@
-"""Which comparisons the command measures."""
+"""Selection of comparisons on the command line."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.speed import measuring
 from benchmarks.speed.comparison import Comparison, Side, medians_of, readings_by_side
 from benchmarks.speed.drivers.process import run_process
+from tests.support.errors import raises_naming
 
 CHILD = """
 from benchmarks.speed.child import read_settings, serve
@@ -63,7 +64,7 @@ def test_a_child_that_does_not_end_is_killed(tmp_path, monkeypatch):
 
 
 def test_a_child_that_ends_early_is_told_with_its_last_words(child, tmp_path):
-    with pytest.raises(measuring.MeasurementFailed, match="StopIteration"):
+    with raises_naming(measuring.MeasurementFailed, "StopIteration"):
         compare(child, tmp_path, [1.0], [1.0], rounds=2)
 
 
@@ -76,7 +77,7 @@ def test_process_is_measured_until_it_says_something(tmp_path):
 
 
 def test_process_that_fails_or_never_says_it_is_no_measurement(tmp_path):
-    with pytest.raises(RuntimeError, match="ended with 3"):
+    with raises_naming(RuntimeError, "ended with 3"):
         run_process(["-c", "raise SystemExit(3)"], str(tmp_path))
-    with pytest.raises(RuntimeError, match="before 'ready'"):
+    with raises_naming(RuntimeError, "'ready'"):
         run_process(["-c", "print('no')"], str(tmp_path), until="ready")

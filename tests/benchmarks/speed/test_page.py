@@ -1,4 +1,4 @@
-"""What the page and the screen tell of a comparison."""
+"""Presentation of a comparison on the page and on the screen."""
 
 from __future__ import annotations
 

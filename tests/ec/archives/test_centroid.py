@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.ec.archives import CentroidArchive
 from evorl.ec.archives.centroid import evenly_spread_points, nearest
+from tests.support.errors import raises_naming
 
 POINTS = [[0.1, 0.1], [0.9, 0.1], [0.5, 0.9]]
 
@@ -49,5 +49,5 @@ def test_the_same_points_in_every_run() -> None:
 
 
 def test_points_of_another_number_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_centroids=4 must have shape \[4, 2\], got \[3, 2\]"):
+    with raises_naming(ValueError, "num_centroids=4", "shape [4, 2]", "got [3, 2]"):
         CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=4, centroids=POINTS)

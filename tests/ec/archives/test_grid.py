@@ -1,4 +1,4 @@
-"""Which box a descriptor falls into."""
+"""Cells of a grid archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crossover: what is exchanged is kept, where it is exchanged, and the spread of what is mixed."""
+"""Crossover: exchanged values are preserved, positions of exchanges, and the spread of mixed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.operators.crossover import one_point_crossover, simulated_binary_crossover, uniform_crossover
-from tests.support.operator_populations import SIZE, check_own_keys, population, same_population
+from tests.support.populations import SIZE, check_own_keys, population, same_population
 
 SEEDS = st.integers(0, 2**31 - 1)
 EXCHANGES = {

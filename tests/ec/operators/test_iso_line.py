@@ -1,4 +1,4 @@
-"""Children lie on the line to the other parent, up to noise, each by its own draws."""
+"""Children are on the line to the other parent, up to noise, each with separate draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutation: what is not chosen is kept to the last bit, how much is chosen, and what becomes of it."""
+"""Mutation: unselected entries stay bit-identical; number of selected entries, and their distribution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.operators.mutation import erl_mutation, gaussian_mutation, polynomial_mutation
-from tests.support.operator_populations import check_own_keys, population, same_population
+from tests.support.populations import check_own_keys, population, same_population
 from tests.support.whole_programs import whole
 
 MUTATIONS = {

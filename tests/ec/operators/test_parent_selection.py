@@ -1,4 +1,4 @@
-"""Selection: exact orders, and the probabilities of those that draw."""
+"""Selection: exact orders, and probabilities of random selections."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from evorl.ec.operators.parent_selection import (
 )
 from evorl.ec.operators.pareto import nsga2_order
 from evorl.ops.random import row_keys
+from tests.support.errors import raises_naming
 
 NUM = 30_000
 FITNESS = st.lists(st.sampled_from([-np.inf, -1.5, 0.0, 1.0, 2.0, np.inf, np.nan]), min_size=6, max_size=6)
@@ -40,7 +41,7 @@ def test_truncation_takes_the_best() -> None:
     assert truncation_selection(fitness, 0).shape == (0,)
     two = jax.vmap(lambda f: truncation_selection(f, 2))(jnp.stack([fitness, -fitness]))
     np.testing.assert_array_equal(two, [[2, 3], [0, 4]])
-    with pytest.raises(ValueError, match="num_selected=6 must be from 0 to 5"):
+    with raises_naming(ValueError, "num_selected=6", "0 to 5"):
         truncation_selection(fitness, 6)
 
 
@@ -83,7 +84,7 @@ def test_tournaments_have_keys_of_their_own() -> None:
 
 
 def test_a_tournament_of_nobody_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+    with raises_naming(ValueError, "tournament_size=0", "at least 1"):
         tournament_selection(jax.random.key(0), jnp.zeros(3), 2, 0)
 
 

@@ -15,7 +15,7 @@ from evorl.ec.operators.reference_vectors import (
     angles,
     best_by_vector,
     lattice_size,
-    neighbour_angles,
+    neighbor_angles,
     simplex_lattice,
     unit_vectors,
 )
@@ -54,7 +54,7 @@ def test_small_angles_have_their_digits() -> None:
     turns = np.array([0.0, 1e-4, 0.3, np.pi / 2])
     rows = jnp.asarray(np.stack([np.cos(turns), np.sin(turns)], axis=1), jnp.float32)
     np.testing.assert_allclose(angles(rows, rows[:1])[:, 0], turns, rtol=1e-4)
-    np.testing.assert_allclose(neighbour_angles(rows), [1e-4, 1e-4, 0.3 - 1e-4, np.pi / 2 - 0.3], rtol=1e-3)
+    np.testing.assert_allclose(neighbor_angles(rows), [1e-4, 1e-4, 0.3 - 1e-4, np.pi / 2 - 0.3], rtol=1e-3)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.3, 1.0])

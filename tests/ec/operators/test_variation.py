@@ -12,7 +12,7 @@ from evorl.ec.operators import crossover, mutation
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.types import PyTreeNode
 from tests.support.key_record import KeyRecord
-from tests.support.operator_populations import SIZE, population
+from tests.support.populations import SIZE, population
 
 ROWS = 2000
 

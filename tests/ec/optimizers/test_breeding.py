@@ -1,4 +1,4 @@
-"""What all optimizers keep that breed: the first population, asking for parts of it, streams of keys."""
+"""Common properties of breeding optimizers: first population, partial requests, streams of keys."""
 
 from __future__ import annotations
 

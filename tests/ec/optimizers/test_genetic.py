@@ -11,6 +11,7 @@ from evorl.ec import EvoOptimizer
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers.genetic import GeneticAlgorithm
 from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.errors import raises_naming
 from tests.support.whole_programs import Whole
 
 
@@ -76,5 +77,5 @@ def test_sphere_is_solved_to_a_stated_bound(settings: dict) -> None:
 
 @pytest.mark.parametrize("num", [0, 8])
 def test_a_number_of_elites_that_cannot_be_is_refused(num: int) -> None:
-    with pytest.raises(ValueError, match="choose from 1 to 7"):
+    with raises_naming(ValueError, f"num_elites={num}", "1 to 7"):
         GeneticAlgorithm(pop_size=8, num_elites=num)

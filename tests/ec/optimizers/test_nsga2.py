@@ -1,4 +1,4 @@
-"""NSGA-II: who survives, and how near it comes to a front that is known."""
+"""NSGA-II: survivors, and convergence to a known front."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from evorl.ec.fitness_shaping import compute_centered_ranks, raw_fitness
 from evorl.ec.optimizers import OpenES
 from evorl.ops.schedules import ExponentialScheduleSpec
 from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.errors import raises_naming
 from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
 
 LEARNING_RATE = ExponentialScheduleSpec(init=0.4, final=0.01, decay=0.5)
@@ -86,7 +87,7 @@ def test_where_all_are_equal_nothing_moves() -> None:
 
 
 def test_an_unknown_gradient_optimizer_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"lion, .*; got 'adamx'"):
+    with raises_naming(ValueError, "lion, ", "got 'adamx'"):
         _optimizer(optimizer_name="adamx")
 
 
@@ -94,7 +95,7 @@ def test_the_fields_of_the_published_interface() -> None:
     optimizer = _optimizer(mirror_sampling=True, optimizer_name="adam", weight_decay=None)
     names = {"pop_size", "lr_schedule", "noise_std_schedule", "mirror_sampling", "optimizer_name", "weight_decay"}
     assert {field.name for field in dataclasses.fields(optimizer)} == names | {"fitness_shaping_fn", "optimizer"}
-    with pytest.raises(TypeError, match="optimizer"):
+    with raises_naming(TypeError, "optimizer"):
         _optimizer(optimizer=optax.adam(0.1))
 
 
@@ -122,5 +123,5 @@ def test_other_numbers_share_the_optimizer_and_so_the_program() -> None:
 
 
 def test_an_optimizer_whose_steps_have_a_size_of_their_own_is_refused() -> None:
-    with pytest.raises(ValueError, match="optimizer_name=rprop is not supported"):
+    with raises_naming(ValueError, "optimizer_name=rprop"):
         _optimizer(optimizer_name="rprop")

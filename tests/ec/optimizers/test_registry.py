@@ -1,4 +1,4 @@
-"""How a config names an optimizer."""
+"""Names of optimizers in configs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from evorl.ec.evosax import EvosaxStrategy
 from evorl.ec.fitness_shaping import raw_fitness
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers import OPTIMIZERS, OpenES
+from evorl.ec.optimizers.registry import named_optimizer
 from evorl.workflows.evolution import EvolutionWorkflow
+from tests.support.errors import raises_naming
 
 
 def _built(**config: Any) -> EvoOptimizer:
@@ -26,9 +28,9 @@ def test_every_name_is_built(name: str) -> None:
 
 def test_a_name_by_itself() -> None:
     """It is refused like a mapping of this name alone: these optimizers need to know how many individuals there are."""
-    with pytest.raises(ValueError, match=r"optimizer.pop_size is missing"):
+    with raises_naming(ValueError, "optimizer.pop_size", "missing"):
         fields_from_config(EvolutionWorkflow, {"optimizer": "evosax/CMA_ES"}, "")
-    with pytest.raises(ValueError, match=r"there is no optimizer for optimizer 'cmaess'\. Did you mean 'cmaes'"):
+    with raises_naming(ValueError, "'cmaess'", "'cmaes'"):
         fields_from_config(EvolutionWorkflow, {"optimizer": "cmaess"}, "")
 
 
@@ -47,28 +49,28 @@ def test_strategies_of_evosax_and_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "parts"),
     [
-        ({"name": "open_es"}, r"there is no optimizer for optimizer 'open_es'. Did you mean 'openes'\? .*evosax/"),
-        ({}, r"there is no optimizer for optimizer None"),
-        ({"name": "evosax/CMAES"}, r"strategy of evosax 'CMAES'. Did you mean 'CMA_ES'\?"),
+        ({"name": "open_es"}, ("'open_es'", "'openes'", "evosax/")),
+        ({}, ("optimizer", "None")),
+        ({"name": "evosax/CMAES"}, ("'CMAES'", "'CMA_ES'")),
         (
             {"name": "openes", "fitness_shaping_fn": "rank"},
-            r"no optimizer.fitness_shaping_fn 'rank'. Available: centered_ranks",
+            ("optimizer.fitness_shaping_fn", "'rank'", "centered_ranks"),
         ),
-        ({"name": "openes", "initial_std": 0.1}, "here is no key of optimizer 'initial_std'"),
-        ({"name": "ars", "noise_std": 0.0}, r"optimizer.noise_std must be a number above 0, got 0"),
+        ({"name": "openes", "initial_std": 0.1}, ("optimizer", "'initial_std'")),
+        ({"name": "ars", "noise_std": 0.0}, ("optimizer.noise_std", "got 0")),
         (
             {"name": "openes", "lr_schedule": {"init": 0.1, "final": 0.1, "decay": 0}},
-            r"decay must be a number above 0",
+            ("decay", "got 0"),
         ),
     ],
 )
-def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         _built(pop_size=8, **config)
 
 
 def test_an_optimizer_of_another_kind() -> None:
-    with pytest.raises(ValueError, match=r"member: cmaes is not a GaussianStrategy.* choose ars, openes, sepcem"):
-        GaussianStrategy.variant({"name": "cmaes", "pop_size": 8}, "member")
+    with raises_naming(ValueError, "cmaes", "GaussianStrategy", "ars, openes, sepcem"):
+        named_optimizer(GaussianStrategy, {"name": "cmaes", "pop_size": 8}, "member")

@@ -1,4 +1,4 @@
-"""RVEA: who survives, and how near it comes to fronts that are known, beside NSGA-II and random search."""
+"""RVEA: survivors, and convergence to known fronts, compared with NSGA-II and random search."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from evorl.ec.operators.reference_vectors import simplex_lattice, unit_vectors
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers import NSGA2, RVEA, MultiObjectiveOptimizer
+from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical
 from tests.support.whole_programs import Whole, whole
 
@@ -26,14 +27,14 @@ BREEDING: dict[str, Any] = {
 
 
 def zdt1(x: jax.Array) -> jax.Array:
-    """Two objectives (Zitzler et al. 2000), minimised by ``f2 = 1 - sqrt(f1)``; turned to be maximised."""
+    """Two objectives (Zitzler et al. 2000), minimized by ``f2 = 1 - sqrt(f1)``; turned to be maximized."""
     x = jnp.clip(x, 0.0, 1.0)
     g = 1.0 + 9.0 * x[:, 1:].mean(axis=1)
     return -jnp.stack([x[:, 0], g * (1.0 - jnp.sqrt(x[:, 0] / g))], axis=1)
 
 
 def dtlz2(x: jax.Array) -> jax.Array:
-    """Three objectives (Deb et al. 2005), minimised by the sphere of radius 1; turned to be maximised."""
+    """Three objectives (Deb et al. 2005), minimized by the sphere of radius 1; turned to be maximized."""
     x = jnp.clip(x, 0.0, 1.0)
     g = jnp.square(x[:, 2:] - 0.5).sum(axis=1)
     a, b = 0.5 * jnp.pi * x[:, 0], 0.5 * jnp.pi * x[:, 1]
@@ -45,7 +46,7 @@ PROBLEMS = {"zdt1": (zdt1, 2), "dtlz2": (dtlz2, 3)}
 
 
 def known_front(problem: str) -> np.ndarray:
-    """Points that are spread over the front, ``[K, M]``, minimised."""
+    """Points that are spread over the front, ``[K, M]``, minimized."""
     if problem == "zdt1":
         f1 = np.linspace(0.0, 1.0, 101)
         return np.stack([f1, 1.0 - np.sqrt(f1)], axis=1)
@@ -155,17 +156,17 @@ def test_there_are_as_many_vectors_as_fit_the_population(num: int, pop_size: int
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "parts"),
     [
-        ({"num_objectives": 1}, "num_objectives=1: reference vectors need at least 2"),
-        ({"divisions": 0}, "divisions=0 must be at least 1"),
+        ({"num_objectives": 1}, ("num_objectives=1", "at least 2")),
+        ({"divisions": 0}, ("divisions=0", "at least 1")),
         (
             {"pop_size": 4, "num_objectives": 5},
-            "pop_size=4 is less than the minimum number of reference vectors for 5 objectives",
+            ("pop_size=4", "5 objectives"),
         ),
-        ({"num_generations": 0}, "num_generations=0 must be at least 1"),
+        ({"num_generations": 0}, ("num_generations=0", "at least 1")),
     ],
 )
-def test_what_cannot_work_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_work_is_refused(fields: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         RVEA(**{"pop_size": 8, **fields})

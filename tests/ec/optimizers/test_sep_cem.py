@@ -10,6 +10,7 @@ from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import SepCEM
 from evorl.ops.schedules import ExponentialScheduleSpec
 from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.errors import raises_naming
 from tests.support.populations import FITNESS, POP_SIZE, flat, later
 
 EXTRA = ExponentialScheduleSpec(init=0.08, final=0.0, decay=0.5)
@@ -57,5 +58,5 @@ def test_mean_and_variances_of_the_best(elite_weights: str, mirror_sampling: boo
 
 
 def test_more_elites_than_individuals_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_elites=0 of a population of 6: choose from 1 to 6"):
+    with raises_naming(ValueError, "num_elites=0", "population of 6", "1 to 6"):
         SepCEM(pop_size=POP_SIZE, num_elites=0)

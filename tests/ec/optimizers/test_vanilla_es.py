@@ -9,6 +9,7 @@ import pytest
 from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import VanillaES
 from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.errors import raises_naming
 from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
 
 
@@ -37,5 +38,5 @@ def test_the_mean_goes_to_the_weighted_best(num_elites: int | None, mirror_sampl
 
 
 def test_more_elites_than_individuals_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_elites=7 of a population of 6: choose from 1 to 6"):
+    with raises_naming(ValueError, "num_elites=7", "population of 6", "1 to 6"):
         VanillaES(pop_size=POP_SIZE, num_elites=7)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.goals.bit_flip import Bits, make_bit_flip
 from evorl.envs.wrappers import VectorEnv
 from tests.conformance.env import VectorEnvContract
+from tests.support.errors import raises_naming
 
 
 class TestContract(VectorEnvContract):
@@ -57,5 +57,5 @@ def test_bits_without_goals_pay_nothing() -> None:
 
 
 def test_no_bits_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_bits"):
+    with raises_naming(ValueError, "num_bits", "got 0"):
         make_bit_flip(0)

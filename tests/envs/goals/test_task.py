@@ -1,4 +1,4 @@
-"""What it is worth to reach a goal."""
+"""Rewards of goals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from evorl.agents.observations import joined_with_goal, select_observation
 from evorl.envs import Box, DictSpace, create_env
 from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.types import PyTreeDict
+from tests.support.errors import raises_naming
 
 SPACE = Box(-1.0, 1.0, (2,))
 
@@ -53,5 +54,5 @@ def test_networks_read_the_observation_and_the_desired_goal() -> None:
     assert select_observation(obs, None).tolist() == [[1.0, 2.0, 3.0]]
     assert select_observation(with_desired_goal(obs, jnp.array([[5]])), None).tolist() == [[1.0, 2.0, 5.0]]
     assert select_observation(obs, "achieved_goal").tolist() == [[9.0]]
-    with pytest.raises(ValueError, match="must both be vectors"):
+    with raises_naming(ValueError, "vectors", "(1, 8, 8, 3)"):
         joined_with_goal(obs.replace(observation=jnp.zeros((1, 8, 8, 3))))

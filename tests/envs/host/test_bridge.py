@@ -17,8 +17,9 @@ from evorl.evaluators import Evaluator
 from evorl.execution.collector import iterate
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
-from tests.conformance.env import assert_trees_equal
+from tests.support.errors import raises_naming
 from tests.support.host_envs import MADE, Faulty
+from tests.support.small_workflows import assert_close
 
 SUPPORT = "tests.support.host_envs"
 NETWORK = {"agent": {"network": {"torso": [16]}}}
@@ -70,8 +71,8 @@ def test_the_numbers_are_those_of_the_same_environment_in_jax(
     algorithm, expected = on_device
     workflow, state = on_host(algorithm, host)
     assert workflow.collector.is_one_program == (host == "callback")
-    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
-    assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
+    assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_close(state.env_state.obs, expected.env_state.obs, 1e-5)
     np.testing.assert_array_equal(state.env_state._internal.episode, expected.env_state._internal.episode)
 
 
@@ -82,7 +83,7 @@ def test_seeds_side_by_side_have_environments_of_their_own(on_host: Callable, ho
     of_seed_8 = iterate(alone, alone.init(8), 5)[1]
     for i, state in enumerate((of_seed_7, of_seed_8)):
         params = jax.tree.map(lambda x, i=i: x[i], both.agent_state.params)
-        assert_trees_equal(params, state.agent_state.params, 1e-5)
+        assert_close(params, state.agent_state.params, 1e-5)
     assert np.isfinite(workflow.evaluate(both).episode_return).all()
     workflow.close()
 
@@ -103,9 +104,9 @@ def test_an_episode_is_followed_by_the_start_of_its_counterpart() -> None:
             env.step(state, jnp.asarray([0, 1, step % 2])) for env, state in zip((host, jax_env), states, strict=True)
         ]
         for name in ("obs", "reward", "done"):
-            assert_trees_equal(*(getattr(state, name) for state in states), 1e-5)
+            assert_close(*(getattr(state, name) for state in states), 1e-5)
         infos = [{name: state.info[name] for name in names} for state in states]
-        assert_trees_equal(*infos, 1e-5)
+        assert_close(*infos, 1e-5)
         ends += int(states[0].done.sum())
     assert ends >= 6
     host.close()
@@ -115,11 +116,11 @@ def test_an_older_state_is_refused_in_words() -> None:
     env = simulated()
     start = env.reset(jax.random.key(0))
     env.step(start, jnp.zeros(3, jnp.int32))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="have advanced beyond this state"):
+    with raises_naming(jax.errors.JaxRuntimeError, "advanced beyond"):
         jax.block_until_ready(env.step(start, jnp.zeros(3, jnp.int32)))
     assert not env.is_live(start)
     again = env.next_episodes(start)
-    assert_trees_equal(again.obs, start.obs)  # no step of that episode had been made
+    assert_close(again.obs, start.obs)  # no step of that episode had been made
     assert env.is_live(again)
     env.close()
 
@@ -131,7 +132,7 @@ def test_next_episodes_are_those_whose_turn_it_is() -> None:
     for _ in range(3):
         state = env.step(state, jnp.zeros(3, jnp.int32))
     assert state.done.all()
-    assert_trees_equal(restarted.obs, state.obs)
+    assert_close(restarted.obs, state.obs)
     env.close()
     other.close()
 
@@ -142,7 +143,7 @@ def test_a_partial_reset_starts_the_rows_it_names() -> None:
     mask = jnp.asarray([False, True, False])
     fresh = env.partial_reset(state, mask, jax.random.key(5))
     np.testing.assert_array_equal(fresh.info.steps, [1, 0, 1])
-    assert_trees_equal(fresh.obs[0], state.obs[0])
+    assert_close(fresh.obs[0], state.obs[0])
     assert (fresh.obs[1] != state.obs[1]).any()
     after = env.step(fresh, jnp.zeros(3, jnp.int32))
     np.testing.assert_array_equal(after.info.steps, [2, 1, 2])
@@ -182,40 +183,40 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("raise", r"environment 0 failed in step: RuntimeError: the motor is burnt .*step 5"),
-        ("nan", r"environment 0 returned observation values that are not finite at step 5"),
-        ("reward", r"environment 0 returned reward values that are not finite at step 5"),
+        ("raise", ("environment 0", "step 5", "RuntimeError: the motor is burnt")),
+        ("nan", ("environment 0", "observation", "not finite", "step 5")),
+        ("reward", ("environment 0", "reward", "not finite", "step 5")),
         (
             "shape",
-            r"0 returned an invalid value from step: observation must have the shape \[3\].*got \[4\].*step 5",
+            ("environment 0", "observation", "shape [3]", "got [4]", "step 5"),
         ),
     ],
 )
 def test_a_faulty_simulator_is_named_in_a_sentence(
-    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: str
+    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: tuple[str, ...]
 ) -> None:
     workflow, envs = of_faulty
     for env in envs:
         env.fault, env.steps = fault, 0
-    with pytest.raises(HostEnvError, match=says):
+    with raises_naming(HostEnvError, *says):
         workflow.learn(key=0)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"action_repeat": 2}, "action_repeat is only for JAX environments"),
-        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is only for JAX environments"),
-        ({"host": "lop"}, "'lop'.* Did you mean 'loop'"),
+        ({"action_repeat": 2}, ("action_repeat", "JAX environments")),
+        ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environments")),
+        ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
 )
-def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *says):
         simulated(**options)
 
 
 def test_simulators_serve_one_device() -> None:
     cls, _, function, settings = CASES["ppo"]
     config = {"workflow": f"evorl.algorithms.ppo.{cls}", "env": {"factory": f"{SUPPORT}:{function}"}, **settings}
-    with pytest.raises(ValueError, match="devices=2 is not supported by simulators on the host"):
+    with raises_naming(ValueError, "devices=2", "simulators on the host"):
         workflow_from_config({**config, "devices": 2})

@@ -1,4 +1,4 @@
-"""Simulators and agents may write into the arrays that they gave before: what is kept is a copy."""
+"""Simulators and agents may reuse returned arrays: stored data are copies."""
 
 from __future__ import annotations
 

@@ -7,38 +7,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import Box, Env, EnvState
+from evorl.envs import Box, EnvState
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import ActionConversionWrapper, ActionRepeatWrapper, EpisodeWrapper
-from evorl.types import PyTreeDict
 from tests.envs.wrappers.test_observation import Showing
+from tests.support.toy_envs import ToyEnv, toy_state
 
 
-class Echo(Env):
+class Echo(ToyEnv):
     """Observes the action it got; ends at the third step; pays 1."""
 
     obs_space = Box(-np.inf, np.inf, (2,))
 
     def __init__(self, low: float = 0.0, high: float = 10.0) -> None:
-        self._space = Box([low, low], [high, 2 * high])
-
-    @property
-    def action_space(self) -> Box:
-        """The second number has twice the upper bound."""
-        return self._space
+        super().__init__(Box([low, low], [high, 2 * high]))
 
     def reset(self, key: jax.Array) -> EnvState:
         """Zeros."""
-        return self._state(jnp.zeros((), jnp.int32), jnp.zeros(2), 0.0)
+        return toy_state(jnp.zeros((), jnp.int32), jnp.zeros(2))
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
         """The action becomes the observation."""
-        return self._state(env_state.env_state + 1, action, 1.0)
-
-    def _state(self, t: jax.Array, obs: jax.Array, reward: float) -> EnvState:
-        done = t >= 3
-        info = PyTreeDict(termination=done, truncation=jnp.zeros((), bool), metrics=PyTreeDict())
-        return EnvState(env_state=t, obs=obs, reward=jnp.asarray(reward, jnp.float32), done=done, info=info)
+        t = env_state.env_state + 1
+        return toy_state(t, action, 1.0, t >= 3)
 
 
 def test_the_unit_box_reaches_the_bounds() -> None:

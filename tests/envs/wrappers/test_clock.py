@@ -8,6 +8,7 @@ import pytest
 
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, OneEpisodeWrapper, VmapWrapper
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import TIME_LIMIT, ProbeEnv
 
 
@@ -36,9 +37,9 @@ def test_both_at_once_is_termination(limit: int | None) -> None:
 def test_limits() -> None:
     assert EpisodeWrapper(ProbeEnv("time_limit"), 5).max_episode_steps == 5
     assert EpisodeWrapper(ProbeEnv("time_limit")).max_episode_steps is None
-    with pytest.raises(ValueError, match="already contains an EpisodeWrapper"):
+    with raises_naming(ValueError, "already", "EpisodeWrapper"):
         EpisodeWrapper(EpisodeWrapper(ProbeEnv("time_limit"), 5), 3)
-    with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
+    with raises_naming(ValueError, "max_episode_steps", "got 0"):
         EpisodeWrapper(ProbeEnv("time_limit"), 0)
 
 
@@ -59,7 +60,7 @@ def test_one_episode_each_in_a_vector_env(inside: bool) -> None:
 
 def test_a_frozen_episode_is_followed_by_no_other() -> None:
     for mode in set(AutoresetMode) - {AutoresetMode.DISABLED}:
-        with pytest.raises(TypeError, match="starts new episodes, but OneEpisodeWrapper would freeze them all"):
+        with raises_naming(TypeError, "OneEpisodeWrapper", "VmapWrapper"):
             VECTOR_ENVS[mode](OneEpisodeWrapper(EpisodeWrapper(ProbeEnv("termination"), 3)), 2)
 
 

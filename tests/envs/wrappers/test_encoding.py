@@ -19,9 +19,10 @@ from evorl.envs.stack import wrap_env
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.envs.wrappers import ObsFlattenWrapper
 from evorl.envs.wrappers.encoding import encoded, encoded_space, has_choices
-from evorl.networks.inputs import as_float
+from evorl.networks.heads import as_float
 from evorl.types import PyTreeDict
 from tests.envs.wrappers.test_observation import Showing
+from tests.support.errors import raises_naming
 
 LEAVES = (
     spaces.Discrete(3),
@@ -181,12 +182,12 @@ def test_channels_of_images_are_moved_behind_wherever_they_are() -> None:
     pixels = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
     seen, _ = row.seen(PyTreeDict(eye=pixels, speed=np.zeros(2, np.float32)), None)
     np.testing.assert_array_equal(seen.eye, np.moveaxis(pixels, 0, -1))
-    with pytest.raises(ValueError, match=r"env.channels=first is for images.*remove it"):
+    with raises_naming(ValueError, "env.channels=first", "images"):
         wrap_env(Showing(Box(-1.0, 1.0, (2,))), channels="first")
-    with pytest.raises(ValueError, match=r"channels is one of first, last; got .*middle"):
+    with raises_naming(ValueError, "channels", "first, last", "middle"):
         wrap_env(Showing(image), channels="middle")
 
 
 def test_a_history_is_bounded() -> None:
-    with pytest.raises(ValueError, match=r"history must be at most 4,096.*1,000,000,000"):
+    with raises_naming(ValueError, "history", "4,096", "1,000,000,000"):
         wrap_env(Showing(Box(-1.0, 1.0, (2,))), history=10**9)

@@ -15,6 +15,7 @@ from evorl.envs.wrappers import (
     RewardTransformWrapper,
     SparseRewardWrapper,
 )
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv
 
 
@@ -50,7 +51,7 @@ def test_transforms_squeeze_rewards_and_keep_their_sign(name: str, paid: float) 
 
 
 def test_no_such_transform() -> None:
-    with pytest.raises(ValueError, match=r"there is no reward_transform 'tahn'\. Did you mean 'tanh'"):
+    with raises_naming(ValueError, "reward_transform", "'tahn'", "'tanh'"):
         RewardTransformWrapper(ProbeEnv("value_is_reward"), "tahn")
 
 
@@ -66,5 +67,5 @@ def test_sparse_pays_at_termination() -> None:
 
 
 def test_interval_is_checked() -> None:
-    with pytest.raises(ValueError, match="interval must be a positive whole number"):
+    with raises_naming(ValueError, "interval", "got 0"):
         SparseRewardWrapper(ProbeEnv("time_limit"), 0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from evorl.envs.wrappers import EpisodeWrapper, OneEpisodeWrapper, RewardScaleWrapper, Wrapper
 from evorl.envs.wrappers.wrapper import has_layer
+from tests.support.errors import raises_naming
 from tests.support.probe_envs import ProbeEnv, make_probe
 
 
@@ -18,14 +17,14 @@ def test_equality_by_type_parameters_and_inner_environment() -> None:
 
 
 def test_only_single_environments_are_wrapped() -> None:
-    with pytest.raises(TypeError, match="wraps an evorl Env, got str"):
+    with raises_naming(TypeError, "evorl Env", "got str"):
         Wrapper("hopper")
-    with pytest.raises(TypeError, match="before the vmap wrapper"):
+    with raises_naming(TypeError, "single environment", "vmap wrapper"):
         Wrapper(make_probe("best_action"))
 
 
 def test_a_frozen_environment_is_not_wrapped_again() -> None:
-    with pytest.raises(TypeError, match="outermost"):
+    with raises_naming(TypeError, "outermost", "OneEpisodeWrapper"):
         EpisodeWrapper(OneEpisodeWrapper(ProbeEnv("best_action")))
 
 

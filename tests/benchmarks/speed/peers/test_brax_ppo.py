@@ -1,4 +1,4 @@
-"""What brax's trainer misses in JAX is supplied."""
+"""The JAX function that brax's trainer lacks is provided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that goes on by one epoch at a time."""
+"""A training that advances by one epoch at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What evosax is measured with has all the settings that the measuring program reads."""
+"""The evosax measurement has all settings that its program reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that goes on by the steps that the library takes."""
+"""A training that advances by the library's steps."""
 
 from __future__ import annotations
 

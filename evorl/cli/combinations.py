@@ -1,0 +1,122 @@
+"""Combinations of the comma-separated values of a sweep (``-m``): the overrides of each run."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from evorl.cli.arguments import SWEEP_FLAGS
+from evorl.cli.run_names import SWEEP
+from evorl.config.command_lines import describe_setting
+from evorl.envs.libraries import HOST_LIBRARIES
+from evorl.execution.multiprocess import process_info, train_command
+from evorl.sweeps.sweep_settings import is_shared
+
+_FOLDER_FLAGS = ("--config-dir", "-cd")
+
+
+def is_sweep(arguments: Sequence[str]) -> bool:
+    """Return True for a sweep that evorl runs in a single process, without a Hydra sweeper or launcher."""
+    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
+    of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
+    others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
+    return (
+        bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not process_info()
+    )
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line into overrides and flags, without the sweep flag."""
+    overrides, flags = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument in _FOLDER_FLAGS:
+            flags += [argument, next(remaining, "")]
+        elif argument.startswith("-"):
+            flags += [] if argument in SWEEP_FLAGS else [argument]
+        else:
+            overrides.append(argument)
+    return overrides, flags
+
+
+def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the overrides of each run, and the values that vary between runs; the last setting varies fastest.
+
+    Raises:
+        ValueError: an override is an interval, whose values cannot be enumerated.
+    """
+    choices: dict[str, list[str]] = {}
+    varied = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [override.input_line or ""]
+        elif not override.is_discrete_sweep():
+            raise ValueError(
+                f"{override.input_line}: an interval cannot be enumerated. List its values, {key}=1,2,3, or choose "
+                "a Hydra sweeper that samples from intervals (hydra/sweeper=optuna, if it is installed)."
+            )
+        else:
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            varied.append(key)
+    for chosen in itertools.product(*choices.values()):
+        by_key = dict(zip(choices, chosen, strict=True))
+        yield list(chosen), {key.lstrip("+"): _shown(by_key[key].partition("=")[2]) for key in varied}
+
+
+def _shown(value: str) -> str:
+    """Return a value of Hydra's grammar for a person: without the backslashes before its marks."""
+    return value if value[:1] in ("'", '"') else re.sub(r"\\([\\()\[\]{}:=, \t])", r"\1", value)
+
+
+def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
+    """Suggest the command line that trains the runs in parallel, if they differ only in seeds and numbers."""
+    overrides, varied = runs[0]
+    texts = {name: list(dict.fromkeys(chosen[name] for _, chosen in runs)) for name in varied}
+    values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
+    flat = [value for of_one in values.values() for value in of_one]
+    if len(runs) == 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in flat):
+        return None
+    if _steps_outside_jax(overrides):
+        return None
+    seeds = values.pop("seed", [])
+    if any(is_shared(name) for name in values):
+        return None
+    if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+        return None
+    arguments = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
+    arguments += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
+    arguments += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
+    settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
+    arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
+    return (
+        "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
+        f"a fraction of the time: {train_command()} {shlex.join(arguments)}"
+    )
+
+
+def _steps_outside_jax(overrides: Sequence[str]) -> bool:
+    """Return whether the environment of a command line has, or may have, simulators outside of JAX."""
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):
+            return True
+        if key == "env.factory" or (key == "env.library" and value in HOST_LIBRARIES):
+            return True
+    return False
+
+
+@contextmanager
+def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
+    """Prefix errors raised within the context with the setting of the run, if there is one."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        described = describe_setting(setting)
+        raise ValueError(f"{described}: {error}" if described else str(error)) from error

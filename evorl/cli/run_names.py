@@ -1,0 +1,158 @@
+"""Folder, title and tuned settings of a run, from the config groups and Hydra settings of the command line.
+
+Hydra's own settings ``hydra.run.dir`` and ``hydra.sweep.dir`` name the folder of a run or sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import setup_globals
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from evorl.cli.arguments import SWEEP_FLAGS, given_text
+from evorl.cli.config_tree import AGENT_PARTS, as_filed
+from evorl.config.command_lines import as_arguments, user_path
+from evorl.runs.recorder import algorithm_name, run_title
+from evorl.runs.spec import RunSpec
+
+RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
+OUTPUT = "hydra.output_subdir"
+_OF_A_SWEEP = ("hydra/sweeper", "hydra/launcher", "hydra.sweeper", "hydra.launcher")
+# Hydra settings that users mistake for the name of a run, with the options to use instead.
+_INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
+_NAMED = {"title": "title", RUN: "folder"}
+
+
+def choices() -> Mapping[str, Any]:
+    """Return the chosen option of each config group; empty if Hydra composed no config, as in a notebook."""
+    return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+
+
+def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
+    """Return the folder for all runs of this agent in this environment: ``runs/ppo-cartpole``."""
+    agent, env = (str(chosen.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
+    return Path(runs_folder) / f"{agent}-{env}"
+
+
+def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
+    """Return the run's title, by default algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
+
+    The algorithm has the name of its config file if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
+    """
+    if spec.title:
+        return spec.title
+    algorithm = algorithm_name(str(spec.workflow.get("workflow")))
+    name = str(chosen.get("agent", algorithm)).rpartition("/")[2]
+    if name.replace("_", "") != algorithm.lower():
+        algorithm = name
+    env = spec.workflow.get("env")
+    if isinstance(env, Mapping):
+        env = env.get("name") or env.get("factory")
+    return run_title(algorithm, str(env), spec.seed, spec.num_seeds)
+
+
+def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
+    """Describe whether the settings are tuned for this agent and environment; ``None`` if no agent was chosen."""
+    if "agent" not in chosen:
+        return None
+    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    groups = [f"experiment@{part}" for part in AGENT_PARTS] + ["experiment"]
+    names = {as_filed(str(chosen[group]), folder) for group in groups if chosen.get(group) for folder in folders}
+    tuned = sorted(n for n in names if any((folder / "experiment" / f"{n}.yaml").is_file() for folder in folders))
+    if tuned:
+        return f"Tuned settings: {', '.join(tuned)}."
+    return f"General defaults: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."
+
+
+def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
+    """Reject Hydra settings that would not change the name of the folder.
+
+    Args:
+        arguments: command-line arguments.
+        names_a_run: True if they name a stored run or sweep, which keeps its folder.
+
+    Raises:
+        ValueError: there is such a setting; the message states the option to use instead.
+    """
+    in_sweep = any(argument in SWEEP_FLAGS for argument in arguments)
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        key, value = key.lstrip("+~"), given_text(argument)
+        if not equals or not key.startswith("hydra"):
+            continue
+        if not in_sweep and key.startswith(_OF_A_SWEEP):
+            raise ValueError(f"{key}={value} is for a sweep: add -m, or remove it.")
+        if key == OUTPUT and value.lower() != "null":
+            raise ValueError(f"{key}={value} has no effect here: a run's files are in its folder. Remove it.")
+        if key == SUBDIR and in_sweep and "${" not in value:
+            raise ValueError(
+                f"{key}={value} would be the folder of every run of the sweep: make them differ, "
+                f"{key}='{value}-${{hydra.job.num}}'."
+            )
+        if names_a_run and key in (RUN, SWEEP, SUBDIR):
+            raise ValueError(f"{key}={value} has no effect on a stored run, which stays in its folder: remove it.")
+        if key in _INSTEAD and value.lower() != "false":
+            other = _INSTEAD[key]
+            shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})
+            raise ValueError(f"{key}={value} has no effect here: {shown} names the run's {_NAMED[other]}.")
+        if key == RUN and in_sweep:
+            raise ValueError(f"{key}={value} is for a single run: use {as_arguments({SWEEP: value})} for a sweep.")
+        if key in (SWEEP, SUBDIR) and not in_sweep:
+            run = value if key == SWEEP else "FOLDER"
+            raise ValueError(f"{key}={value} is for a sweep (-m): use {as_arguments({RUN: run})} for a single run.")
+
+
+def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
+    """Return the parent folder of a new run, and the run's name; ``None`` to name the run by the current time.
+
+    ``hydra.run.dir`` is the folder of the run itself. In a sweep by a Hydra sweeper, ``hydra.sweep.dir`` with
+    ``hydra.sweep.subdir`` is the folder of the run, and ``hydra.sweep.dir`` alone replaces ``runs_folder``.
+
+    Args:
+        runs_folder: default folder of all runs.
+        kind: suffix of the folder for this agent and environment, as in ``ppo-cartpole-sweep``.
+    """
+    if HydraConfig.initialized():
+        hydra = HydraConfig.get()
+        if hydra.mode is RunMode.MULTIRUN:
+            if hydra.sweep.subdir != ".":
+                folder = Path(hydra.sweep.dir) / hydra.sweep.subdir
+                return folder.parent, folder.name
+            runs_folder = hydra.sweep.dir
+        elif hydra.run.dir != ".":
+            folder = user_path(hydra.run.dir).resolve()
+            return folder.parent, folder.name
+    runs = folder_of_runs(runs_folder, choices())
+    return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
+
+
+def sweep_folder(overrides: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Return the folder that ``hydra.sweep.dir`` names, or ``None``; and the other overrides."""
+    return named_folder(overrides, SWEEP)
+
+
+def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[str]]:
+    """Split overrides into the folder that a Hydra setting names, and the rest.
+
+    Interpolations such as ``${now:%Y-%m-%d}`` are resolved.
+
+    Args:
+        overrides: overrides of the command line.
+        key: key of the setting, ``RUN`` or ``SWEEP``.
+
+    Returns:
+        The folder, or ``None`` if the setting is missing; and all other overrides.
+    """
+    folders = [given_text(override) for override in overrides if override.startswith(f"{key}=")]
+    others = [override for override in overrides if not override.startswith(f"{key}=")]
+    if not folders:
+        return None, others
+    setup_globals()
+    folder = folders[-1]
+    resolved = OmegaConf.create({key: folder})[key] if not Path(folder).exists() else folder
+    return user_path(str(resolved)).resolve(), others

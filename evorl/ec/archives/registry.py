@@ -1,0 +1,34 @@
+"""Lookup of archives by their names in configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.config.names import no_such, path_of
+from evorl.config.nodes import VARIANTS, Variants
+from evorl.ec.archives.archive import Archive
+from evorl.ec.archives.centroid import CentroidArchive
+from evorl.ec.archives.grid import GridArchive
+
+ARCHIVES: dict[str, type[Archive]] = {"grid": GridArchive, "centroid": CentroidArchive}
+
+
+def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:
+    """Return the class of a config's archive, and the settings of its fields.
+
+    Raises:
+        ValueError: the name is missing or unknown; the message suggests the closest one.
+    """
+    name = config.get("name")
+    if name not in ARCHIVES:
+        raise ValueError(no_such(f"archive for {where}", name, ARCHIVES))
+    return ARCHIVES[name], {key: value for key, value in config.items() if key != "name"}
+
+
+def archive_name(archive: Archive) -> str:
+    """Return the name of an archive in configs; for a custom one, its module and class."""
+    return next((name for name, kind in ARCHIVES.items() if kind is type(archive)), path_of(type(archive)))
+
+
+VARIANTS[Archive] = Variants(named_archive, archive_name)

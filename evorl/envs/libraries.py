@@ -1,0 +1,48 @@
+"""Environment libraries: the function that creates the environments of each, loaded on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from evorl.config.names import load
+
+# Library -> function that creates its vector environments, "module:function". The module is the adapter: one file,
+# which imports its library when an environment is created, and lists its environments in ``ENV_NAMES``.
+LIBRARIES = {
+    "brax": "evorl.envs.brax:create_wrapped_brax_env",
+    "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
+    "mjx": "evorl.envs.mjx:create_wrapped_mjx_env",
+    "goal": "evorl.envs.goals.goal_envs:create_wrapped_goal_env",
+    "playground": "evorl.envs.playground:create_wrapped_playground_env",
+    "jumanji": "evorl.envs.jumanji:create_wrapped_jumanji_env",
+    "craftax": "evorl.envs.craftax:create_wrapped_craftax_env",
+    "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
+    "jaxmarl": "evorl.envs.jaxmarl:create_wrapped_jaxmarl_env",
+}
+# Library -> function that creates its simulators on the host, which a bridge turns into a vector environment.
+HOST_LIBRARIES = {
+    "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
+    "envpool": "evorl.envs.envpool:make_envpool_simulators",
+    "host": "evorl.envs.mujoco:make_mujoco_simulators",
+    "pettingzoo": "evorl.envs.pettingzoo:make_pettingzoo_simulators",
+    "remote": "evorl.envs.remote:make_remote_simulators",
+}
+# Library -> function that creates vector environments whose simulators run inside the compiled program.
+COMPILED_LIBRARIES = {"envpool": "evorl.envs.envpool_compiled:create_compiled_envpool_env"}
+HOST_FACTORY = "evorl.envs.host.create:create_host_env"
+USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
+
+
+def available_envs() -> dict[str, tuple[str, ...]]:
+    """Return the names of all environments by library. Imports the adapters, but not the libraries."""
+    modules = {library: path.partition(":")[0] for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
+    return {library: importlib.import_module(module).ENV_NAMES for library, module in modules.items()}
+
+
+def adapter_function(name: str) -> Any:
+    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` without one."""
+    for path in LIBRARIES.values():
+        if path.partition(":")[2] == name:
+            return load(path)
+    raise AttributeError(f"evorl.envs has no {name!r}")

@@ -1,0 +1,64 @@
+"""Validates shapes and bounds of spaces: shapes are checked before their arrays are allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+MAX_NUMBERS = 2**28  # maximum size of one observation or action: 1 GB of float32
+
+
+def known_bound(bound: Any, name: str) -> np.ndarray:
+    """Return a bound as a NumPy array; raise ``ValueError`` for a traced value."""
+    try:
+        return np.asarray(bound)
+    except jax.errors.TracerArrayConversionError:
+        raise ValueError(
+            f"Box got a traced array in {name}: its bounds must be known before tracing. Build the space outside of "
+            "the jitted function, or with numpy in place of jax.numpy."
+        ) from None
+
+
+def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
+    """Return a bound as a read-only array of ``shape`` and ``dtype``, clipped to the range of an integer dtype.
+
+    Raises:
+        ValueError: the bound has a NaN, or does not broadcast to ``shape``.
+    """
+    if np.any(np.isnan(value.astype(np.float64))):
+        raise ValueError(f"Box got a NaN in {name}: {value}.")
+    if np.issubdtype(dtype, np.integer):
+        info = np.iinfo(dtype)
+        value = np.clip(value.astype(object), info.min, info.max)
+    try:
+        bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
+    except ValueError:
+        raise ValueError(f"Box {name} of shape {value.shape} does not broadcast to shape {shape}.") from None
+    bound.setflags(write=False)
+    return bound
+
+
+def require_int32(name: str, first: Any, last: Any) -> None:
+    """Raise ``ValueError`` unless the integers from ``first`` to ``last`` fit into int32; ``name`` names the space."""
+    info = np.iinfo(np.int32)
+    if np.any(np.asarray(first) < info.min) or np.any(np.asarray(last) > info.max):
+        raise ValueError(
+            f"{name} has int32 elements, from {info.min:,} to {info.max:,}; got {first} to {last}: use fewer "
+            "choices, or a Box."
+        )
+
+
+def check_size(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape; raise ``ValueError`` for a negative axis, or for more numbers than ``MAX_NUMBERS``."""
+    if any(size < 0 for size in shape):
+        raise ValueError(f"axes of a shape must be at least 0, got {list(shape)}.")
+    if math.prod(shape) > MAX_NUMBERS:
+        raise ValueError(
+            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, more than the limit of {MAX_NUMBERS:,}: use "
+            "smaller axes."
+        )
+    return tuple(shape)

@@ -1,0 +1,251 @@
+"""Plays episodes of an evaluation for rendering, and selects the renderer: the environment, MuJoCo or line drawings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.agent import AgentState
+from evorl.config.names import load_named
+from evorl.envs import create_env
+from evorl.envs.env import EnvState
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.mujoco_frames import BodyRenderer
+from evorl.envs.options import parameter_names
+from evorl.envs.vector import VectorEnv
+from evorl.episodes.physics import physics_in
+from evorl.episodes.replay import Player, episode_title, replay_episodes
+from evorl.episodes.saved_episode import SavedEpisode
+from evorl.evaluators.episodes import episode_keys, most_steps
+from evorl.rendering.line_drawings import drawing_of
+from evorl.rendering.tiles import Shown
+from evorl.rollout import ActionFn, env_step, with_recurrent_state
+from evorl.types import Key
+
+_NO_IMAGE = "{} returned no image from render() with render_mode=rgb_array."
+
+
+@contextlib.contextmanager
+def shown_episodes(
+    env: VectorEnv,
+    env_config: Mapping[str, Any] | str,
+    action_fn: ActionFn,
+    players: Sequence[Player],
+    key: Key,
+    *,
+    size: int,
+    num_frames: int,
+    as_bodies: bool = True,
+) -> Iterator[list[Shown]]:
+    """Context manager that plays episodes and yields them with their renderers, whose resources it holds.
+
+    The environment's own ``render(state)`` has precedence, then MuJoCo for bodies, then the renderer of a simulator on
+    the host, then line drawings.
+
+    Args:
+        env: a vector environment that freezes at the end of an episode.
+        env_config: its config.
+        action_fn: ``agent.evaluate_actions``.
+        players: policies; all play the same episodes.
+        key: key of the evaluation whose first episodes are played.
+        size: image height, in pixels.
+        num_frames: number of images per episode.
+        as_bodies: true renders bodies with MuJoCo; false yields them without images, for replay pages.
+
+    Raises:
+        HostEnvError: no renderer works, or a simulator failed.
+    """
+    has_own_render = draws_itself(env)
+    if has_own_render or (env.mujoco_model is None and env.steps_on_host and hasattr(env, "render")):
+        single = _rendering_env(env, env_config)
+        try:
+            look = drawn_by_user(single, size) if has_own_render else drawn_by_simulator(single, size)
+            yield seen_live(single, action_fn, players, key, look, num_frames)
+        finally:
+            single.close()
+        return
+    episodes = replay_episodes(env, action_fn, players, key)
+    if env.mujoco_model is None:
+        yield drawn_by_lines(episodes, size)
+    elif as_bodies:
+        with drawn_as_bodies(episodes, env, size) as shown:
+            yield shown
+    else:
+        yield [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
+
+
+def _not_drawn(step: int) -> np.ndarray:
+    raise RuntimeError(f"There is no image of step {step}: the replay page draws these episodes from their arrays.")
+
+
+def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
+    """Return episodes drawn from their arrays, see ``drawing_of``; ``size`` is the height in pixels."""
+    return [
+        Shown(title, episode.arrays["reward"], drawing_of(episode.arrays, size), episode) for title, episode in episodes
+    ]
+
+
+@contextlib.contextmanager
+def drawn_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
+    """Context manager that yields episodes of bodies, drawn by MuJoCo.
+
+    Raises:
+        HostEnvError: no graphics library works.
+        ValueError: the bodies do not match the environment's model.
+    """
+    renderer = BodyRenderer(env.mujoco_model, size)
+    try:
+        yield [
+            Shown(title, episode.arrays["reward"], _bodies(renderer, episode, env), episode)
+            for title, episode in episodes
+        ]
+    finally:
+        renderer.close()
+
+
+def _bodies(renderer: BodyRenderer, episode: SavedEpisode, env: VectorEnv) -> Callable[[int], np.ndarray]:
+    qpos, qvel = physics_in(episode, env)
+    return lambda moment: renderer.frame_of(qpos[moment], qvel[moment])
+
+
+def seen_live(
+    env: VectorEnv,
+    action_fn: ActionFn,
+    players: Sequence[Player],
+    key: Key,
+    look: Callable[[EnvState], np.ndarray],
+    num_frames: int,
+) -> list[Shown]:
+    """Play episodes sequentially and render them while they run, for renderers that need the live environment.
+
+    Args:
+        env: environment of one row that freezes at the end of its episode; with several agents per copy, one row per
+            agent, and rewards are averaged over them.
+        action_fn: ``agent.evaluate_actions``.
+        players: policies; all play the same episodes.
+        key: key of the evaluation whose first episodes are played.
+        look: function from a state to an image, uint8 ``[height, width, 3]``.
+        num_frames: number of images kept per episode, up to twice as many.
+    """
+    rows = jnp.arange(env.num_envs)  # one, or one per agent
+
+    @jax.jit
+    def step(agent_state: AgentState, env_state: EnvState, keys: Key, number: jax.Array) -> tuple[EnvState, Any]:
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
+        env_state, transition = env_step(env.step, action_fn, env_state, agent_state, step_keys)
+        return env_state, (transition.rewards.mean(), transition.dones.all())
+
+    shown = []
+    for title, agent_state, number in players:
+        for episode in range(number):
+            reset_keys, action_keys = episode_keys(key, episode * env.num_envs + rows)
+            env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
+            album, rewards = Album(num_frames), []
+            album.add(0, lambda state=env_state: look(state))
+            for moment in range(most_steps(env)):
+                env_state, outcome = step(agent_state, env_state, action_keys, jnp.int32(moment))
+                reward, done = jax.device_get(outcome)
+                rewards.append(reward)
+                album.add(moment + 1, lambda state=env_state: look(state), is_last=bool(done))
+                if done:
+                    break
+            shown.append(Shown(episode_title(title, episode, number), np.array(rewards, np.float32), album.picture))
+    return shown
+
+
+class Album:
+    """Images of an episode of unknown length: at equally spaced moments, and of the last one.
+
+    Args:
+        num_frames: number of images kept, up to twice as many; beyond that, every second one is dropped.
+    """
+
+    def __init__(self, num_frames: int) -> None:
+        self._most, self._every = 2 * num_frames, 1
+        self._pictures: dict[int, np.ndarray] = {}
+
+    def add(self, moment: int, look: Callable[[], np.ndarray], is_last: bool = False) -> None:
+        """Render and store a moment, if it is due."""
+        if moment % self._every and not is_last:
+            return
+        self._pictures[moment] = look()
+        if len(self._pictures) > self._most:
+            self._every *= 2
+            self._pictures = {at: x for at, x in self._pictures.items() if at % self._every == 0 or at == moment}
+
+    def picture(self, moment: int) -> np.ndarray:
+        """Return the stored image closest to a moment."""
+        return self._pictures[min(self._pictures, key=lambda at: abs(at - moment))]
+
+
+def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]:
+    """Return a function that renders the single row of a state with the user's ``render(state)``.
+
+    Raises:
+        ValueError: the result is not uint8 ``[height, width, 3]``; raised by the returned function.
+    """
+    render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # checked by ``draws_itself``
+
+    def look(env_state: EnvState) -> np.ndarray:
+        picture = np.asarray(render(jax.tree.map(lambda x: x[0], env_state)))
+        return _fitted(picture, size, f"{type(env.unwrapped).__name__}.render(state)")
+
+    return look
+
+
+def draws_itself(env: VectorEnv) -> bool:
+    """Return True if the innermost environment has a method ``render``."""
+    return callable(getattr(env.unwrapped, "render", None))
+
+
+def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
+    """Return a function that renders the current state of a simulator on the host.
+
+    Raises:
+        HostEnvError: rendering fails or returns no image; raised by the returned function.
+    """
+
+    def look(env_state: EnvState) -> np.ndarray:
+        jax.block_until_ready(env_state)  # wait until the simulator has been stepped
+        try:
+            picture = env.render()
+        except HostEnvError:
+            raise
+        except Exception as error:  # graphics libraries raise various types
+            raise HostEnvError(f"{env.title} cannot be rendered: {type(error).__name__}: {error}") from error
+        if picture is None:
+            raise HostEnvError(_NO_IMAGE.format(env.title))
+        return _fitted(np.array(picture), size, env.title)  # a copy: the simulator may reuse the array
+
+    return look
+
+
+def _rendering_env(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
+    """Create an environment of the same config with a single copy, with rendering enabled for simulators."""
+    settings = {"name": config} if isinstance(config, str) else dict(config)
+    if env.steps_on_host:
+        settings.pop("vectorization", None)  # render in this process
+        factory = settings.get("factory")
+        if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
+            settings["render_mode"] = "rgb_array"
+    simulators: Any = getattr(env, "simulators", None)
+    rows = getattr(simulators.main, "num_agents", 1) if simulators is not None else env.num_agents
+    return create_env(settings, parallel=rows, autoreset_mode="disabled")
+
+
+def _fitted(picture: np.ndarray, size: int, source: str) -> np.ndarray:
+    """Resize an image to the height ``size``, since large ones take much memory."""
+    from PIL import Image
+
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        raise ValueError(
+            f"{source} must be an image, uint8 [height, width, 3]; got {picture.dtype} {list(picture.shape)}."
+        )
+    width = max(1, round(size * picture.shape[1] / picture.shape[0]))
+    smooth = Image.Resampling.LANCZOS if picture.shape[0] > size else Image.Resampling.NEAREST
+    return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).resize((width, size), smooth))

@@ -1,0 +1,180 @@
+"""Trains a run in its folder, with recorders, checkpoints, error messages and resumption."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from evorl.agents.flat_images import describe_flat_images
+from evorl.execution.first_update import weak_spots
+from evorl.execution.multiprocess import ProcessLost, describe_lost_process
+from evorl.execution.restoration import restore
+from evorl.execution.session import RunSession, TrainingDiverged
+from evorl.execution.signals import stop_on_signals
+from evorl.ops.processes import is_first
+from evorl.recorders import LogRecorder, make_recorder
+from evorl.recorders.episode_records import episode_recorders
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.recorder import Recorder
+from evorl.runs.rescue import FolderMissing, RescuingCheckpointer, WatchedFolder
+from evorl.runs.run_state import RECORDED_IN, RESULTS_IN, RESUME_WITH_CHANGE
+from evorl.runs.spec import RunKind, RunSpec
+from evorl.serving.remote_run import connect_training_server
+from evorl.training.preparation import own_recorders, prepare_training
+from evorl.training.start import RunStart, Trained, resume_command
+from evorl.workflows.workflow import Workflow
+
+
+def train(spec: RunSpec, start: RunStart) -> Trained:
+    """Train a single run, in its folder.
+
+    Args:
+        spec: settings of the run, complete.
+        start: folder, title and other properties of the start.
+
+    Raises:
+        ValueError: the settings are inconsistent, or the training would learn nothing.
+        RunFolderError: a folder cannot be read or written.
+        TrainingDiverged: a number became NaN or infinite; the message names the command that resumes the run.
+        ProcessLost: one of several processes ended.
+    """
+    resumed = start.resumed
+    spec, workflow, served, beginning = prepare_training(spec, resumed)
+    spec = replace(spec, title=start.title)
+    folder = start.folder(spec)
+    command = start.resume_command(folder, spec)
+    watched = WatchedFolder(folder)
+    checkpointer = _checkpointer(watched, spec)
+    state = progress = None
+    if resumed and not served:
+        state, progress = restore(workflow, checkpointer, spec.seed, "latest")
+    if resumed:
+        resumed.update_config(spec.as_config())  # a later resume uses the changed config
+    start.record(folder)
+    recorder = _recorder(folder, workflow, spec)
+    closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
+    with stop_on_signals(command) as should_stop, _noticing_removal(watched):
+
+        def stops() -> bool:
+            return should_stop() or start.place.should_stop() or watched.is_missing
+
+        with RunSession(recorder, checkpointer, progress, stops, closes) as session:
+            for notice in _notices(start, folder, workflow, recorder, checkpointer, progress):
+                recorder.message(notice)
+            if beginning:
+                for sentence in beginning.messages:
+                    recorder.message(sentence)
+                state = beginning.first_state(spec.seed)
+            if spec.kind is RunKind.REMOTE:
+                connect_training_server(workflow, folder, stops)
+            with _failures_explained(folder, checkpointer, spec):
+                if served:
+                    served.serve(recorder, checkpointer, stops)
+                else:
+                    workflow.learn(state, key=spec.seed, session=session, eval_at_start=spec.eval_at_start)
+            watched.refuse_missing()
+            stopped = session.should_stop()
+            end = f"{RESULTS_IN}{folder.path} ({time.perf_counter() - start.began:.0f} s in all)"
+            if stopped and not start.place.resume_command:
+                end += f"\nTo resume: {command}"
+            recorder.message(end)
+    if not spec.recorders.progress and is_first():
+        print(end, flush=True)
+    return Trained(checkpointer.best_score, stopped, folder.path)
+
+
+def _checkpointer(watched: WatchedFolder, spec: RunSpec) -> RescuingCheckpointer:
+    def command(rescued: RunFolder) -> str:
+        return resume_command(rescued, spec)
+
+    folder, chosen = watched.folder, spec.checkpoints
+    return RescuingCheckpointer(
+        watched,
+        spec.as_config(),
+        command,
+        chosen.checkpoints_kept,
+        (folder.metrics_csv, folder.metrics_jsonl),
+        best_to_keep=chosen.best_checkpoints_kept,
+        score_over=chosen.best_over,
+        seconds=chosen.checkpoint_seconds,
+    )
+
+
+def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
+    recorders, wandb = spec.recorders, None
+    if recorders.wandb is not False:
+        wandb = {"config": spec.as_config(), **(recorders.wandb if isinstance(recorders.wandb, Mapping) else {})}
+    others = [own.call(folder.path) for own in own_recorders(spec)] if recorders.own else []
+    if workflow.keeping is not None or spec.render_interval:
+        others = [*episode_recorders(folder, workflow, spec), *others]
+    return make_recorder(
+        folder,
+        title=spec.title or "",
+        progress=recorders.progress,
+        tensorboard=recorders.tensorboard,
+        learning_curve=recorders.learning_curve,
+        wandb=wandb,
+        others=others,
+    )
+
+
+def _notices(
+    start: RunStart,
+    folder: RunFolder,
+    workflow: Workflow,
+    recorder: Recorder,
+    checkpointer: RunCheckpointer,
+    progress: dict[str, Any] | None,
+) -> Iterable[str]:
+    """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
+    if progress:
+        recorder.resume_at(progress["iterations"])
+        resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
+        return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
+    flat_images = describe_flat_images(getattr(workflow, "agent", None), workflow.env.obs_space)
+    return filter(None, (start.notice, flat_images, *weak_spots(workflow)))
+
+
+@contextmanager
+def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
+    """Replace an ``OSError`` raised within the context by ``FolderMissing`` if the run folder was removed."""
+    try:
+        yield
+    except OSError as error:
+        if watched.is_missing and not isinstance(error, FolderMissing):
+            raise watched.error() from error
+        raise
+
+
+def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
+    try:
+        recorder.close()
+    except OSError:
+        if not watched.is_missing:  # if the folder was removed, another error is already raised
+            raise
+
+
+@contextmanager
+def _failures_explained(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
+    """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
+    try:
+        yield
+    except TrainingDiverged as error:
+        advice = f"{RECORDED_IN}{folder.path}."
+        if checkpointer.steps:
+            advice = f"{RESUME_WITH_CHANGE}{resume_command(folder, spec)}"
+        log = LogRecorder(folder.log)
+        log.message(f"{error} {advice}")
+        log.close()
+        raise TrainingDiverged(f"{error} {advice}") from error
+    except Exception as error:
+        kept = " Its checkpoints are kept. To resume:" if checkpointer.steps else " To start again:"
+        text = describe_lost_process(error, f"{kept} {resume_command(folder, spec)}")
+        if text is None:
+            raise
+        raise ProcessLost(text) from error

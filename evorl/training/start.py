@@ -1,0 +1,99 @@
+"""Start of a run: its folder, its title and the command that resumes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.config.command_lines import as_arguments
+from evorl.execution.multiprocess import train_command
+from evorl.execution.plan import describe_devices
+from evorl.ops.processes import is_first
+from evorl.runs.about import add_start, describe_start
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.runs.trust import foreign_names
+
+
+class RunPlace(NamedTuple):
+    """Location of a run, alone or in a sweep.
+
+    Attributes:
+        root: parent folder of the run: the folder of its sweep.
+        name: name of the run's folder; ``None`` for the current time.
+        resume_command: command line that resumes the sweep; ``None`` for a separate run.
+        should_stop: returns True once a stop of the sweep is requested, for instance during compilation.
+    """
+
+    root: Path
+    name: str | None
+    resume_command: str | None = None
+    should_stop: Callable[[], bool] = lambda: False
+
+
+class Trained(NamedTuple):
+    """Result of a training.
+
+    Attributes:
+        best_return: best evaluation return; ``None`` without evaluations.
+        stopped: True if the training was stopped before its end.
+        folder: folder of the results; ``None`` without results.
+        failures: one sentence for each failed run of a sweep or search.
+    """
+
+    best_return: float | None
+    stopped: bool
+    folder: Path | None = None
+    failures: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStart:
+    """Start of a run: its folder, title and command, in addition to its settings.
+
+    Attributes:
+        place: location of a new run, and of a resumed run of a sweep.
+        resumed: folder of the run to continue; ``None`` for a new run.
+        title: title of the run.
+        overrides: overrides of the command line, recorded in ``about.json``.
+        names: chosen agent and environment by config group, recorded in ``about.json``; empty for a resumed run.
+        source: folder whose git commit is recorded.
+        notice: first message of a new run; ``None`` for no message.
+        began: reading of ``time.perf_counter`` from which the run's seconds are counted.
+    """
+
+    place: RunPlace
+    resumed: RunFolder | None
+    title: str
+    overrides: Sequence[str]
+    names: Mapping[str, str]
+    source: Path
+    notice: str | None = None
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+
+    def folder(self, spec: RunSpec) -> RunFolder:
+        """Return the folder of the resumed run, or create that of a new run.
+
+        Raises:
+            RunFolderError: the folder exists, or cannot be written.
+        """
+        return self.resumed or RunFolder.create(self.place.root, spec.as_config(), self.place.name)
+
+    def record(self, folder: RunFolder) -> None:
+        """Record the command, the devices and the versions in ``about.json``; only the first process writes."""
+        if is_first():
+            start = describe_start(train_command(), self.overrides, describe_devices(), self.source)
+            add_start(folder.about, {**self.names, **start})
+
+    def resume_command(self, folder: RunFolder, spec: RunSpec) -> str:
+        """Return the command that resumes this run, or the sweep that it belongs to."""
+        return self.place.resume_command or resume_command(folder, spec)
+
+
+def resume_command(folder: RunFolder, spec: RunSpec) -> str:
+    """Return the command that resumes a run, with the names of code that have to be repeated on the command line."""
+    names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
+    return f"{train_command()} {names}"

@@ -1,0 +1,71 @@
+"""Runs of a sweep's command line, and the hint about parallel runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from evorl.cli.combinations import combinations, describe_parallel_runs, is_sweep, split_arguments
+from tests.support.errors import raises_naming
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["-m", "seed=0,1"], True),
+        (["seed=0,1", "--multirun", "--config-dir", "mine"], True),
+        (["seed=0"], False),
+        (["-m", "hydra/launcher=joblib"], False),
+        (["-m", "hydra.sweep.dir=x"], True),
+        (["-m", "hydra.sweep.dir=x", "hydra.sweep.subdir=y"], False),
+        (["-m", "--cfg", "job"], False),
+    ],
+)
+def test_sweepers_and_launchers_of_hydra_are_left_to_it(arguments: list[str], answer: bool) -> None:
+    assert is_sweep(arguments) is answer
+
+
+def test_every_combination_is_a_job() -> None:
+    jobs = list(combinations(["agent=ppo,sac", "+x='a,b'", "seed=range(2)", "total_timesteps=10", "seed=3,4"]))
+    assert [job for job, _ in jobs] == [
+        [f"agent={agent}", "+x='a,b'", f"seed={seed}", "total_timesteps=10"]
+        for agent in ("ppo", "sac")
+        for seed in (3, 4)
+    ]
+    assert jobs[1][1] == {"agent": "ppo", "seed": "4"}
+    assert list(combinations(["seed=1"])) == [(["seed=1"], {})]
+    with raises_naming(ValueError, "discount=interval(0,1)", "discount=1,2,3"):
+        list(combinations(["discount=interval(0,1)"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["agent=a2c", "discount=0.9,0.99", "optimizer.learning_rate=1e-3,1e-2", "seed=2,3,4"],
+            "agent=a2c seed=2 num_seeds=3 'sweep={discount: [0.9, 0.99], optimizer.learning_rate: [0.001, 0.01]}'",
+        ),
+        (["seed=range(4)"], "evorl train num_seeds=4"),
+        (["env=cartpole,acrobot"], None),
+        (["optimizer=adam,sgd", "seed=0,1"], None),
+        (["seed=0,7"], None),
+        (["devices=1,2", "seed=0,1"], None),
+        (["discount=0.9"], None),
+        (["env=user", "env.factory=mine:Env", "seed=0,1"], None),
+        (["env=gymnasium/CartPole-v1", "seed=0,1"], None),
+        (["agent.normalize_advantages=true,false"], None),
+    ],
+)
+def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:
+    told = describe_parallel_runs(list(combinations(overrides)))
+    assert (told is None) == (words is None)
+    assert words is None or (told is not None and told.endswith(words))
+
+
+def test_flags_are_those_of_every_job() -> None:
+    assert split_arguments(["-m", "a=1", "--config-dir", "x", "b=2"]) == (["a=1", "b=2"], ["--config-dir", "x"])
+
+
+def test_names_of_own_parts_are_shown_as_they_are_written() -> None:
+    jobs = list(combinations(["optimizer=adam,my_parts:sgd", "title='a b',c"]))
+    assert [setting["optimizer"] for _, setting in jobs[::2]] == ["adam", "my_parts:sgd"]
+    assert jobs[0][1]["title"] == "'a b'"

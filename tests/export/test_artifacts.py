@@ -1,0 +1,135 @@
+"""Every kind of policy in every format: read by processes without evorl and, except for StableHLO, without JAX."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.export import artifacts
+from evorl.export.artifacts import about, export_policy
+from evorl.export.parity import NotTheSame, Parity, recorded_steps
+from tests.support.errors import raises_naming
+from tests.support.optional_packages import need
+from tests.support.portable import POLICIES, stored
+
+# Episodes of a few rows, the memory going on, by what a stranger has: the files, NumPy, and for one of them JAX.
+WITHOUT_EVORL = """
+import json, pathlib, sys
+for absent in {absent}:
+    sys.modules[absent] = None
+import numpy as np
+
+def compare(folder, step, about):
+    recorded = np.load(folder / "recorded.npz")
+    memory, apart = {{}}, 0.0
+    for number in range(3):
+        given = {{k.split("/", 2)[2]: v for k, v in recorded.items() if k.startswith(f"in/{{number}}/")}}
+        rows = len(next(iter(given.values())))
+        if not memory:
+            memory = {{p["name"]: np.zeros([rows, *p["shape"][1:]], p["dtype"])
+                      for p in about["inputs"] if p["name"] in about["memory"]}}
+        told = step({{**given, **memory}})
+        memory = {{name: np.asarray(told[after]) for name, after in about["memory"].items()}}
+        for name, x in told.items():
+            expected = recorded[f"out/{{number}}/{{name}}"]
+            assert np.asarray(x).shape == expected.shape and np.asarray(x).dtype == expected.dtype, name
+            if name == "action" and expected.dtype.kind == "i":
+                np.testing.assert_array_equal(x, expected)
+            np.testing.assert_allclose(np.asarray(x, np.float64), expected, rtol=1e-5, atol=1e-5)
+
+for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+{body}
+    compare(folder, step, about)
+    print(folder.name)
+loaded = [name for name in {absent} if sys.modules.get(name) is not None]
+assert not loaded, loaded
+"""
+BY_NUMPY = """
+    module = {"__name__": "policy"}
+    exec((folder / "policy.py").read_text(), module)
+    step, about = (lambda given: module["step"](**given)), module["ABOUT"]
+"""
+BY_JAX = """
+    from jax import export
+    blob = (folder / "policy.stablehlo").read_bytes()
+    about = json.loads((folder / "policy.json").read_text())
+    import hashlib
+    assert hashlib.sha256(blob).hexdigest() == about["sha256"]
+    step = export.deserialize(bytearray(blob)).call
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each policy, with its files and what it does in JAX."""
+    root = tmp_path_factory.mktemp("policies")
+    for name in POLICIES:
+        policy = stored(name, root / name)
+        recorded = recorded_steps(policy.policy, num_rows=7, num_steps=3)
+        export_policy(policy, ["numpy", "jax"], root / name)
+        steps = enumerate(zip(recorded.inputs, recorded.outputs, strict=True))
+        arrays: dict[str, Any] = {}
+        for number, (given, told) in steps:
+            arrays |= {f"in/{number}/{key}": x for key, x in given.items()}
+            arrays |= {f"out/{number}/{key}": x for key, x in told.items()}
+        np.savez(root / name / "recorded.npz", **arrays)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("absent", "body"),
+    [(("evorl", "jax", "jaxlib", "flax"), BY_NUMPY), (("evorl", "flax"), BY_JAX)],
+    ids=["numpy", "jax"],
+)
+def test_a_process_without_evorl_does_the_same(absent: tuple[str, ...], body: str, written: Path) -> None:
+    program = WITHOUT_EVORL.format(absent=absent, body=body)
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(written)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=written,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == sorted(POLICIES)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_onnx_does_the_same(name: str, tmp_path: Path) -> None:
+    need("onnxruntime", "onnx")
+    ((path, parity),) = export_policy(stored(name, tmp_path), ["onnx"], tmp_path / "policy.onnx")
+    assert path == tmp_path / "policy.onnx"
+    assert parity is not None
+    assert parity.num_observations == 1000
+    assert parity.is_close
+
+
+def test_a_file_says_what_it_is_and_how_far_it_is(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = stored("r2d2", tmp_path)
+    (file,) = export_policy(policy, ["jax"])
+    assert file.path == tmp_path / "export" / "policy.stablehlo"
+    said = capsys.readouterr().out
+    assert said.startswith(f"jax: {file.path}, ")
+    assert said.endswith("over 1,000 observations, 1,000 of 1,000 actions the same\n")
+    told = json.loads((tmp_path / "export" / "policy.json").read_text())
+    assert told["platforms"] == ["cpu", "cuda", "tpu"]
+    assert {name: told[name] for name in about(policy)} == json.loads(json.dumps(about(policy)))
+    assert told["memory"] == {"memory_recurrent_hidden": "next_memory_recurrent_hidden"}
+
+
+def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "_checked", lambda *args: Parity(1000, 1e-3, 1000))
+    with raises_naming(NotTheSame, "differs from JAX", "1.0e-03"):
+        export_policy(stored("dqn", tmp_path), ["numpy"])
+    assert (tmp_path / "export" / "policy.py").exists()

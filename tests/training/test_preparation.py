@@ -1,0 +1,176 @@
+"""Every training of a sweep or search is built before the first of them trains."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.assembly import workflow_from_config
+from evorl.cli import main as cli
+from evorl.cli.arguments import overrides_first
+from evorl.cli.training import refuse_with_resume
+from evorl.execution.restoration import restore
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.spec import RunSpec
+from evorl.training import preparation
+from evorl.training.preparation import warm_start_from
+from evorl.workflows.workflow import Workflow
+from tests.support.command_line import SMALL
+from tests.support.errors import raises_naming
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["-m", "num_minibatches=2,7,4"], ["num_minibatches=7", "divisor of 64"]),
+        (["-m", "seed=0,1", "num_minibatches=64,1"], ["num_minibatches=64", "one sample"]),
+        (["-m", "init_from=nowhere,null"], ["nowhere"]),
+        (["-m", "agent=ppo,sac"], ["no config key 'num_epochs'"]),
+        (["-m", "env.max_episode_steps=10,-1"], ["max_episode_steps"]),
+        (["-m", "optimizer=adam,adamm"], ["adamm"]),
+        (["-m", "seed=0,-1"], ["seed must be"]),
+        (["-m", "seed=0,1", "sweep={num_minibatches: [2,7]}"], ["num_minibatches=7"]),
+        (["-m", "seed=0,1", "search={over: {num_minibatches: [7,9]},trials: 2}"], ["num_minibatches"]),
+        (["sweep={num_minibatches: [2,7]}"], ["num_minibatches=7", "divisor"]),
+        (["sweep={num_minibatches: [2,64]}"], ["one sample"]),
+        (["search={over: {num_minibatches: [2,7]},trials: 2}"], ["search.over.num_minibatches: 7", "divisor"]),
+        (["search={over: {discount: {low: 0.9, high: 1.5}},trials: 2}"], ["search.over.discount: 1.5"]),
+        (["num_minibatches=64"], ["one sample", "agent.normalize_advantages=false"]),
+        (["agent.network.torso=[100000,100000]"], ["GB of memory"]),
+        (["agent.network.activation=numpy:tanh"], ["numpy:tanh failed", "jax.numpy"]),
+        (["agent.network.activation=math:tanh"], ["math:tanh failed", "jax.numpy"]),
+        (['agent.network.torso=[{name: "numpy:sort"}]'], ["numpy:sort failed", "jax.numpy"]),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_trains(
+    arguments: list[str], parts: list[str], run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if any("search=" in argument for argument in arguments):
+        pytest.importorskip("optuna", reason="needs the extra optuna")
+    monkeypatch.chdir(tmp_path)
+    small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "env.max_episode_steps")]
+    out, err = run(cli.train, *small, "runs_folder=runs", *arguments)
+    assert [part for part in parts if part not in err] == []
+    assert "[1 of" not in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config's own num_envs may go with none of the values of num_minibatches."""
+    pytest.importorskip("optuna", reason="needs the extra optuna")
+    from evorl.sweeps.search import check_search
+    from tests.support.config_files import spec_of
+
+    over = "over: {num_envs: [6,12],num_minibatches: [3,4]}"
+    small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "num_envs")]
+    spec = spec_of(*small, "num_envs=8", "rollout_length=1", f"search={{{over},trials: 2}}")
+    assert check_search(spec, preparation.check_build)[1] == 2
+
+
+def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StoppedAtOnce(RuntimeError):
+        pass
+
+    built = []
+    build = preparation.workflow_from_config
+
+    def counted(config):
+        built.append((config["seed"], config["agent"]["clip_epsilon"]))
+        return build(config)
+
+    def stop(*_: object, **__: object) -> None:
+        raise StoppedAtOnce
+
+    monkeypatch.setattr(preparation, "workflow_from_config", counted)
+    monkeypatch.setattr("evorl.cli.multirun.train_runs", stop)
+    with pytest.raises(StoppedAtOnce):
+        run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "seed=0,1,2", f"runs_folder={tmp_path}")
+    assert built == [(0, 0.1), (0, 0.2)]
+
+
+def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One diverges by its step size: the other is trained, and the command fails."""
+    rate = "optimizer.learning_rate=1e-3,1e30"
+    out, err = run(cli.train, "-m", *SMALL, "optimizer.max_grad_norm=null", rate, f"runs_folder={tmp_path}")
+    assert "1 finished, 1 diverged" in out
+    assert "1 run failed" in err
+    assert "learning_rate=1e+30" in err
+    assert "Error executing job" not in err
+    (folder,) = tmp_path.glob("sweep_*")
+    out, err = run(cli.train, f"resume={folder}")
+    assert "skipped, because it diverged before" in out
+    assert "1 run failed" in err
+
+
+def test_a_recorder_that_does_not_exist_is_refused_before_a_folder_is_made(run, tmp_path: Path) -> None:
+    _, err = run(cli.train, *SMALL, "recorders.own=[no_such_module:Recorder]", f"runs_folder={tmp_path / 'runs'}")
+    assert "recorders.own" in err
+    assert "no_such_module" in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def train(*arguments: str) -> RunFolder:
+        monkeypatch.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={tmp_path}", *arguments])
+        cli.train()
+        return RunFolder.latest(tmp_path)
+
+    begun: list[Any] = []
+    learn = Workflow.learn
+
+    def noting(self: Workflow, state: Any = None, **others: Any) -> Any:
+        begun.append(None if state is None else jax.device_get(state.agent_state.params))
+        return learn(self, state, **others)
+
+    monkeypatch.setattr(Workflow, "learn", noting)
+    first = train()
+    workflow = workflow_from_config(first.load_config())
+    kept, _ = restore(workflow, RunCheckpointer(first.checkpoints), 0, "latest", ("agent_state",))
+    second = train(
+        "init_from=latest", "init_from.which=latest", "init_from.parts=[policy]", "optimizer.learning_rate=1e-4"
+    )
+    assert begun[0] is None
+    same = jax.tree.map(np.array_equal, begun[1], jax.device_get(kept.agent_state.params))
+    assert all(jax.tree.leaves(same["policy"]))
+    assert not all(jax.tree.leaves(same["value"]))
+    assert second.path != first.path
+    log = second.log.read_text()
+    assert f"Starts from {first.path}, checkpoint of 128 steps: policy (" in log
+    assert "Newly initialized: value, optimizers" in log
+    stored = second.load_config()
+    assert stored.init_from == {"run": str(first.path), "parts": ["policy"], "which": "latest"}
+    assert RunCheckpointer(second.checkpoints).steps[-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["a"], "init_from must be the folder of a run, latest, or a mapping"),
+        ({"runs": "a"}, "there is no key of init_from 'runs'. Did you mean 'run'?"),
+        ({"run": 3}, "init_from.run must be the folder of a run, or latest; got 3."),
+        ({"run": "a", "parts": []}, "init_from.parts must be a list of names such as [policy]"),
+        ("nowhere", "There is no folder nowhere."),
+    ],
+)
+def test_values_that_make_no_sense(given: Any, said: str, tmp_path: Path) -> None:
+    workflow: Any = None
+    with pytest.raises((ValueError, OSError)) as error:
+        spec = RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)})
+        warm_start_from(str(spec.init_from.run), spec, workflow)
+    assert said in str(error.value)
+
+
+def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:
+    for config in ({}, {"init_from": None}, {"init_from": {"run": None}}):
+        assert RunSpec.from_config(config).init_from.run is None
+    refuse_with_resume(["resume=latest", "seed=3"])
+    with raises_naming(ValueError, "init_from", "resume"):
+        refuse_with_resume(["resume=latest", "init_from.run=latest"])
+    assert overrides_first(["init_from=latest"]) == ["init_from.run=latest"]
+    assert overrides_first(["init_from={run: a}"]) == ["init_from={run: a}"]
