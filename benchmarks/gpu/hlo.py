@@ -61,24 +61,19 @@ class Loop:
     kernels: int
     loops: tuple[Loop, ...]
 
-    def describe(self) -> str:
-        """Return for instance ``32 x (29 + ? x 10)``: turns times kernels, inner loops in brackets."""
-        inner = "".join(f" + {loop.describe()}" for loop in self.loops)
-        turns = "?" if self.trip_count is None else str(self.trip_count)
-        return f"{turns} x ({self.kernels}{inner})" if inner else f"{turns} x {self.kernels}"
-
 
 @dataclasses.dataclass(frozen=True)
 class ProgramCost:
     """The cost of one call of a program.
 
-    A loop with an unknown number of turns is counted as one turn.
+    Loops with an unknown number of turns are counted as ``Program`` assumes.
 
     Attributes:
         kernels: kernels, copies and library calls that are launched.
         outside: those of them that no loop repeats.
         loops: outermost loops, in the order of the program.
         unknown_loops: turns of loops with an unknown number of turns: the host waits once for each.
+        conditionals: branches on a value: the host waits for it, too.
         traffic_bytes: bytes that kernels read and write, with slices counted as slices.
         collectives: calls by kind, for instance ``{"all-reduce": 16}``.
         collective_bytes: bytes of their outputs.
@@ -90,15 +85,12 @@ class ProgramCost:
     outside: int
     loops: tuple[Loop, ...]
     unknown_loops: int
+    conditionals: int
     traffic_bytes: int
     collectives: dict[str, int]
     collective_bytes: int
     host_calls: int
     wide_floats: int
-
-    def describe(self) -> str:
-        """Return kernels by part: those of each outermost loop, and those outside of loops."""
-        return " + ".join([*(loop.describe() for loop in self.loops), str(self.outside)])
 
 
 @dataclasses.dataclass
@@ -109,6 +101,7 @@ class _Sums:
     outside: int = 0
     loops: tuple[Loop, ...] = ()
     unknown_loops: int = 0
+    conditionals: int = 0
     traffic_bytes: int = 0
     collectives: dict[str, int] = dataclasses.field(default_factory=dict)
     collective_bytes: int = 0
@@ -116,7 +109,7 @@ class _Sums:
 
     def add(self, other: _Sums, turns: int = 1) -> None:
         """Add ``turns`` executions of another computation; its loops and kernels outside of loops are not merged."""
-        for name in ("kernels", "unknown_loops", "traffic_bytes", "collective_bytes", "host_calls"):
+        for name in ("kernels", "unknown_loops", "conditionals", "traffic_bytes", "collective_bytes", "host_calls"):
             setattr(self, name, getattr(self, name) + turns * getattr(other, name))
         for kind, count in other.collectives.items():
             self.collectives[kind] = self.collectives.get(kind, 0) + turns * count
@@ -127,12 +120,15 @@ class Program:
 
     Args:
         text: what ``compiled.as_text()`` returns.
+        unknown_turns: turns to count for a loop with an unknown number of turns, if no other loop surrounds it. An
+            unknown loop inside of another one counts as one turn.
 
     Raises:
         ValueError: the text has no entry computation.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, unknown_turns: int = 1) -> None:
+        self.unknown_turns = unknown_turns
         self.computations: dict[str, list[Instruction]] = {}
         self.entry = ""
         for name, is_entry, lines in _computations(text):
@@ -144,24 +140,25 @@ class Program:
     @cached_property
     def cost(self) -> ProgramCost:
         """The cost of one call."""
-        sums = self._sums(self.entry)
+        sums = self._sums(self.entry, self.unknown_turns)
         wide = sum(bool(re.search(r"\b(f64|c128)\[", i.type)) for body in self.computations.values() for i in body)
         return ProgramCost(**dataclasses.asdict(sums) | {"loops": sums.loops}, wide_floats=wide)
 
-    def _sums(self, name: str) -> _Sums:
+    def _sums(self, name: str, unknown_turns: int = 1) -> _Sums:
         sums, types = _Sums(), {i.name: i for i in self.computations[name]}
         for instruction in self.computations[name]:
             opcode = instruction.opcode
             if opcode == "while":
-                self._add_loop(sums, instruction)
+                self._add_loop(sums, instruction, unknown_turns)
             elif opcode == "conditional":
-                branches = [self._sums(branch) for branch in _branches(instruction)]
+                branches = [self._sums(branch, unknown_turns) for branch in _branches(instruction)]
                 largest = max(branches, key=lambda branch: branch.kernels)
                 sums.add(largest)
                 sums.outside += largest.outside
                 sums.loops += largest.loops
+                sums.conditionals += 1
             elif opcode in ("call", "async-start") and (inner := instruction.called("to_apply|calls")):
-                called = self._sums(inner)
+                called = self._sums(inner, unknown_turns)
                 sums.add(called)
                 sums.outside += called.outside
                 sums.loops += called.loops
@@ -169,14 +166,14 @@ class Program:
                 self._add_kernel(sums, instruction, types)
         return sums
 
-    def _add_loop(self, sums: _Sums, loop: Instruction) -> None:
+    def _add_loop(self, sums: _Sums, loop: Instruction, unknown_turns: int) -> None:
         body, turns = self._sums(loop.called("body")), loop.trip_count
         if turns is None:  # the predicate is a kernel of its own, whose result the host reads
             condition = self._sums(loop.called("condition"))
             body.add(condition)
             body.outside += condition.outside
             body.unknown_loops += 1
-        sums.add(body, 1 if turns is None else turns)
+        sums.add(body, unknown_turns if turns is None else turns)
         sums.loops += (Loop(turns, body.outside, body.loops),)
 
     def _add_kernel(self, sums: _Sums, instruction: Instruction, types: dict[str, Instruction]) -> None:

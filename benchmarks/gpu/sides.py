@@ -1,43 +1,78 @@
 """The programs that are compared: one iteration of evorl, and the same work by each peer.
 
 Every function takes the settings of its side and returns a step and the shapes of its state. ``python -m
-benchmarks.gpu.sides SIDE SETTINGS`` compiles one for a described GPU and prints its cost as JSON.
+benchmarks.gpu.sides PROGRAM SETTINGS UNKNOWN_TURNS`` compiles one for a described GPU and prints its cost as JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import sys
+import types
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.gpu.described import compile_for, describe_device
+from benchmarks.gpu.described import compile_for, describe_devices
 from benchmarks.machine import versions
 
 Step = Callable[[Any], Any]
 Settings = dict[str, Any]
 
 
-def evorl(settings: Settings) -> tuple[Step, Any]:
-    """One iteration of a workflow; ``settings`` are those of a run."""
-    import jax
+def make_workflow(settings: Settings) -> Any:
+    """Return evorl's workflow for a side.
+
+    Args:
+        settings: those of a run. ``sweep``, with the keys ``over``, ``settings`` and ``num_seeds``, makes a program of
+            that many settings and seeds, with the numbers at the paths ``over``.
+    """
+    import numpy as np
 
     from evorl.assembly import workflow_from_config
+    from evorl.ops.trees import named_leaves
+    from evorl.workflows.side_by_side import SideBySideWorkflow
 
-    workflow = workflow_from_config(settings)
-    return workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0))
+    config = {"devices": 1, **settings}
+    sweep, devices = config.pop("sweep", None), config["devices"]
+    if sweep is None:
+        return workflow_from_config(config)
+    inner = workflow_from_config({**config, "devices": 1})
+    rows, seeds = sweep["settings"] * sweep["num_seeds"], sweep["num_seeds"]
+    present = [float(named_leaves(inner)[path]) for path in sweep["over"]]
+    factors = np.repeat(np.geomspace(0.5, 2.0, sweep["settings"]), seeds)
+    numbers = np.outer(factors, present)
+    return SideBySideWorkflow.of(inner, sweep["over"], numbers, np.tile(np.arange(seeds), rows // seeds), devices)
+
+
+def evorl(settings: Settings) -> tuple[Step, Any]:
+    """One iteration of a workflow, over its seeds and devices; see ``make_workflow``."""
+    import jax
+
+    from evorl.execution import programs
+
+    workflow = make_workflow(settings)
+    shapes = programs.laid_out(workflow, jax.eval_shape(workflow.init, jax.random.key(0)))
+    iterate = programs.step_program.__wrapped__
+    return lambda state: iterate(workflow, state), shapes
 
 
 def rejax(settings: Settings) -> tuple[Step, Any]:
-    """rejax's ``train_iteration``; settings ``algorithm`` and ``config``, the arguments of its ``create``."""
+    """rejax's ``train_iteration``; settings ``algorithm``, ``num_seeds``, and ``config``: arguments of its ``create``."""
     import jax
+
+    if importlib.util.find_spec("seaborn") is None:  # which gymnax imports, but only its pictures use
+        sys.modules["seaborn"] = types.ModuleType("seaborn")
     import rejax as library
 
     algorithm = library.get_algo(settings["algorithm"]).create(**settings["config"])
-    return algorithm.train_iteration, jax.eval_shape(algorithm.init_state, jax.random.PRNGKey(0))
+    step, init, key = algorithm.train_iteration, algorithm.init_state, jax.random.PRNGKey(0)
+    if num_seeds := settings.get("num_seeds"):
+        step, init, key = jax.vmap(step), jax.vmap(init), jax.random.split(key, num_seeds)
+    return step, jax.eval_shape(init, key)
 
 
 def evosax(settings: Settings) -> tuple[Step, Any]:
@@ -94,22 +129,42 @@ SIDES: Mapping[str, tuple[Callable[[Settings], tuple[Step, Any]], tuple[str, ...
 
 def main() -> None:
     """Compile the program of one side and print its cost."""
-    name, settings = sys.argv[1], json.loads(sys.argv[2])
+    name, settings, unknown_turns = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print
     warnings.simplefilter("ignore")
-    device = describe_device()[0]
+    devices = describe_devices(settings.get("devices", 1))
     make, packages = SIDES[name]
-    with _for_gpus() if name == "evorl" else contextlib.nullcontext():
+    with _for_gpus(devices) if name == "evorl" else contextlib.nullcontext():
         step, shapes = make(settings)
-        cost = compile_for(device, step, shapes)
+        cost = compile_for(devices[0], step, shapes, unknown_turns)
+        if name == "evorl":
+            cost["estimated_bytes"] = _estimated_bytes(step, shapes)
     print(json.dumps({**cost, "versions": versions("jax", "jaxlib", *packages)}), file=answers, flush=True)
 
 
-def _for_gpus() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _for_gpus(devices: list[Any]) -> Any:
+    """Let evorl see the described devices, and compile for them."""
+    import jax
+
     from evorl.ops.platform import compiled_for
 
-    return compiled_for("gpu")
+    before, jax.local_devices = jax.local_devices, lambda process_index=None, **_: devices
+    try:
+        with compiled_for("gpu"):
+            yield
+    finally:
+        jax.local_devices = before
+
+
+def _estimated_bytes(step: Step, shapes: Any) -> int:
+    """Return the temporary memory of an iteration as ``--plan`` estimates it."""
+    import jax
+
+    from evorl.execution.live_bytes import temporary_bytes
+
+    return temporary_bytes(jax.make_jaxpr(step)(shapes))
 
 
 if __name__ == "__main__":
