@@ -23,12 +23,11 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 # XLA ends the process at a flag that it does not know: jaxlib 0.11 has only the newer emitters, and no flag for them.
 # Each flag is there once: workers have them from the process that starts them, and programs are known by their flags.
-_JAXLIB = tuple(int(part) for part in importlib.metadata.version("jaxlib").split(".")[:2])
 os.environ["XLA_FLAGS"] = " ".join(
     dict.fromkeys(
         (
             *os.environ.get("XLA_FLAGS", "").split(),
-            *["--xla_cpu_use_fusion_emitters=false"] * (_JAXLIB < (0, 11)),
+            *["--xla_cpu_use_fusion_emitters=false"] * importlib.metadata.version("jaxlib").startswith("0.10."),
             "--xla_backend_optimization_level=2",
             "--xla_cpu_parallel_codegen_split_count=1",
         )

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu``: measure on this machine's GPU; with ``--static``, compile for a described one instead."""
+"""``python -m benchmarks.gpu``: measure on a GPU; with ``--static``, compile for a described one instead."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Needs the CUDA plugin of JAX (``jax[cuda13]``), whose compiler runs without a de
 called before JAX is used otherwise. Sorts use a fallback, matrix products are not tuned and no CUDA graphs are formed:
 in these three a real device differs.
 
-Peers import this module in environments of their own: it needs JAX and the standard library only.
+Peers import this module in separate environments: it requires only JAX and the standard library.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads a program that XLA has compiled for a GPU: launched kernels, loops, traffic, and calls of the host.
 
-Small networks on a GPU are bound by launches: every kernel costs a few microseconds whatever it computes, and a loop
+Small networks on a GPU are bound by launches: every kernel costs a few microseconds regardless of its work, and a loop
 whose number of turns the compiler does not know copies its predicate to the host and waits, once per turn. Peers import
-this module in environments of their own, so it needs the standard library only.
+this module in separate environments, so it requires only the standard library.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ProgramCost:
 
     Attributes:
         kernels: kernels, copies and library calls that are launched.
-        outside: those of them that no loop repeats.
+        outside: number of kernels that no loop repeats.
         loops: outermost loops, in the order of the program.
         unknown_loops: turns of loops with an unknown number of turns: the host waits once for each.
         conditionals: branches on a value: the host waits for it, too.
@@ -95,7 +95,7 @@ class ProgramCost:
 
 @dataclasses.dataclass
 class _Sums:
-    """What the instructions of one computation cost, calls included."""
+    """Costs of the instructions of one computation, calls included."""
 
     kernels: int = 0
     outside: int = 0
@@ -168,7 +168,7 @@ class Program:
 
     def _add_loop(self, sums: _Sums, loop: Instruction, unknown_turns: int) -> None:
         body, turns = self._sums(loop.called("body")), loop.trip_count
-        if turns is None:  # the predicate is a kernel of its own, whose result the host reads
+        if turns is None:  # the predicate is a separate kernel, whose result the host reads
             condition = self._sums(loop.called("condition"))
             body.add(condition)
             body.outside += condition.outside
@@ -189,7 +189,7 @@ class Program:
         sums.traffic_bytes += self._traffic(instruction, types)
 
     def _traffic(self, instruction: Instruction, types: dict[str, Instruction]) -> int:
-        """Return bytes read and written. What is sliced inside of a kernel counts as the slices."""
+        """Return bytes read and written. A slice inside a kernel counts as the slice alone."""
         operands = [types[name].num_bytes for name in instruction.operands if name in types]
         inner = self.computations.get(instruction.called("calls"), [])
         if not inner:

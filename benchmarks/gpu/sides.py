@@ -27,7 +27,7 @@ def make_workflow(settings: Settings) -> Any:
     """Return evorl's workflow for a side.
 
     Args:
-        settings: those of a run. ``sweep``, with the keys ``over``, ``settings`` and ``num_seeds``, makes a program of
+        settings: settings of a run. ``sweep``, with the keys ``over``, ``settings`` and ``num_seeds``, makes a program of
             that many settings and seeds, with the numbers at the paths ``over``.
     """
     import numpy as np
@@ -61,7 +61,7 @@ def evorl(settings: Settings) -> tuple[Step, Any]:
 
 
 def rejax(settings: Settings) -> tuple[Step, Any]:
-    """rejax's ``train_iteration``; settings ``algorithm``, ``num_seeds``, and ``config``: arguments of its ``create``."""
+    """rejax's ``train_iteration``; settings ``algorithm``, ``num_seeds``, ``config`` (arguments of its ``create``)."""
     import jax
 
     if importlib.util.find_spec("seaborn") is None:  # which gymnax imports, but only its pictures use

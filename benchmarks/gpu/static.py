@@ -1,4 +1,4 @@
-"""Compiles every side of the settings for a described GPU, each in a process with a time limit, and records the costs."""
+"""Compiles every side of the settings for a described GPU, each in a process with a time limit, and records them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Compiler:
 def compile_setting(
     setting: GpuSetting, compiler: Compiler, report: Callable[[str, dict[str, Any]], None], folder: Path
 ) -> dict[str, Any]:
-    """Compile the sides of a setting, and record each as soon as it is there.
+    """Compile the sides of a setting, and record each immediately.
 
     Args:
         setting: what to compile.

@@ -1,7 +1,7 @@
 """The platform that programs are compiled for, asked by every choice that suits one kind of device only.
 
 It is the default backend of JAX, unless ``compiled_for`` names another one: a program may be compiled for a GPU on a
-machine that has none (``python -m benchmarks.gpu --static``).
+machine without one (``python -m benchmarks.gpu --static``).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def on_cpu() -> bool:
 
 @contextmanager
 def compiled_for(name: str) -> Iterator[None]:
-    """Build and trace programs for a platform within the context, whatever devices this process has.
+    """Build and trace programs for a platform within the context, regardless of the devices of this process.
 
-    JAX keeps traced functions, whose choices would be those of the other platform: its caches are cleared at both ends.
+    JAX keeps traced functions, which contain the choices for the other platform: its caches are cleared at both ends.
 
     Args:
         name: ``"cpu"``, ``"gpu"`` (also called ``"cuda"``) or ``"tpu"``.
 
     Raises:
-        ValueError: there is no platform of this name.
+        ValueError: unknown platform.
     """
     names = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
     if name not in names:

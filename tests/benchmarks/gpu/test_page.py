@@ -33,7 +33,8 @@ def test_a_program_is_a_row_with_its_parts() -> None:
     assert ours in text
     assert theirs in text
     assert "| 71.0 | 9,034,464 |" in text
-    assert "jax 0.10.2" in text and "rejax 0.1.3" in text
+    assert "jax 0.10.2" in text
+    assert "rejax 0.1.3" in text
 
 
 def test_requirements_are_judged() -> None:
