@@ -54,6 +54,7 @@ class GpuSetting:
         unknown_turns: see ``benchmarks.gpu.hlo.Program``: the rollout of a setting whose episodes may end early.
         sides: sides by name; ``"evorl, 2 devices"`` is evorl's program on a mesh.
         bars: requirements of the side ``"evorl"``.
+        static: compile it for a described device by default.
     """
 
     name: str
@@ -64,6 +65,7 @@ class GpuSetting:
     unknown_turns: int
     sides: Mapping[str, Side]
     bars: tuple[Bar, ...]
+    static: bool = True
 
 
 def read_settings(path: Path = SETTINGS_FILE) -> dict[str, GpuSetting]:
@@ -85,6 +87,7 @@ def _setting(
     unknown_turns: int = 1,
     meshes: tuple[int, ...] = (),
     bars: Mapping[str, Any] | None = None,
+    static: bool = True,
     **programs: Mapping[str, Any],
 ) -> GpuSetting:
     if "evorl" not in programs:
@@ -95,7 +98,7 @@ def _setting(
     limits = tuple(Bar(quantity, **limit) for quantity, limit in (bars or {}).items())
     if missing := [bar.peer for bar in limits if bar.peer not in sides]:
         raise ValueError(f"{name}: a bar refers to {missing[0]!r}; its sides are {list(sides)}.")
-    return GpuSetting(name, title, steps, rollout, updates, unknown_turns, sides, limits)
+    return GpuSetting(name, title, steps, rollout, updates, unknown_turns, sides, limits, static)
 
 
 SETTINGS = read_settings()

@@ -27,8 +27,8 @@ def make_workflow(settings: Settings) -> Any:
     """Return evorl's workflow for a side.
 
     Args:
-        settings: settings of a run. ``sweep``, with the keys ``over``, ``settings`` and ``num_seeds``, makes a program of
-            that many settings and seeds, with the numbers at the paths ``over``.
+        settings: settings of a run. ``sweep`` with the keys ``over``, ``settings`` and ``num_seeds`` makes a program
+            of that many settings and seeds, with the numbers at the paths ``over``.
     """
     import numpy as np
 
@@ -60,8 +60,12 @@ def evorl(settings: Settings) -> tuple[Step, Any]:
     return lambda state: iterate(workflow, state), shapes
 
 
-def rejax(settings: Settings) -> tuple[Step, Any]:
-    """rejax's ``train_iteration``; settings ``algorithm``, ``num_seeds``, ``config`` (arguments of its ``create``)."""
+def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
+    """rejax's ``train_iteration``, its ``init_state``, and their key.
+
+    Args:
+        settings: ``algorithm``, ``config`` (arguments of its ``create``) and ``num_seeds``.
+    """
     import jax
 
     if importlib.util.find_spec("seaborn") is None:  # which gymnax imports, but only its pictures use
@@ -71,19 +75,34 @@ def rejax(settings: Settings) -> tuple[Step, Any]:
     algorithm = library.get_algo(settings["algorithm"]).create(**settings["config"])
     step, init, key = algorithm.train_iteration, algorithm.init_state, jax.random.PRNGKey(0)
     if num_seeds := settings.get("num_seeds"):
-        step, init, key = jax.vmap(step), jax.vmap(init), jax.random.split(key, num_seeds)
+        return jax.vmap(step), jax.vmap(init), jax.random.split(key, num_seeds)
+    return step, init, key
+
+
+def rejax(settings: Settings) -> tuple[Step, Any]:
+    """rejax's iteration, see ``make_rejax``."""
+    import jax
+
+    step, init, key = make_rejax(settings)
     return step, jax.eval_shape(init, key)
 
 
-def evosax(settings: Settings) -> tuple[Step, Any]:
-    """One generation of evosax; settings of ``benchmarks.speed.peers.evosax_evolution``."""
+def make_evosax(settings: Settings) -> tuple[Step, Any]:
+    """One generation of evosax, and its first state; settings of ``benchmarks.speed.peers.evosax_evolution``."""
     import jax
 
     from benchmarks.speed.peers.evosax_evolution import make_generation
 
     generation, carry, key = make_generation(settings)
-    shapes = jax.eval_shape(lambda: (carry, key))
-    return lambda state: (generation(*state)[0], jax.random.split(state[1], 1)[0]), shapes
+    return lambda state: (generation(*state)[0], jax.random.split(state[1], 1)[0]), (carry, key)
+
+
+def evosax(settings: Settings) -> tuple[Step, Any]:
+    """One generation of evosax, see ``make_evosax``."""
+    import jax
+
+    step, state = make_evosax(settings)
+    return step, jax.eval_shape(lambda: state)
 
 
 def brax(settings: Settings) -> tuple[Step, Any]:
