@@ -1,8 +1,8 @@
 """Measurements on the GPU of this machine: in order of worth, in processes with time limits, within a given time.
 
 ``kit.yaml`` lists them by name: ``kind`` (``speed`` or a function of ``benchmarks.gpu.measured``), ``limit`` (seconds),
-``environment`` (variables of the processes), and ``settings``. Those of ``speed`` are ``setting``, a name of
-``settings.yaml`` (by default that of the measurement), ``sides`` (by default all), and ``changes`` of evorl's settings.
+``environment`` (variables of the processes), and ``settings``. ``speed`` has the settings ``setting``, a name in
+``settings.yaml`` (default: the name of the measurement), ``sides`` (default: all), and ``changes`` of evorl's settings.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Process:
     """A child process, see ``benchmarks.gpu.measured``.
 
     Args:
-        side: what it measures.
+        side: program or kind, and its settings.
         environment: its environment variables.
         log: file for its other output.
     """

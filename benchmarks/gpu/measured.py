@@ -87,7 +87,7 @@ def learning(settings: Settings, window: float) -> Rows:
 
 
 def bits(settings: Settings, window: float) -> Rows:
-    """Yield whether equal seeds give equal bits, and a state that is copied halfway those of the whole run."""
+    """Yield whether trainings of equal seeds have equal bits, and whether a copied state continues with them."""
     import jax
     import numpy as np
 
