@@ -232,22 +232,28 @@ class Kit:
 
 def describe_row(row: Mapping[str, Any]) -> str:
     """Return a row as a line of console output."""
-    parts = [f"{row['measurement']}, {row['side']}:"]
-    if "steps_per_second" in row:
-        low, high = min(row["readings"]), max(row["readings"])
-        parts.append(f"{row['steps_per_second']:,.0f} steps/s ({low:,.0f} .. {high:,.0f}),")
+    parts = [f"{row['measurement']}, {row['side']}: {describe_result(row)}"]
     if "first_seconds" in row:
-        parts.append(f"first call {row['first_seconds']:.1f} s,")
-    if "best" in row:
-        verdict = "met" if row["met"] else "NOT MET"
-        parts.append(f"{row['best']:,.1f}, required {row['at_least']:,.0f}: {verdict}, in {row['seconds']:.1f} s,")
-    if "same_seed" in row:
-        parts.append(f"same seed {'equal' if row['same_seed'] else 'DIFFERENT'},")
-        parts.append(f"resumed {'equal' if row['resumed'] else 'DIFFERENT'},")
-    if "passed" in row:
-        parts.append(f"{row['passed']} passed, {row['failed']} failed,")
+        parts.append(f"first call {row['first_seconds']:.1f} s")
     if "peak_bytes" in row:
         parts.append(f"peak {row['peak_bytes'] / 1e6:,.0f} MB, {row['device']}, jax {row['versions']['jax']}")
+    return ", ".join(parts)
+
+
+def describe_result(row: Mapping[str, Any]) -> str:
+    """Return the figures of a row as text."""
+    parts = []
+    if "steps_per_second" in row:
+        low, high = min(row["readings"]), max(row["readings"])
+        parts.append(f"{row['steps_per_second']:,.0f} steps/s ({low:,.0f} .. {high:,.0f})")
+    if "best" in row:
+        verdict = "met" if row["met"] else "not met"
+        parts.append(f"return {row['best']:,.1f} in {row['seconds']:.1f} s, required {row['at_least']:,.0f}: {verdict}")
+    if "same_seed" in row:
+        parts.append(f"same seed: {'equal' if row['same_seed'] else 'different'} bits")
+        parts.append(f"continued: {'equal' if row['resumed'] else 'different'} bits")
+    if "passed" in row:
+        parts.append(f"{row['passed']} tests passed, {row['failed']} failed")
     if "error" in row:
         parts.append(f"failed: {row['error']}")
-    return " ".join(parts)
+    return ", ".join(parts)

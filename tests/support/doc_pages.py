@@ -98,7 +98,7 @@ def with_tables(text: str) -> str:
     """A page's text with its tables as the YAML files, the commands and the recorded results have it now."""
     text = _COMMANDS.sub(lambda m: f"{m[1]}\n{describe_commands()}{m[2]}", text)
     text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
-    return with_gpu(with_learning(text, load("learning")), load("gpu"))
+    return with_gpu(with_learning(text, load("learning")))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.gpu.page import PAGE, show_side, static_section, with_gpu, write_gpu_page
+import json
+
+from benchmarks.gpu.page import PAGE, measured_section, show_side, static_section, with_gpu, write_gpu_page
 from benchmarks.gpu.setting import SETTINGS
-from benchmarks.results import load, record
+from benchmarks.results import record
 from tests.benchmarks.gpu.test_breakdown import OURS, THEIRS
 
 NONE = {"collectives": {}, "collective_bytes": 0, "host_calls": 0, "wide_floats": 0}
@@ -23,6 +25,17 @@ SIDES = [
     },
     {"side": "evorl, 8 devices", "error": "not compiled within 900 s"},
 ]
+MEASURED = {
+    "measurement": "ppo_cartpole",
+    "side": "evorl",
+    "date": "2026-12-01",
+    "first_seconds": 21.5,
+    "steps_per_second": 9e6,
+    "readings": [8e6, 9e6, 9.5e6],
+    "peak_bytes": 140_000_000,
+    "device": "NVIDIA H100 80GB HBM3",
+    "versions": {"jax": "0.11.2"},
+}
 RESULT = {"title": "PPO", "date": "2026-11-27", "machine": "2 cores", "command": "python", "sides": SIDES}
 
 
@@ -61,10 +74,21 @@ def test_the_console_shows_the_same() -> None:
 
 def test_the_page_follows_from_the_results(tmp_path) -> None:
     text = PAGE.read_text("utf-8")
-    assert text == with_gpu(text, load("gpu")), "out of date: python -m benchmarks.pages"
+    assert text == with_gpu(text), "out of date: python -m benchmarks.pages"
     record("gpu", "ppo_cartpole", RESULT, tmp_path / "results")
-    (tmp_path / "gpu.md").write_text("<!-- gpu programs -->\nold\n<!-- end of gpu programs -->\n", "utf-8")
+    (tmp_path / "results" / "gpu_measured.jsonl").write_text(json.dumps(MEASURED) + "\n", "utf-8")
+    places = [f"<!-- gpu {what} -->\nold\n<!-- end of gpu {what} -->\n" for what in ("programs", "measurements")]
+    (tmp_path / "gpu.md").write_text("\n".join(places), "utf-8")
     write_gpu_page(tmp_path / "gpu.md", tmp_path / "results")
     written = (tmp_path / "gpu.md").read_text("utf-8")
     assert "old" not in written
     assert "`ppo_cartpole`, 2 devices" in written
+    assert "| NVIDIA H100 80GB HBM3, jax 0.11.2 | 2026-12-01 |" in written
+
+
+def test_measurements_name_their_device() -> None:
+    row = "| `ppo_cartpole`, evorl | 9,000,000 steps/s (8,000,000 .. 9,500,000) | 21.5 | 140 | NVIDIA H100 80GB HBM3,"
+    assert row in measured_section([MEASURED])
+    failed = {"measurement": "ppo_ant", "side": "brax", "date": "2026-12-01", "error": "no answer"}
+    assert "| `ppo_ant`, brax | failed: no answer | - | - | - |" in measured_section([failed])
+    assert "recorded yet" in measured_section([])
