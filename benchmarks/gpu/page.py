@@ -76,23 +76,35 @@ def static_section(results: Mapping[str, Any]) -> str:
     """Return the tables of all recorded settings: programs, requirements, meshes, and where the figures are from."""
     recorded = {name: setting for name, setting in SETTINGS.items() if name in results}
     titles = "".join(f"- `{name}`: {setting.title}.\n" for name, setting in recorded.items())
-    rows, limits, meshes, errors = [], [], [], []
+    rows, limits, meshes, errors, costs_of = [], [], [], [], {}
     for name, setting in recorded.items():
         sides = {row["side"]: row for row in results[name]["sides"]}
         errors += [f"`{name}`, {side}: {row['error']}\n" for side, row in sides.items() if "error" in row]
         costs = {side: row for side, row in sides.items() if "error" not in row}
+        costs_of |= {f"`{name}`, {side}": cost for side, cost in costs.items()}
         rows += [_row(name, setting, side, cost) for side, cost in costs.items() if "devices" not in side]
         meshes += [_mesh_row(name, side, cost) for side, cost in costs.items() if "devices" in side]
         limits += [row for bar in setting.bars if (row := _bar_row(name, bar, costs))]
     parts = [
         titles,
         table(COLUMNS, rows),
+        _exceptions(costs_of),
         "Requirements:\n",
         table(["setting", "", "evorl / peer", "required", ""], limits),
     ]
     if meshes:
         parts += ["Programs of one device of a mesh, an iteration:\n", table(MESH_COLUMNS, meshes)]
     return "\n".join([*parts, *errors, *_provenances({name: results[name] for name in recorded})])
+
+
+def _exceptions(costs: Mapping[str, Any]) -> str:
+    """Return the programs that call the host or compute in float64."""
+    lines = [
+        f"{name}: {cost['host_calls']} calls of the host, {cost['wide_floats']} operations in float64.\n"
+        for name, cost in costs.items()
+        if cost["host_calls"] or cost["wide_floats"]
+    ]
+    return "\n".join(lines) or "None of these programs calls the host or computes in float64.\n"
 
 
 def _row(name: str, setting: GpuSetting, side: str, cost: Mapping[str, Any]) -> list[str]:

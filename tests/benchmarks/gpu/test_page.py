@@ -65,6 +65,12 @@ def test_a_mesh_has_its_collectives_in_a_table() -> None:
     assert "`ppo_cartpole`, evorl, 8 devices: not compiled within 900 s" in text
 
 
+def test_calls_of_the_host_are_named() -> None:
+    assert "None of these programs calls the host" in static_section({"ppo_cartpole": RESULT})
+    calling = {**RESULT, "sides": [{**SIDES[0], "host_calls": 2}]}
+    assert "`ppo_cartpole`, evorl: 2 calls of the host, 0 operations" in static_section({"ppo_cartpole": calling})
+
+
 def test_the_console_shows_the_same() -> None:
     line = show_side(SETTINGS["ppo_cartpole"], SIDES[2])
     for part in ("2,258 kernels = 32 x (19", "32 turns of uncounted loops", "51 x all-reduce", "bound by launches"):
