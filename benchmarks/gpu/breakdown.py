@@ -58,10 +58,9 @@ def estimate(setting: GpuSetting, cost: Mapping[str, Any]) -> Estimate:
 
 def break_down(setting: GpuSetting, cost: Mapping[str, Any]) -> Breakdown:
     """Divide the kernels of a side among the parts of an iteration."""
-    chains = list(_chains(cost["loops"]))
-    known = [chain for chain in chains if chain[-1]["trip_count"] == setting.rollout > 1]
-    unknown = [chain for chain in chains if chain[-1]["trip_count"] is None and len(chain) == 1 and setting.rollout > 1]
-    rollout = max(known or unknown, key=lambda chain: _kernels(chain[-1]), default=[])
+    chains = list(_chains(_with_assumed_turns(cost["loops"], setting.unknown_turns)))
+    steps = [chain for chain in chains if chain[-1]["trip_count"] == setting.rollout > 1]
+    rollout = max(steps, key=lambda chain: _kernels(chain[-1]), default=[])
     repeats = _turns(rollout[:-1])
     update = max(
         (c for c in chains if setting.updates and _turns(c) == repeats * setting.updates and c != rollout),
@@ -89,6 +88,13 @@ def _describe(loop: Mapping[str, Any]) -> str:
     inner = "".join(f" + {_describe(inner)}" for inner in loop["loops"])
     turns = "?" if loop["trip_count"] is None else str(loop["trip_count"])
     return f"{turns} x ({loop['kernels']}{inner})" if inner else f"{turns} x {loop['kernels']}"
+
+
+def _with_assumed_turns(loops: Sequence[Any], turns: int) -> list[Any]:
+    """Return the loops with ``turns`` for the unknown one that launches most, as ``Program`` counts it."""
+    unknown = [loop for loop in loops if loop["trip_count"] is None]
+    longest = max(unknown, key=_kernels, default=None) if turns > 1 else None
+    return [{**loop, "trip_count": turns} if loop is longest else loop for loop in loops]
 
 
 def _kernels(loop: Mapping[str, Any]) -> int:

@@ -120,8 +120,8 @@ class Program:
 
     Args:
         text: what ``compiled.as_text()`` returns.
-        unknown_turns: turns to count for a loop with an unknown number of turns, if no other loop surrounds it. An
-            unknown loop inside of another one counts as one turn.
+        unknown_turns: turns to count for the loop with an unknown number of turns that launches most, of those that no
+            other loop surrounds. All other unknown loops count as one turn.
 
     Raises:
         ValueError: the text has no entry computation.
@@ -140,25 +140,32 @@ class Program:
     @cached_property
     def cost(self) -> ProgramCost:
         """The cost of one call."""
-        sums = self._sums(self.entry, self.unknown_turns)
+        sums = self._sums(self.entry)
         wide = sum(bool(re.search(r"\b(f64|c128)\[", i.type)) for body in self.computations.values() for i in body)
         return ProgramCost(**dataclasses.asdict(sums) | {"loops": sums.loops}, wide_floats=wide)
 
-    def _sums(self, name: str, unknown_turns: int = 1) -> _Sums:
+    @cached_property
+    def _assumed(self) -> str:
+        """Name of the loop that counts as ``unknown_turns``; empty without one."""
+        loops = [i for i in self.computations[self.entry] if i.opcode == "while" and i.trip_count is None]
+        return max(loops, key=lambda loop: self._sums(loop.called("body")).kernels).name if loops else ""
+
+    def _sums(self, name: str) -> _Sums:
         sums, types = _Sums(), {i.name: i for i in self.computations[name]}
         for instruction in self.computations[name]:
             opcode = instruction.opcode
             if opcode == "while":
-                self._add_loop(sums, instruction, unknown_turns)
+                assumed = name == self.entry and instruction.name == self._assumed
+                self._add_loop(sums, instruction, self.unknown_turns if assumed else 1)
             elif opcode == "conditional":
-                branches = [self._sums(branch, unknown_turns) for branch in _branches(instruction)]
+                branches = [self._sums(branch) for branch in _branches(instruction)]
                 largest = max(branches, key=lambda branch: branch.kernels)
                 sums.add(largest)
                 sums.outside += largest.outside
                 sums.loops += largest.loops
                 sums.conditionals += 1
             elif opcode in ("call", "async-start") and (inner := instruction.called("to_apply|calls")):
-                called = self._sums(inner, unknown_turns)
+                called = self._sums(inner)
                 sums.add(called)
                 sums.outside += called.outside
                 sums.loops += called.loops

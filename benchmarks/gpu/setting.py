@@ -51,7 +51,8 @@ class GpuSetting:
         steps: environment steps of one call of the program, over all seeds.
         rollout: number of times that all environments are stepped in a rollout, or the length of an episode.
         updates: number of gradient steps of one iteration; 0 without gradients.
-        unknown_turns: see ``benchmarks.gpu.hlo.Program``: the rollout of a setting whose episodes may end early.
+        unknown_turns: see ``benchmarks.gpu.hlo.Program``: turns of the rollout if episodes may end early, or of the
+            updates if their number depends on the state.
         sides: sides by name; ``"evorl, 2 devices"`` is evorl's program on a mesh.
         bars: requirements of the side ``"evorl"``.
         static: compile it for a described device by default.

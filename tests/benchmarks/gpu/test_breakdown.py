@@ -17,8 +17,8 @@ def cost(*loops: dict, outside: int, kernels: int, **others: int) -> dict:
     return {"loops": list(loops), "outside": outside, "kernels": kernels, **counts, **others}
 
 
-def setting(steps: int = 65536, rollout: int = 32, updates: int = 16) -> GpuSetting:
-    return GpuSetting("ppo", "PPO", steps, rollout, updates, 1, {}, ())
+def setting(steps: int = 65536, rollout: int = 32, updates: int = 16, unknown_turns: int = 1) -> GpuSetting:
+    return GpuSetting("ppo", "PPO", steps, rollout, updates, unknown_turns, {}, ())
 
 
 OURS = cost(loop(32, 19, loop(None, 11)), loop(32, 3), loop(16, 72), outside=50, kernels=2258, unknown_loops=32)
@@ -40,7 +40,15 @@ def test_rollouts_and_updates_may_be_repeated() -> None:
 
 def test_episodes_of_any_length_count_as_a_whole_rollout() -> None:
     search = cost(loop(None, 8), loop(2, 19), outside=90, kernels=500 * 8 + 38 + 90, unknown_loops=500)
-    assert break_down(setting(rollout=500, updates=0), search) == Breakdown(step=8, update=None, rest=128)
+    assert break_down(setting(rollout=500, updates=0, unknown_turns=500), search) == Breakdown(
+        step=8, update=None, rest=128
+    )
+
+
+def test_updates_of_unknown_number_count_as_the_setting_says() -> None:
+    off_policy = cost(loop(None, 82), loop(None, 9), outside=55, kernels=64 * 82 + 9 + 55, unknown_loops=65)
+    found = break_down(setting(rollout=1, updates=64, unknown_turns=64), off_policy)
+    assert found == Breakdown(step=None, update=82, rest=64)
 
 
 def test_a_single_step_has_no_loop() -> None:

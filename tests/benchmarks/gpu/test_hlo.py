@@ -31,6 +31,30 @@ ENTRY %main (x: f32[4]) -> f32[4] {
 }
 """
 
+TWO_LOOPS = """
+%small (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %one = f32[4]{0} copy(%p)
+}
+
+%large (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %one = f32[4]{0} copy(%p)
+  ROOT %two = f32[4]{0} copy(%one)
+}
+
+%goes (p: f32[4]) -> pred[] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %less = pred[] compare(%p, %p), direction=LT
+}
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %first = f32[4]{0} while(%x), condition=%goes, body=%small
+  ROOT %second = f32[4]{0} while(%first), condition=%goes, body=%large
+}
+"""
+
 
 def _program(name: str, unknown_turns: int = 1) -> Program:
     return Program((PROGRAMS / f"{name}.hlo").read_text("utf-8"), unknown_turns)
@@ -60,6 +84,12 @@ def test_an_uncounted_loop_in_a_counted_one_waits_once_a_turn(assumed: int) -> N
     cost = _program("nested", assumed).cost
     assert cost.loops == (Loop(4, 1, (Loop(None, 3, ()),)),)
     assert (cost.kernels, cost.unknown_loops) == (4 * (1 + 3) + 2, 4)
+
+
+def test_of_several_uncounted_loops_the_largest_has_the_assumed_turns() -> None:
+    cost = Program(TWO_LOOPS, 64).cost
+    assert cost.loops == (Loop(None, 2, ()), Loop(None, 3, ()))
+    assert (cost.kernels, cost.unknown_loops) == (2 + 64 * 3, 1 + 64)
 
 
 def test_of_a_conditional_the_branch_with_more_kernels_counts() -> None:
