@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(<!-- gpu programs -->\n).*?(<!-- end of gpu programs -->)
 _MEASURED = re.compile(r"(<!-- gpu measurements -->\n).*?(<!-- end of gpu measurements -->)", re.DOTALL)
 _MAX_LOOPS = 80  # characters of an expression in a table
 COLUMNS = ["program", "kernels", "environment step", "update", "rest", "waits"]
-COLUMNS += ["moved, MB", "temporary, MB", "estimate, steps/s"]
+COLUMNS += ["moved, MB", "temporary, MB", "by `--plan`, MB", "estimate, steps/s"]
 MESH_COLUMNS = ["program", "kernels", "all-reduces", "other collectives", "their bytes", "temporary, MB"]
 
 
@@ -119,6 +119,7 @@ def _row(name: str, setting: GpuSetting, side: str, cost: Mapping[str, Any]) -> 
         f"{waits(cost):,}",
         f"{cost['traffic_bytes'] / 1e6:,.0f}",
         f"{cost['temporary_bytes'] / 1e6:,.1f}",
+        f"{cost['estimated_bytes'] / 1e6:,.1f}" if "estimated_bytes" in cost else "-",
         f"{speed.steps_per_second:,.0f}" + (" (memory)" if speed.bound == "memory" else ""),
     ]
 

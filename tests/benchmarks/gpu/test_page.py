@@ -12,7 +12,7 @@ from tests.benchmarks.gpu.test_breakdown import OURS, THEIRS
 NONE = {"collectives": {}, "collective_bytes": 0, "host_calls": 0, "wide_floats": 0}
 VERSIONS = {"versions": {"jax": "0.10.2"}}
 SIDES = [
-    {"side": "evorl", **OURS, **NONE, "temporary_bytes": 71_000_000, **VERSIONS},
+    {"side": "evorl", **OURS, **NONE, "temporary_bytes": 71_000_000, "estimated_bytes": 16_800_000, **VERSIONS},
     {"side": "rejax", **THEIRS, **NONE, "temporary_bytes": 26_000_000, "versions": {"rejax": "0.1.3"}},
     {
         "side": "evorl, 2 devices",
@@ -45,7 +45,7 @@ def test_a_program_is_a_row_with_its_parts() -> None:
     theirs = "| `ppo_cartpole`, rejax | 2,097 = 32 x 32 + 32 x 4 + 4 x (13 + 4 x 55) + 13 | 32 | 58.25 | 141 | 0 |"
     assert ours in text
     assert theirs in text
-    assert "| 71.0 | 9,034,464 |" in text
+    assert "| 71.0 | 16.8 | 9,034,464 |" in text
     assert "jax 0.10.2" in text
     assert "rejax 0.1.3" in text
 
