@@ -84,13 +84,16 @@ def static_section(results: Mapping[str, Any]) -> str:
         costs_of |= {f"`{name}`, {side}": cost for side, cost in costs.items()}
         rows += [_row(name, setting, side, cost) for side, cost in costs.items() if "devices" not in side]
         meshes += [_mesh_row(name, side, cost) for side, cost in costs.items() if "devices" in side]
+        if "evorl" in costs:
+            count = costs["evorl"]["unknown_loops"]
+            limits.append([f"`{name}`", "turns of loops of unknown length", f"{count:,}", "0", verdict(count == 0)])
         limits += [row for bar in setting.bars if (row := _bar_row(name, bar, costs))]
     parts = [
         titles,
         table(COLUMNS, rows),
         _exceptions(costs_of),
         "Requirements:\n",
-        table(["setting", "", "evorl / peer", "required", ""], limits),
+        table(["setting", "evorl, or evorl / peer", "", "required", ""], limits),
     ]
     if meshes:
         parts += ["Programs of one device of a mesh, an iteration:\n", table(MESH_COLUMNS, meshes)]

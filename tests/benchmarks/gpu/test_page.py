@@ -53,8 +53,10 @@ def test_a_program_is_a_row_with_its_parts() -> None:
 def test_requirements_are_judged() -> None:
     text = static_section({"ppo_cartpole": RESULT})
     assert "| `ppo_cartpole`, rejax | kernels | 1.08 | <= 0.8 | **not met** |" in text
-    few = [{**SIDES[0], "kernels": 1600, "temporary_bytes": 26_000_000}, SIDES[1]]
+    assert "| `ppo_cartpole` | turns of loops of unknown length | 32 | 0 | **not met** |" in text
+    few = [{**SIDES[0], "unknown_loops": 0, "kernels": 1600, "temporary_bytes": 26_000_000}, SIDES[1]]
     text = static_section({"ppo_cartpole": {**RESULT, "sides": few}})
+    assert "| turns of loops of unknown length | 0 | 0 | met |" in text
     assert "| kernels | 0.76 | <= 0.8 | met |" in text
     assert "| temporary memory | 1.00 | <= 1.2 | met |" in text
 
