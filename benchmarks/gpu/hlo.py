@@ -120,8 +120,8 @@ class Program:
 
     Args:
         text: what ``compiled.as_text()`` returns.
-        unknown_turns: turns to count for one of the outermost loops with an unknown number of turns: the one that
-            launches most. All other unknown loops count as one turn.
+        unknown_turns: turns to count for the outermost loop with an unknown number of turns; if there are several, for
+            the largest. All other unknown loops count as one turn.
 
     Raises:
         ValueError: the text has no entry computation.
