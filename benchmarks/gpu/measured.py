@@ -61,16 +61,19 @@ def evosax(settings: Settings, window: float) -> Rows:
 
 
 def brax(settings: Settings, window: float) -> Rows:
-    """Yield the first epoch of brax's own trainer, then readings of three further ones, measured at once."""
+    """Yield the first epoch of brax's own trainer, then readings of three further ones, measured at once.
+
+    The second epoch, in which the trainer compiles again, is not a reading.
+    """
     from benchmarks.speed.peers.brax_ppo import train
 
     iterations = ITERATIONS * settings["batch_size"] * settings["num_minibatches"] // settings["num_envs"]
     steps = settings["num_envs"] * settings["unroll_length"] * iterations
     times = [time.perf_counter()]
-    train(settings, steps, 4, lambda: times.append(time.perf_counter()))
+    train(settings, steps, 5, lambda: times.append(time.perf_counter()))
     seconds = [after - before for before, after in itertools.pairwise(times)]
     yield {"first_seconds": seconds[0], **_about_process()}
-    for each in seconds[1:]:
+    for each in seconds[2:]:
         yield {"steps_per_second": steps / each}
 
 
