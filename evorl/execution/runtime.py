@@ -13,6 +13,7 @@ from pathlib import Path
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 from evorl.execution.multiprocess import join_processes, process_info
+from evorl.ops.platform import on_cpu
 from evorl.runs.spec import RunSpec
 
 MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client, and hundreds of them stall
@@ -72,7 +73,7 @@ def prepare_runtime(
         _keep_programs(None if compilation_cache is True else user_path(compilation_cache))
     if info:
         join_processes(info)
-    if deterministic and jax.default_backend() != "cpu":
+    if deterministic and not on_cpu():
         jax.config.update("jax_default_matmul_precision", "highest")
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.ops import collectives
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import on_cpu
 from evorl.ops.random import draw
 from evorl.types import Key
 

@@ -89,7 +89,9 @@ def test_the_true_successor_is_stored_where_an_episode_ended() -> None:
     workflow = small("sac", "Pendulum-v1")
     state = workflow.init(0)
     # The tests' older emitters round an observation and its copy differently; the default emitters do not.
-    step = programs.step_program.lower(workflow, state).compile({"xla_cpu_use_fusion_emitters": True})
+    step = programs.step_program.lower(workflow, state).compile(
+        programs._known_option("xla_cpu_use_fusion_emitters", True)
+    )
     for _ in range(EPISODE_STEPS + 2):
         _, state = step(workflow, state)
     assert int(state.replay_state.size) == EPISODE_STEPS + 2
