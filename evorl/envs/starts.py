@@ -1,0 +1,76 @@
+"""When a vector environment computes the starts of its next episodes: a choice of speed, which no result shows.
+
+On a CPU a start is computed when it is needed: the loop that asks costs nothing. On an accelerator that loop makes the
+host wait for the device in every step, which takes as long as ten small kernels. There, a start is computed at every
+step if a reset is cheap, in itself or beside a step, and no step waits. Where resets are dear, steps have thousands of
+kernels, among which the wait is lost, and starts are computed when needed as well.
+
+The state of an environment has the same form under both policies, and each continues the states of the other: a start
+that is stored is used only if it is marked as fresh.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops.platform import on_cpu
+from evorl.ops.traced_programs import work_of
+
+if TYPE_CHECKING:
+    from evorl.envs.vector import VectorEnv
+
+StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
+# A reset is cheap up to this part of a step, or up to so many operations and computed numbers of one environment: about
+# as many kernels as the wait costs, and numbers that 4,096 environments compute in the time of these.
+CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 1000, 2**15
+
+_forced: ContextVar[StartPolicy | None] = ContextVar("start_policy", default=None)
+
+
+def start_policy(env: VectorEnv) -> StartPolicy:
+    """Return when ``env`` computes starts, on the platform that programs are compiled for."""
+    if (forced := _forced.get()) is not None:
+        return forced
+    return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"
+
+
+@contextmanager
+def starts_computed(policy: StartPolicy) -> Iterator[None]:
+    """Build and trace programs with this policy within the context, on every platform.
+
+    JAX keeps traced functions, whose choices would be those of the other policy: its caches are cleared at both ends.
+
+    Raises:
+        ValueError: there is no such policy.
+    """
+    if policy not in ("every_step", "when_needed"):
+        raise ValueError(f"starts are computed at every_step or when_needed; got {policy!r}.")
+    jax.clear_caches()
+    token = _forced.set(policy)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+        jax.clear_caches()
+
+
+@functools.cache
+def _resets_are_cheap(env: VectorEnv) -> bool:
+    """Compare reset and step of one copy by the operations and numbers in their programs."""
+    rows = env.num_agents
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
+    reset = jax.make_jaxpr(env.starts_of, return_shape=True)
+    program, start = reset(keys, jax.ShapeDtypeStruct((rows,), jnp.int32))
+    actions = jax.eval_shape(lambda: env.action_space.zeros((rows,)))
+    of_reset, of_step = work_of(program), work_of(jax.make_jaxpr(env.step_copies)(start, actions))
+    return all(
+        reset <= max(free, CHEAP_PART * step)
+        for reset, step, free in zip(of_reset, of_step, (CHEAP_OPERATIONS, CHEAP_NUMBERS), strict=True)
+    )
