@@ -12,9 +12,6 @@ that is stored is used only if it is marked as fresh.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import jax
@@ -27,38 +24,17 @@ if TYPE_CHECKING:
     from evorl.envs.vector import VectorEnv
 
 StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
+
 # A reset is cheap up to this part of a step, or up to so many operations and computed numbers of one environment: about
 # as many kernels as the wait costs, and numbers that 4,096 environments compute in the time of these.
 CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 1000, 2**15
 
-_forced: ContextVar[StartPolicy | None] = ContextVar("start_policy", default=None)
-
 
 def start_policy(env: VectorEnv) -> StartPolicy:
     """Return when ``env`` computes starts, on the platform that programs are compiled for."""
-    if (forced := _forced.get()) is not None:
-        return forced
+    if env.starts is not None:
+        return env.starts
     return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"
-
-
-@contextmanager
-def starts_computed(policy: StartPolicy) -> Iterator[None]:
-    """Build and trace programs with this policy within the context, on every platform.
-
-    JAX keeps traced functions, whose choices would be those of the other policy: its caches are cleared at both ends.
-
-    Raises:
-        ValueError: there is no such policy.
-    """
-    if policy not in ("every_step", "when_needed"):
-        raise ValueError(f"starts are computed at every_step or when_needed; got {policy!r}.")
-    jax.clear_caches()
-    token = _forced.set(policy)
-    try:
-        yield
-    finally:
-        _forced.reset(token)
-        jax.clear_caches()
 
 
 @functools.cache

@@ -15,8 +15,9 @@ copy's first row, and the smallest independent block is one copy.
 from __future__ import annotations
 
 import abc
+import copy
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvState, EnvWrapper, compiled, freeze_ended
 from evorl.envs.goals.setting import goals_of_rows
-from evorl.envs.starts import start_policy
+from evorl.envs.starts import StartPolicy, start_policy
 from evorl.ops.collectives import joined_under_vmap, local_indices, over_agents
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
@@ -48,6 +49,8 @@ class VectorEnv(EnvWrapper):
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
+    # When starts of episodes are computed; ``None`` chooses by platform and cost, see ``evorl.envs.starts``.
+    starts: StartPolicy | None = None
     # Library and name, as in ``create_env``.
     title: str | None = None
     # True for simulators on the host, whose states are valid only in one process and for one device.
@@ -82,7 +85,14 @@ class VectorEnv(EnvWrapper):
         self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
 
     def _identity(self) -> Any:
-        return self.env, self.num_envs, self.goal_setter
+        return self.env, self.num_envs, self.goal_setter, self.starts
+
+    def with_starts(self, policy: StartPolicy) -> Self:
+        """Return the same environments, which compute starts by this policy on every platform; no result differs."""
+        env = copy.copy(self)
+        env.__dict__.pop("_hash", None)
+        env.starts = policy
+        return env
 
     @compiled
     def reset(self, key: Key) -> EnvState:
