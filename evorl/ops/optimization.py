@@ -16,10 +16,11 @@ import optax
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.custom_name import CustomName
+from evorl.ops.loops import in_loop, unpacked
 from evorl.ops.platform import on_cpu
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
-from evorl.ops.trees import in_loop, pack, polyak_update, tree_where, unpacked
+from evorl.ops.trees import pack, polyak_update
 from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
 # Optax optimizers that need only gradients and parameters, which may be scalars.
@@ -243,22 +244,6 @@ def gradient_step(
     gradients, auxiliary = jax.grad(loss_fn, has_aux=True)(params, *args)
     params, opt_state = optimizer.apply(collectives.mean_over_shares(gradients), opt_state, params, progress)
     return params, opt_state, auxiliary
-
-
-def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
-    """Return ``update(state)`` if the bool scalar ``is_due`` is true, else ``state``; both have the same structure.
-
-    A skipped update takes no time. Under ``vmap`` it is skipped where it is due nowhere.
-    """
-    if on_cpu():  # a loop of at most one turn instead of a ``cond``, which under ``vmap`` would run both branches
-        return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
-    # An accelerator asks the host once about a branch, and before and after every turn about a loop.
-    return jax.lax.cond(
-        collectives.any_under_vmap(is_due),
-        lambda state: tree_where(is_due, update(state), state),
-        lambda state: state,
-        state,
-    )
 
 
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:

@@ -15,7 +15,6 @@ from evorl.ops.platform import on_cpu
 from evorl.types import PyTreeData, PyTreeDict, pytree_field
 
 Tree = TypeVar("Tree")
-SMALL = 2**16  # elements of an array that a kernel copies in less time than its launch takes
 
 
 def tree_where(mask: jax.Array, on_true: Tree, on_false: Tree) -> Tree:
@@ -181,43 +180,6 @@ def means(tree: Tree) -> Tree:
         return jax.tree.map(jnp.mean, tree)
     leaves, treedef = jax.tree.flatten(tree)
     return treedef.unflatten(jnp.unstack(jnp.stack(leaves, axis=1).mean(axis=0)))
-
-
-class SmallPacked(PyTreeData, Generic[Tree]):
-    """A tree whose small leaves are packed into few vectors, see ``in_loop``.
-
-    Attributes:
-        small: the small leaves.
-        large: the other leaves; ``None`` for those that are packed.
-        treedef: structure of the tree.
-    """
-
-    small: Packed[list]
-    large: list
-    treedef: Any = pytree_field(static=True)
-
-
-def in_loop(tree: Any) -> Any:
-    """Return the form in which a loop on this platform carries a tree from turn to turn; ``unpacked`` restores it.
-
-    On a CPU it is the tree. On an accelerator each leaf that a turn changes is a kernel, which takes longer to launch
-    than small arrays to compute: they are packed, and written together.
-    """
-    if on_cpu():
-        return tree
-    leaves, treedef = jax.tree.flatten(tree)
-    is_small = [x.size <= SMALL for x in leaves]
-    small = pack([x for x, small in zip(leaves, is_small, strict=True) if small], 0)
-    large = [None if small else x for x, small in zip(leaves, is_small, strict=True)]
-    return SmallPacked(small=small, large=large, treedef=treedef)
-
-
-def unpacked(carried: Any) -> Any:
-    """Return the tree that ``in_loop`` has packed; leaves may have got leading axes in a ``scan``."""
-    if not isinstance(carried, SmallPacked):
-        return carried
-    small = iter(carried.small.unpack())
-    return carried.treedef.unflatten([next(small) if x is None else x for x in carried.large])
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

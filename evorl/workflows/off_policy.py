@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar, cast
@@ -21,12 +20,10 @@ from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
+from evorl.ops.loops import repeated
 from evorl.ops.normalization import update_statistics
-from evorl.ops.optimization import when_due
-from evorl.ops.platform import on_cpu
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
-from evorl.ops.trees import in_loop, tree_where, unpacked
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState, take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
@@ -240,8 +237,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             stored, state = (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
             state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
-        at_least = math.floor(self.updates_per_iteration)
-        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress, at_least)
+        between = (math.floor(self.updates_per_iteration), self.most_updates)
+        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress, between)
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
@@ -301,7 +298,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         learn_key: Key,
         num_updates: jax.Array | int,
         progress: jax.Array,
-        at_least: int | None = None,
+        between: tuple[int, int] | None = None,
     ) -> tuple[PyTreeDict, S]:
         """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
 
@@ -311,8 +308,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             learn_key: random key for the updates.
             num_updates: number of updates, up to ``most_updates``.
             progress: fraction of the training that is done.
-            at_least: least number of updates, of which one more may follow, unless there are none at all; ``None`` if
-                the number may be any.
+            between: least and largest number of updates, if there are any, see ``repeated``.
         """
         batches, rows, envs = self.draw_batches(state, sample_key, progress)
 
@@ -328,7 +324,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
         carry = (state.agent_state, state.opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
-        agent_state, opt_state, sums, errors = _repeated(one_update, carry, num_updates, at_least)
+        agent_state, opt_state, sums, errors = repeated(one_update, carry, num_updates, between)
         means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
@@ -348,15 +344,3 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def _stored_extras(self, termination: jax.Array, recurrent_state: Any) -> PyTreeDict:
         extras = {"recurrent_state": recurrent_state} if self.stores_recurrent_state else {}
         return PyTreeDict(termination=termination, **extras)
-
-
-def _repeated(update: Callable[[Any, Any], Any], carry: Any, num_updates: jax.Array | int, at_least: int | None) -> Any:
-    """Run a loop of updates, which may have zero turns; see ``OffPolicyWorkflow.learn_repeatedly``."""
-    if on_cpu() or at_least is None or isinstance(num_updates, int):
-        return jax.lax.fori_loop(0, num_updates, update, carry)
-    # Accelerators wait for the host in a loop whose number of turns they do not know: updates before the start of the
-    # learning are computed as well, and dropped.
-    if at_least:
-        after = jax.lax.fori_loop(0, at_least, lambda i, carry: in_loop(update(i, unpacked(carry))), in_loop(carry))
-        carry = unpacked(tree_where(num_updates >= at_least, after, in_loop(carry)))
-    return when_due(num_updates > at_least, partial(update, at_least), carry)
