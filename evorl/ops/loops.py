@@ -63,6 +63,17 @@ def repeated(
     return when_due(num_updates > at_least, functools.partial(update, at_least), carry)
 
 
+def precomputed(inputs: Callable[[jax.Array], Tree], num_turns: int) -> Callable[[jax.Array], Tree]:
+    """Return a function of the number of a turn that equals ``inputs``, whose leaves ``[N, ...]`` share an axis.
+
+    An accelerator computes the inputs of all turns before the loop, and takes one array of them in each.
+    """
+    if on_cpu():
+        return inputs
+    packed = pack(jax.vmap(inputs)(jnp.arange(num_turns)), 2)
+    return lambda i: jax.tree.map(lambda x: x[i], packed).unpack()
+
+
 class SmallPacked(PyTreeData, Generic[Tree]):
     """A tree whose small leaves are packed into few vectors, see ``in_loop``.
 

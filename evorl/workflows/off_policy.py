@@ -20,7 +20,7 @@ from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
-from evorl.ops.loops import repeated
+from evorl.ops.loops import precomputed, repeated
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
@@ -238,7 +238,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
         between = (math.floor(self.updates_per_iteration), self.most_updates)
-        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress, between)
+        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress, between=between)
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
@@ -298,6 +298,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         learn_key: Key,
         num_updates: jax.Array | int,
         progress: jax.Array,
+        *,
         between: tuple[int, int] | None = None,
     ) -> tuple[PyTreeDict, S]:
         """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
@@ -312,10 +313,15 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         """
         batches, rows, envs = self.draw_batches(state, sample_key, progress)
 
+        def inputs(i: jax.Array) -> tuple[SampleBatch, Key]:
+            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
+            return jax.tree.map(lambda x: x[i], batches), row_keys
+
+        of_update = precomputed(inputs, self.most_updates)
+
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
-            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
-            shard = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
+            shard = collectives.minibatch_share(of_update(i))
             agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *shard, progress)
             td_errors = metrics.pop("td_errors")
             if self.prioritized:

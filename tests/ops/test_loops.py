@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.loops import SMALL, in_loop, repeated, unpacked, when_due
+from evorl.ops.loops import SMALL, in_loop, precomputed, repeated, unpacked, when_due
 from evorl.ops.platform import compiled_for
 from evorl.types import PyTreeDict
 from tests.support.small_workflows import assert_identical
@@ -62,3 +62,15 @@ def test_a_loop_carries_small_leaves_together() -> None:
         assert_identical(unpacked(carried), tree)
         _, stacked = jax.lax.scan(lambda x, _: (x, in_loop(PyTreeDict(x=x, y=x > 0))), jnp.float32(2), length=4)
         assert_identical(unpacked(stacked), PyTreeDict(x=jnp.full(4, 2.0), y=jnp.ones(4, bool)))
+
+
+def test_inputs_of_turns_may_be_computed_before() -> None:
+    def inputs(i: jax.Array) -> PyTreeDict:
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(0), i), 4)
+        return PyTreeDict(keys=keys, numbers=jnp.arange(8.0).reshape(4, 2) + i, even=jnp.arange(4) % 2 == i % 2)
+
+    assert precomputed(inputs, 3) is inputs  # on a CPU
+    expected = [inputs(jnp.int32(i)) for i in range(3)]
+    with compiled_for("gpu"):
+        of_turn = precomputed(inputs, 3)
+        assert_identical([of_turn(jnp.int32(i)) for i in range(3)], expected)
