@@ -50,11 +50,13 @@ def repeated(
         between: least and largest number of turns, which differ by at most 1, unless there are none at all; ``None`` if
             the number may be any.
     """
-    if on_cpu() or between is None or isinstance(num_updates, int):
+    if isinstance(num_updates, int):
+        between = num_updates, num_updates
+    if on_cpu() or between is None:
         return jax.lax.fori_loop(0, num_updates, update, carry)
-    at_least, at_most = between
     # Accelerators wait for the host in a loop whose number of turns they do not know: updates before the start of the
     # learning are computed as well, and dropped.
+    at_least, at_most = between
     if at_least:
         after = jax.lax.fori_loop(0, at_least, lambda i, carry: in_loop(update(i, unpacked(carry))), in_loop(carry))
         carry = unpacked(tree_where(num_updates >= at_least, after, in_loop(carry)))

@@ -184,7 +184,7 @@ def learn_in_blocks(
         learned, replay_state, sums = carry
         sample_key, learn_key = jax.random.split(jax.random.fold_in(key, i))
         state = LearnerState(**learned, replay_state=replay_state.replace(data=data))
-        means, state = learner.learn_repeatedly(state, sample_key, learn_key, updates, progress)
+        means, state = learner.learn_repeatedly(state, (sample_key, learn_key), updates, progress)
         sums = jax.tree.map(lambda total, mean: total + updates * mean, sums, means)
         learned = PyTreeDict(agent_state=state.agent_state, opt_state=state.opt_state)
         return learned, state.replay_state.replace(data=None), sums

@@ -238,7 +238,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
         between = (math.floor(self.updates_per_iteration), self.most_updates)
-        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress, between=between)
+        metrics, state = self.learn_repeatedly(state, keys, self._num_updates(state), progress, between)
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
@@ -292,25 +292,18 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return batches, rows, envs
 
     def learn_repeatedly(
-        self,
-        state: S,
-        sample_key: Key,
-        learn_key: Key,
-        num_updates: jax.Array | int,
-        progress: jax.Array,
-        *,
-        between: tuple[int, int] | None = None,
+        self, state: S, keys: tuple[Key, Key], num_updates: Any, progress: jax.Array, between: Any = None
     ) -> tuple[PyTreeDict, S]:
         """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
 
         Args:
             state: state with the entries of ``init_learning``.
-            sample_key: random key for sampling from the replay buffer.
-            learn_key: random key for the updates.
-            num_updates: number of updates, up to ``most_updates``.
+            keys: random keys for sampling from the replay buffer and for the updates.
+            num_updates: number of updates, up to ``most_updates``; int or int32.
             progress: fraction of the training that is done.
             between: least and largest number of updates, if there are any, see ``repeated``.
         """
+        sample_key, learn_key = keys
         batches, rows, envs = self.draw_batches(state, sample_key, progress)
 
         def inputs(i: jax.Array) -> tuple[SampleBatch, Key]:
