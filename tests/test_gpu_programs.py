@@ -71,7 +71,7 @@ def test_a_family_of_workflows(algorithm: str, env: str) -> None:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of physics only one program of each engine is traced, see below: it is the same in all of them."""
+    """Physics is replaced: one program of each engine is lowered by a test below."""
     agent = max((agent for agent in AGENTS if experiment.startswith(f"{agent}/")), key=len)
     env = experiment.removeprefix(f"{agent}/")
     library = env.partition("/")[0]
@@ -134,7 +134,7 @@ def test_a_workaround_for_cpus_is_found() -> None:
 
 
 def test_the_platform_is_asked_in_one_place() -> None:
-    """What a workaround for CPUs asks is told the platform that a program is for; JAX is not."""
+    """Workarounds for CPUs ask ``evorl.ops.platform``, which knows the platform that a program is for."""
     asking = [str(path) for path in _sources() if _asks_jax(path.read_text(encoding="utf-8"))]
     assert [Path(path).name for path in asking] == ["platform.py"]
     assert _asks_jax("import jax\nif jax.default_backend() == 'cpu':\n    pass")

@@ -2,8 +2,8 @@
 
 On a CPU a start is computed when it is needed: the loop that asks costs nothing. On an accelerator that loop makes the
 host wait for the device in every step, which takes as long as ten small kernels. There, a start is computed at every
-step if a reset is cheap, in itself or beside a step, and no step waits. Where resets are dear, steps have thousands of
-kernels, among which the wait is lost, and starts are computed when needed as well.
+step if a reset is cheap, absolutely or relative to a step, and no step waits. Environments with expensive resets have
+steps of thousands of kernels, in which the wait is negligible, and starts are computed when needed as well.
 
 The state of an environment has the same form under both policies, and each continues the states of the other: a start
 that is stored is used only if it is marked as fresh.
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 
-# A reset is cheap up to this part of a step, or up to so many operations and computed numbers of one environment: about
-# as many kernels as the wait costs, and numbers that 4,096 environments compute in the time of these.
+# A reset of one environment is cheap up to this fraction of a step, or up to these operations and computed numbers, for
+# which a batch of 4,096 environments takes about as long as the host's wait.
 CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 1000, 2**15
 
 

@@ -185,13 +185,13 @@ def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], R
 
     Args:
         running: whether any episode has not ended, of a bounded number of steps.
-        advance: one step of all episodes, which changes nothing that counts of those that have ``ended``.
+        advance: one step of all episodes, which does not change the results of episodes that have ``ended``.
         run: state with ``ended`` ``[B]`` and ``step``, a scalar.
         num_steps: bound of the steps.
     """
     if on_cpu():
         return jax.lax.while_loop(running, advance, run)
-    # Accelerators wait for the host each time they ask whether a loop goes on: they ask once per block of steps.
+    # Accelerators wait for the host at each check of the condition of a loop: here once per block of steps.
     size = block_size(num_steps, STEPS_AT_ONCE)
     size = size if size >= STEPS_AT_ONCE // 4 else min(num_steps, STEPS_AT_ONCE)
 

@@ -47,8 +47,7 @@ def repeated(
         update: one turn.
         carry: its state, a pytree of arrays.
         num_updates: number of turns, int32.
-        between: least and largest number of turns, which differ by at most 1, unless there are none at all; ``None`` if
-            the number may be any.
+        between: smallest and largest number of turns other than 0, which differ by at most 1; ``None`` for any number.
     """
     if isinstance(num_updates, int):
         between = num_updates, num_updates
@@ -81,7 +80,7 @@ class SmallPacked(PyTreeData, Generic[Tree]):
 
     Attributes:
         small: the small leaves.
-        large: the other leaves; ``None`` for those that are packed.
+        large: the other leaves, ``None`` in place of packed ones.
         treedef: structure of the tree.
     """
 

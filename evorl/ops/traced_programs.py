@@ -1,4 +1,4 @@
-"""Counts what a traced program does, before it is compiled."""
+"""The work of a traced program, counted before it is compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.extend.core as jex
 
 
 class Work(NamedTuple):
-    """What one call of a program computes.
+    """Work of one call of a program.
 
     Attributes:
         operations: operations, those in a loop multiplied by its turns; on a GPU about ten of them make a kernel.

@@ -206,7 +206,7 @@ class EnvContract:
             assert len(np.unique(starts, axis=0)) == len(starts)
 
     def test_when_starts_are_computed_does_not_show(self, env: VectorEnv, start: EnvState, records: dict) -> None:
-        """The policy of accelerators for cheap resets gives the same numbers as the one of CPUs."""
+        """The policy of accelerators for cheap resets gives the same numbers as that of CPUs."""
         other_start, _, others = rollout(env.with_starts("every_step"), jax.random.key(3), self.num_steps)
         for (name, x), y in zip(arrays((start, records)).items(), arrays((other_start, others)).values(), strict=True):
             np.testing.assert_array_equal(x, y, err_msg=name)

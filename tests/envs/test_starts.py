@@ -18,7 +18,7 @@ from tests.support.toy_envs import ToyEnv, TugOfWar, toy_state
 
 
 class Laborious(ToyEnv):
-    """Its reset repeats an operation, and its step another one, each so many times."""
+    """Its reset repeats an operation, and its step another one."""
 
     obs_space = Box(-np.inf, np.inf, (2,))
     action_space = Box(-1, 1, (2,))
@@ -50,7 +50,7 @@ def of_copies(env: ToyEnv) -> VectorEnv:
     [
         (Laborious(1, 1), "every_step"),
         (Laborious(2 * CHEAP_OPERATIONS, 1), "when_needed"),
-        (Laborious(2 * CHEAP_OPERATIONS, 9 * CHEAP_OPERATIONS), "every_step"),  # small beside the step
+        (Laborious(2 * CHEAP_OPERATIONS, 9 * CHEAP_OPERATIONS), "every_step"),  # small relative to the step
         (Laborious(10, 10, CHEAP_NUMBERS), "when_needed"),  # few operations on many numbers
         (Laborious(10, 50, CHEAP_NUMBERS), "every_step"),
         (TugOfWar(), "every_step"),  # several agents

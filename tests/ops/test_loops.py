@@ -1,4 +1,4 @@
-"""Loops of accelerators do what those of CPUs do."""
+"""Loops of accelerators have the results of CPUs."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_one_dtype_makes_one_array_and_nothing_makes_none() -> None:
 
 
 def test_accelerators_pack_into_one_array() -> None:
-    """Bools and all numbers of 32 bits are words, of which none changes."""
+    """Bools and all numbers of 32 bits become words without a change."""
     tree = _tree(3, 2)
     tree.reward = tree.reward.at[0, 0].set(jnp.nan).at[1, 1].set(-0.0)
     with compiled_for("gpu"):

@@ -1,4 +1,4 @@
-"""Rules of programs for a GPU, read from what is given to its compiler: no device and no CUDA package is needed."""
+"""Rules of programs for a GPU, checked on the input of its compiler: needs neither a device nor a CUDA package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 
 from evorl.ops.platform import compiled_for
 
-# Loops whose number of turns follows from numbers, by the file and function in which they stand.
+# Loops whose number of turns follows from numbers, by their file.
 OPEN_LOOPS = {
     "mujoco/mjx/_src/solver.py": "MJX's solver iterates until it has converged",
     "evorl/ops/natural_gradient.py": "TRPO's line search, once per trajectory",
@@ -21,13 +21,13 @@ OPEN_LOOPS = {
     "evorl/workflows/policy_improvement.py": "as many updates as the episodes of a generation had steps",
     "evorl/envs/vector.py": "starts where resets are dear, see evorl.envs.starts",
 }
-NESTED = "evorl/workflows/nested_learner.py"  # what it calls repeats its updates as often as it is told
+NESTED = "evorl/workflows/nested_learner.py"  # passes a number of updates to other modules
 _FILE = re.compile(r'"([^"]+\.py)":(\d+)')
 _WIDE = re.compile(r"\bf64\b")
 
 
 def lowered_for_gpus(make: Callable[[], tuple[Callable[..., Any], Any]]) -> Any:
-    """Return the program of ``step(state)`` as it is given to the compiler of a GPU.
+    """Return the program of ``step(state)`` that the compiler of a GPU reads.
 
     Args:
         make: returns the step, and the shapes of its state; called where programs are built for a GPU.
@@ -38,7 +38,7 @@ def lowered_for_gpus(make: Callable[[], tuple[Callable[..., Any], Any]]) -> Any:
 
 
 def broken_rules(lowered: Any, open_loops: Collection[str] = (), *, calls_hosts: bool = False) -> list[str]:
-    """Return what a GPU would wait for or be slow at in a program: empty if nothing.
+    """Return everything in a program that makes a GPU wait or slow; empty for a good program.
 
     A loop with a number of turns that is not known before; a call of the host; numbers of 64 bits; and barriers between
     operations, which are a workaround for CPUs.

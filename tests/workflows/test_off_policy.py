@@ -37,7 +37,7 @@ def test_the_number_of_updates_is_as_told() -> None:
 
 @pytest.mark.parametrize("ratio", [0.5, 2, 1.5])
 def test_a_known_number_of_turns_does_not_show(ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before and after the start of the learning, the loop of accelerators does the same as the one of CPUs."""
+    """Before and after the start of the learning, the loop of accelerators does the same as that of CPUs."""
 
     def states() -> list[State]:
         jax.clear_caches()
