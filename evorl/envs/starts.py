@@ -27,7 +27,7 @@ StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 
 # A reset of one environment is cheap up to this fraction of a step, or up to these operations and computed numbers, for
 # which a batch of 4,096 environments takes about as long as the host's wait.
-CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 1000, 2**15
+CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 
 def start_policy(env: VectorEnv) -> StartPolicy:

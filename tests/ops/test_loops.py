@@ -67,7 +67,7 @@ def test_a_loop_carries_small_leaves_together() -> None:
 def test_inputs_of_turns_may_be_computed_before() -> None:
     def inputs(i: jax.Array) -> PyTreeDict:
         keys = jax.random.split(jax.random.fold_in(jax.random.key(0), i), 4)
-        return PyTreeDict(keys=keys, numbers=jnp.arange(8.0).reshape(4, 2) + i, even=jnp.arange(4) % 2 == i % 2)
+        return PyTreeDict(row_keys=keys, numbers=jnp.arange(8.0).reshape(4, 2) + i, even=jnp.arange(4) % 2 == i % 2)
 
     assert precomputed(inputs, 3) is inputs  # on a CPU
     expected = [inputs(jnp.int32(i)) for i in range(3)]
