@@ -13,7 +13,8 @@ from evorl.ops.platform import compiled_for
 
 # Loops whose number of turns follows from numbers, by their file.
 OPEN_LOOPS = {
-    "evorl/rollout.py": "MJX's solver, and a step of gymnax's Asterix: the file of what calls an environment's step",
+    "mujoco/mjx/_src/solver.py": "MJX's solver iterates until it has converged",
+    "evorl/rollout.py": "gymnax's Asterix has one in its step, which is traced before it is called there",
     "evorl/ops/natural_gradient.py": "TRPO's line search, once per trajectory",
     "evorl/ec/operators/pareto.py": "the fronts of a population, once per generation",
     "evorl/ec/optimizers/cma_es.py": "a root of the covariance, once in many generations",
