@@ -12,16 +12,13 @@ that is stored is used only if it is marked as fresh.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from evorl.ops.platform import on_cpu
 from evorl.ops.traced_programs import work_of
-
-if TYPE_CHECKING:
-    from evorl.envs.vector import VectorEnv
 
 StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 
@@ -30,15 +27,15 @@ StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
 CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 
-def start_policy(env: VectorEnv) -> StartPolicy:
-    """Return when ``env`` computes starts, on the platform that programs are compiled for."""
+def start_policy(env: Any) -> StartPolicy:
+    """Return when ``env``, a vector environment, computes starts, on the platform that programs are compiled for."""
     if env.starts is not None:
         return env.starts
     return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"
 
 
 @functools.cache
-def _resets_are_cheap(env: VectorEnv) -> bool:
+def _resets_are_cheap(env: Any) -> bool:
     """Compare reset and step of one copy by the operations and numbers in their programs."""
     rows = env.num_agents
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))

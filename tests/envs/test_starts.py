@@ -52,7 +52,7 @@ def of_copies(env: ToyEnv) -> VectorEnv:
         (Laborious(2 * CHEAP_OPERATIONS, 1), "when_needed"),
         (Laborious(2 * CHEAP_OPERATIONS, 9 * CHEAP_OPERATIONS), "every_step"),  # small relative to the step
         (Laborious(10, 10, CHEAP_NUMBERS), "when_needed"),  # few operations on many numbers
-        (Laborious(10, 50, CHEAP_NUMBERS), "every_step"),
+        (Laborious(10, 1000, CHEAP_NUMBERS), "every_step"),
         (TugOfWar(), "every_step"),  # several agents
     ],
 )
