@@ -90,7 +90,7 @@ class VectorEnv(EnvWrapper):
     def with_starts(self, policy: StartPolicy) -> Self:
         """Return the same environments, which compute starts by this policy on every platform; no result differs."""
         env = copy.copy(self)
-        env.__dict__.pop("_hash", None)
+        vars(env).pop("_hash", None)
         env.starts = policy
         return env
 

@@ -22,7 +22,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
-Run = TypeVar("Run", bound=PyTreeData)
+Run = TypeVar("Run", bound=Any)
 DEFAULT_MAX_EPISODE_STEPS = 1000
 STEPS_AT_ONCE = 64  # of an accelerator, which asks once per block whether an episode is running
 NO_FAULT = 2**31 - 1  # value of the step without a fault

@@ -58,10 +58,10 @@ def repeated(
     at_least, at_most = between
     if at_least:
         after = jax.lax.fori_loop(0, at_least, lambda i, carry: in_loop(update(i, unpacked(carry))), in_loop(carry))
-        carry = unpacked(tree_where(num_updates >= at_least, after, in_loop(carry)))
+        carry = unpacked(tree_where(jnp.asarray(num_updates >= at_least), after, in_loop(carry)))
     if at_least == at_most:
         return carry
-    return when_due(num_updates > at_least, functools.partial(update, at_least), carry)
+    return when_due(jnp.asarray(num_updates > at_least), functools.partial(update, at_least), carry)
 
 
 def precomputed(inputs: Callable[[jax.Array], Tree], num_turns: int) -> Callable[[jax.Array], Tree]:
