@@ -130,6 +130,7 @@ _SETTINGS = {
     "share": "exploration_fraction epsilon_decay eps_decay decay_steps",
     "devices": "device num_devices n_devices gpus num_gpus cuda use_cuda",
     "deterministic": "torch_deterministic cudnn_deterministic",
+    "precision": "matmul_precision float32_matmul_precision default_matmul_precision allow_tf32",
     "resume": "checkpoint load restore load_path resume_from",
     "runs_folder": "logdir log_dir save_dir output_dir out_dir results_dir tensorboard_log",
     "title": "exp_name experiment_name run_name",
