@@ -188,6 +188,16 @@ def assemble(
     return RecurrentNetwork(torso.clone(), cell, head(torso.clone(layers=head_layers), 1), observation_ndim)
 
 
+def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
+    """Return a network whose layers and cells compute in ``dtype``; it has the same parameters."""
+    changes: dict[str, Any] = {"dtype": dtype} if isinstance(network, Torso | GRU | LSTM) else {}
+    for field in dataclasses.fields(network):
+        value = getattr(network, field.name)
+        if isinstance(value, nn.Module) and field.name != "parent":
+            changes[field.name] = computing_in(value, dtype)
+    return network.clone(**changes)
+
+
 def build_cell(config: Any) -> Cell | None:
     """Build a recurrent cell from a name, ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with ``name``,
     ``size`` and, for a dilated one, ``num_cores``. Returns ``None`` for ``None``.
