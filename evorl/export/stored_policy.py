@@ -111,7 +111,7 @@ def stored_policy(
         agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
-        widened, options = _in_float32(agent), (agent_state, workflow.eval_env, sample)
+        widened, options = in_float32(agent), (agent_state, workflow.eval_env, sample)
         env = spec.workflow["env"]
         env = dict(env) if isinstance(env, Mapping) else {"name": env}
         return StoredPolicy(
@@ -126,17 +126,18 @@ def stored_policy(
             is_sample=sample,
             seed=seed,
             notices=tuple(checkpointer.notices),
-            in_float32=None if widened == agent else portable_policy(widened, *options),
+            in_float32=None if widened is None else portable_policy(widened, *options),
         )
     finally:
         workflow.close()
 
 
-def _in_float32(agent: Agent) -> Agent:
-    """Return the agent with networks that compute in float32."""
+def in_float32(agent: Agent) -> Agent | None:
+    """Return the agent with networks that compute in float32; ``None`` if they already do."""
     fields = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
     networks = {name: value for name, value in fields.items() if isinstance(value, nn.Module)}
-    return agent.replace(**{name: computing_in(network, "float32") for name, network in networks.items()})
+    widened = {name: computing_in(network, "float32") for name, network in networks.items()}
+    return None if widened == networks else agent.replace(**widened)
 
 
 def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tuple[Agent, AgentState]:

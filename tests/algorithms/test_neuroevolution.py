@@ -29,6 +29,7 @@ OBS = jnp.array([[-1.0], [1.0]])  # all that the probe shows
 
 class TestContract(WorkflowContract):
     workflow = NeuroevolutionWorkflow
+    has_other_products = True
     as_for_users = True
     SMALL = {
         **RUN_CONFIG,

@@ -28,6 +28,7 @@ from tests.conformance.seeds import SeedContract
 from tests.support.compilation import compiled_names, compiled_to_run_long
 from tests.support.errors import raises_naming
 from tests.support.key_record import KeyRecord
+from tests.support.products import factors, in_bfloat16, is_narrow
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, static_fractions
 from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, save_in, side_by_side, stop_after
 
@@ -53,6 +54,8 @@ class WorkflowContract(SeedContract):
     shaping: ClassVar[frozenset[str]] = frozenset({"updates_per_iteration", "improved_share", "gradient_share"})
     # Whether an evaluation plays the same episodes with several policies, and so draws the same numbers for each.
     evaluates_by_common_numbers: ClassVar[bool] = False
+    # Whether it has matrix products other than those of networks, such as recombinations.
+    has_other_products: ClassVar[bool] = False
 
     @classmethod
     def make(cls, env: str | Mapping[str, Any] | None = None, **changes: Any) -> Workflow:
@@ -131,6 +134,23 @@ class WorkflowContract(SeedContract):
         for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
         assert {x.shape for name, x in metrics.items() if name not in ("episodes", ENV_FAULTS)} <= {()}
+
+    def test_a_step_in_bfloat16_keeps_state_and_metrics_in_float32(self) -> None:
+        """All products of networks have factors in bfloat16; nothing that is stored or reported has."""
+        workflow = self.make(**in_bfloat16(self.SMALL))
+        state, plain = (programs.state_shapes(each, jax.random.key(0)) for each in (workflow, self.make()))
+        assert jax.tree.structure(state) == jax.tree.structure(plain)
+        assert jax.tree.leaves(state) == jax.tree.leaves(plain)
+        traced = programs.step_program.trace(workflow, state)
+        dtypes = factors(traced.jaxpr)
+        assert jnp.bfloat16 in dtypes
+        assert self.has_other_products or dtypes == {jnp.dtype("bfloat16")}
+        metrics, after = programs.step_program(workflow, workflow.init(SEED))
+        assert [(x.shape, x.dtype) for x in jax.tree.leaves(after)] == [
+            (x.shape, x.dtype) for x in jax.tree.leaves(state)
+        ]
+        assert metrics
+        assert not any(map(is_narrow, jax.tree.leaves(metrics)))
 
     def test_other_numbers_compile_nothing(self, whole: tuple) -> None:
         """Every number of the workflow, its agent and its optimizers is another."""

@@ -39,6 +39,17 @@ def test_more_environments_take_more_of_an_iteration() -> None:
     assert many.parameters == few.parameters
 
 
+def test_activations_in_bfloat16_take_half_of_those_in_float32() -> None:
+    def plan(dtype: str) -> Preflight:
+        network = {"torso": [512, 512], "dtype": dtype}
+        return preflight(small("ppo", num_envs=256, rollout_length=64, agent={"network": network}, num_minibatches=1))
+
+    narrow, wide = plan("bfloat16"), plan("float32")
+    assert narrow.parameters == wide.parameters
+    assert narrow.state_bytes == wide.state_bytes
+    assert 0.45 < narrow.step_bytes / wide.step_bytes < 0.75
+
+
 def test_members_and_seeds_count_and_parameters_are_those_of_one() -> None:
     space = {"discount": {"low": 0.9, "high": 0.99}}
     population = small("pbt", "CartPole-v1", inner=inner_config("ppo"), pop_size=4, search_space=space)
