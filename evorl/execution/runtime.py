@@ -80,8 +80,7 @@ def prepare_runtime(
     if info:
         join_processes(info)
     users_precision = _users_precision()
-    default = "highest" if deterministic and not on_cpu() else users_precision
-    jax.config.update("jax_default_matmul_precision", default if precision == "default" else precision)
+    _set_precision(precision, "highest" if deterministic and not on_cpu() else users_precision)
 
 
 def prepare_for(spec: RunSpec) -> None:
@@ -94,6 +93,15 @@ def prepare_for(spec: RunSpec) -> None:
         deterministic=spec.deterministic,
         precision=spec.precision,
     )
+
+
+def _set_precision(precision: Precision, default: str | None) -> None:
+    """Set the precision of JAX's matrix products; ``default`` is the meaning of ``"default"``."""
+    import jax
+
+    chosen = default if precision == "default" else precision
+    if chosen != jax.config.jax_default_matmul_precision:
+        jax.config.update("jax_default_matmul_precision", chosen)
 
 
 @functools.cache  # read before the first run changes it

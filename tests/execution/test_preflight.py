@@ -44,7 +44,8 @@ def test_activations_in_bfloat16_take_half_of_those_in_float32(monkeypatch: pyte
         network = {"torso": [512, 512], "dtype": dtype}
         return preflight(small("ppo", num_envs=256, rollout_length=64, agent={"network": network}, num_minibatches=1))
 
-    assert plan("bfloat16").step_bytes == plan("float32").step_bytes  # a CPU computes in float32
+    narrow, wide = plan("bfloat16"), plan("float32")
+    assert narrow.step_bytes == pytest.approx(wide.step_bytes, rel=1e-3)  # a CPU computes in float32
     monkeypatch.setattr(live_bytes, "on_cpu", lambda: False)
     narrow, wide = plan("bfloat16"), plan("float32")
     assert narrow.parameters == wide.parameters
