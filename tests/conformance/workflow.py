@@ -143,7 +143,7 @@ class WorkflowContract(SeedContract):
         assert jax.tree.leaves(state) == jax.tree.leaves(plain)
         traced = programs.step_program.trace(workflow, state)
         dtypes = factors(traced.jaxpr)
-        assert jnp.bfloat16 in dtypes
+        assert jnp.dtype("bfloat16") in dtypes
         assert self.has_other_products or dtypes == {jnp.dtype("bfloat16")}
         metrics, after = programs.step_program(workflow, workflow.init(SEED))
         assert [(x.shape, x.dtype) for x in jax.tree.leaves(after)] == [
