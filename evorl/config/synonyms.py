@@ -39,6 +39,7 @@ _SETTINGS = {
     "torso": "hidden_sizes hidden_layers hidden_dims hidden_dim hidden_size hidden_units net_arch layer_sizes features "
     "layers hidden_layer_sizes policy_hidden_layer_sizes input universe",
     "network": "policy_kwargs network_factory agent_kwargs policy_network",
+    "dtype": "compute_dtype mixed_precision",
     "recurrent": "use_lstm lstm_type lstm_num_cores lstm use_rnn rnn rnn_type lstm_hidden_size",
     "num_envs": "n_envs num_environments nenvs num_workers num_actors envs_per_worker parallel num_rollout_workers",
     "batch_size": "minibatch_size mini_batch_size mini_batch sample_batch_size train_batch_size",

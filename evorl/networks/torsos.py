@@ -130,8 +130,7 @@ class Torso(nn.Module):
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
         layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
-        dtype: dtype that the layers compute in, one of ``evorl.networks.layers.DTYPES``, and that of the output.
-            Parameters are float32. User-defined layers choose their own dtype.
+        dtype: dtype of the layers' computation and outputs, one of ``DTYPES``; user-defined layers choose their own.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -205,8 +204,8 @@ class Torso(nn.Module):
         return ACTIVATIONS[activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
-        options = (layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)
-        return convolution(*options, dtype=self.dtype)(x)
+        shape = (layer.filters, layer.size, layer.stride, layer.border)
+        return convolution(*shape, self.orthogonal, self._gain, self.dtype)(x)
 
     def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
         window = Convolution(layer.filters)
