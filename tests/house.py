@@ -25,11 +25,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # their spaces, the gate, the session, the collector and the run's settings besides (94; 70 before them), and the 29
 # files that strings loaded late until this measure could not miss them: actors, goals, intrinsic rewards, synonyms.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1119,
+    "lines of the functions that a PPO step enters": 1129,
     "files of the functions that a PPO step enters": 23,
-    "lines of the functions that a SAC step enters": 1318,
+    "lines of the functions that a SAC step enters": 1328,
     "files of the functions that a SAC step enters": 28,
-    "lines of the functions that evorl train enters before a step": 5285,
+    "lines of the functions that evorl train enters before a step": 5302,
     "files of the functions that evorl train enters before a step": 103,
     "files that the import of algorithms/ppo.py reads": 123,
     "lines of configs/agent that stand in another of its files, %": 40.9,
@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66450,
+    "lines of the package": 66589,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.

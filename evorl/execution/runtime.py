@@ -13,7 +13,7 @@ from pathlib import Path
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 from evorl.execution.multiprocess import join_processes, process_info
-from evorl.ops.platform import on_cpu
+from evorl.ops.platform import on_cpu, set_precision
 from evorl.runs.spec import Precision, RunSpec
 
 MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client, and hundreds of them stall
@@ -79,8 +79,7 @@ def prepare_runtime(
         _keep_programs(None if compilation_cache is True else user_path(compilation_cache))
     if info:
         join_processes(info)
-    users_precision = _users_precision()
-    _set_precision(precision, "highest" if deterministic and not on_cpu() else users_precision)
+    set_precision("highest" if precision == "default" and deterministic and not on_cpu() else precision)
 
 
 def prepare_for(spec: RunSpec) -> None:
@@ -93,23 +92,6 @@ def prepare_for(spec: RunSpec) -> None:
         deterministic=spec.deterministic,
         precision=spec.precision,
     )
-
-
-def _set_precision(precision: Precision, default: str | None) -> None:
-    """Set the precision of JAX's matrix products; ``default`` is the meaning of ``"default"``."""
-    import jax
-
-    chosen = default if precision == "default" else precision
-    if chosen != jax.config.jax_default_matmul_precision:
-        jax.config.update("jax_default_matmul_precision", chosen)
-
-
-@functools.cache  # read before the first run changes it
-def _users_precision() -> str | None:
-    """Return the precision that the user has set for JAX; ``None`` for none."""
-    import jax
-
-    return jax.config.jax_default_matmul_precision
 
 
 def _keep_programs(folder: Path | None) -> None:

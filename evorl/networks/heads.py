@@ -1,7 +1,7 @@
 """Policy and value networks: a torso with a head; and observations as the float32 arrays that networks read.
 
 Observations have any leading axes followed by ``observation_ndim`` axes; integers are cast and pixels are scaled.
-All networks are modules compared by value. Their outputs are float32, whatever the torso computes in.
+All networks are modules compared by value. Their outputs are float32; the torso may compute in bfloat16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.layers import output_dense
+from evorl.networks.layers import dense, float32_outputs
 from evorl.types import Observation, Params
 
 
@@ -101,7 +101,7 @@ def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> j
 
 def output_layer(torso: nn.Module, size: int, scale: float, name: str = "head") -> nn.Dense:
     """Return the last layer of a network: dense, with float32 outputs, initial weights and dtype as in the torso."""
-    return output_dense(size, torso.orthogonal, scale, name, torso.dtype)
+    return dense(size, torso.orthogonal, scale, name, **float32_outputs(torso.dtype))
 
 
 def as_float(x: jax.typing.ArrayLike) -> jax.Array:

@@ -1,7 +1,7 @@
 """Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalization.
 
 Parameters are float32. A layer computes in one of ``DTYPES``: in bfloat16, inputs and parameters are rounded when they
-are used. The last layer of a network (``output_dense``) returns float32.
+are used. The last layer of a network (see ``float32_outputs``) returns float32.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def product_in(dtype: Dtype, x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _output_product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
-    del dimension_numbers, options  # those of a dense layer
+    del dimension_numbers, options  # the defaults of a dense layer
     return _float32_sums(x, kernel)
 
 
@@ -151,15 +151,9 @@ class Dense(nn.Dense):
         return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
 
-def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, dtype: Dtype = "float32") -> nn.Dense:
-    """Return a dense layer with zero biases and weights from ``kernel_initializer``, which computes in ``dtype``."""
-    kernel_init = kernel_initializer(orthogonal, scale)
-    return Dense(size, kernel_init=kernel_init, dot_general=_product, name=name, dtype=compute_dtype(dtype))
-
-
-def output_dense(size: int, orthogonal: bool, scale: float, name: str, dtype: Dtype) -> nn.Dense:
-    """Return a layer as ``dense`` does, with float32 outputs: the last one of a network."""
-    options: dict[str, Any] = {"dot_general": _product, **float32_outputs(dtype)}
+def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **options: Any) -> nn.Dense:
+    """Return a dense layer with zero biases and weights from ``kernel_initializer``, with Flax's ``options``."""
+    options = {"dot_general": _product, **options}
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **options)
 
 
@@ -171,7 +165,7 @@ def float32_outputs(dtype: Dtype) -> dict[str, Any]:
 
 
 def convolution(
-    filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float, dtype: Dtype = "float32"
+    filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float, *, dtype: Dtype = "float32"
 ) -> nn.Conv:
     """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero biases.
 

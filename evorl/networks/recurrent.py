@@ -1,7 +1,7 @@
 """Recurrent networks: a torso, a recurrent cell and a head.
 
-The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. It is float32 whatever a
-network computes in: a cell rounds only the factors of its products.
+The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. It is float32 in
+every network: a cell that computes in bfloat16 rounds only the factors of its products.
 """
 
 from __future__ import annotations

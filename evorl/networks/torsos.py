@@ -171,7 +171,7 @@ class Torso(nn.Module):
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, self._with_room(layer, x, image))
             elif isinstance(layer, Dense):
-                x = dense(layer.size, self.orthogonal, self._gain, dtype=self.dtype)(x)
+                x = dense(layer.size, self.orthogonal, self._gain, dtype=compute_dtype(self.dtype))(x)
                 x = self._activate(layer, self._normalized(x) if self.layer_norm else x)
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
@@ -205,7 +205,7 @@ class Torso(nn.Module):
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         shape = (layer.filters, layer.size, layer.stride, layer.border)
-        return convolution(*shape, self.orthogonal, self._gain, self.dtype)(x)
+        return convolution(*shape, self.orthogonal, self._gain, dtype=self.dtype)(x)
 
     def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
         window = Convolution(layer.filters)

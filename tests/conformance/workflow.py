@@ -24,11 +24,11 @@ from evorl.execution.session import TrainingDiverged
 from evorl.execution.trainable import most_timesteps
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
+from tests.conformance.dtypes import DtypeContract
 from tests.conformance.seeds import SeedContract
 from tests.support.compilation import compiled_names, compiled_to_run_long
 from tests.support.errors import raises_naming
 from tests.support.key_record import KeyRecord
-from tests.support.products import factors, in_bfloat16, is_narrow
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, static_fractions
 from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, save_in, side_by_side, stop_after
 
@@ -38,7 +38,7 @@ NUM_SEEDS, NUM_DEVICES = 3, 4  # which cannot share seeds evenly: so they share 
 TOGETHER = {"num_seeds": NUM_SEEDS, "devices": NUM_DEVICES}
 
 
-class WorkflowContract(SeedContract):
+class WorkflowContract(SeedContract, DtypeContract):
     """Inherit as ``Test...``, and say ``workflow`` and ``SMALL``; the other attributes where defaults do not fit."""
 
     workflow: ClassVar[type[Workflow]]
@@ -54,8 +54,6 @@ class WorkflowContract(SeedContract):
     shaping: ClassVar[frozenset[str]] = frozenset({"updates_per_iteration", "improved_share", "gradient_share"})
     # Whether an evaluation plays the same episodes with several policies, and so draws the same numbers for each.
     evaluates_by_common_numbers: ClassVar[bool] = False
-    # Whether it has matrix products other than those of networks, such as recombinations.
-    has_other_products: ClassVar[bool] = False
 
     @classmethod
     def make(cls, env: str | Mapping[str, Any] | None = None, **changes: Any) -> Workflow:
@@ -134,23 +132,6 @@ class WorkflowContract(SeedContract):
         for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
         assert {x.shape for name, x in metrics.items() if name not in ("episodes", ENV_FAULTS)} <= {()}
-
-    def test_a_step_in_bfloat16_keeps_state_and_metrics_in_float32(self) -> None:
-        """All products of networks have factors in bfloat16; nothing that is stored or reported has."""
-        workflow = self.make(**in_bfloat16(self.SMALL))
-        state, plain = (programs.state_shapes(each, jax.random.key(0)) for each in (workflow, self.make()))
-        assert jax.tree.structure(state) == jax.tree.structure(plain)
-        assert jax.tree.leaves(state) == jax.tree.leaves(plain)
-        traced = programs.step_program.trace(workflow, state)
-        dtypes = factors(traced.jaxpr)
-        assert jnp.dtype("bfloat16") in dtypes
-        assert self.has_other_products or dtypes == {jnp.dtype("bfloat16")}
-        metrics, after = programs.step_program(workflow, workflow.init(SEED))
-        assert [(x.shape, x.dtype) for x in jax.tree.leaves(after)] == [
-            (x.shape, x.dtype) for x in jax.tree.leaves(state)
-        ]
-        assert metrics
-        assert not any(map(is_narrow, jax.tree.leaves(metrics)))
 
     def test_other_numbers_compile_nothing(self, whole: tuple) -> None:
         """Every number of the workflow, its agent and its optimizers is another."""

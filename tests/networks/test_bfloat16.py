@@ -13,7 +13,7 @@ import pytest
 from evorl.agents.part_settings import differing_torso
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
-from evorl.networks.layers import STATISTICS, NoisyDense, dense, output_dense
+from evorl.networks.layers import STATISTICS, NoisyDense, dense, float32_outputs
 from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
 from evorl.networks.recurrent import GRU, LSTM, DilatedLSTM, RecurrentNetwork, assemble, build_cell, computing_in
 from evorl.networks.torsos import Torso, build_torso
@@ -47,12 +47,12 @@ CELLS = [GRU(8), LSTM(8), DilatedLSTM(8, num_cores=2)]
 
 
 def dtypes(tree: Any) -> set[Any]:
-    """The dtypes of the numbers that are no counters."""
+    """The dtypes of all leaves but counters."""
     return {x.dtype for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)}
 
 
 def compared(network: nn.Module, *inputs: Any) -> None:
-    """Check dtypes of a network, and its outputs and gradients against those of the same network in float32."""
+    """Check dtypes of a network, and compare its outputs and gradients with the same network in float32."""
     wide = computing_in(network, "float32")
     assert wide != network
     params: Any = jax.jit(network.init)(KEY, *inputs)
@@ -105,7 +105,7 @@ def test_learned_activations_compute_in_float32() -> None:
 
 
 def test_sums_of_the_last_layer_are_not_rounded() -> None:
-    hidden, last = dense(5, True, 1.0, dtype="bfloat16"), output_dense(5, True, 1.0, "head", "bfloat16")
+    hidden, last = (dense(5, True, 1.0, **each) for each in ({"dtype": jnp.bfloat16}, float32_outputs("bfloat16")))
     params = {"params": {**hidden.init(KEY, X)["params"], "bias": jnp.linspace(0.1, 0.7, 5)}}
     rounded = [jnp.asarray(x, jnp.bfloat16).astype(jnp.float32) for x in (X, params["params"]["kernel"])]
     exact = rounded[0] @ rounded[1] + params["params"]["bias"]
