@@ -14,6 +14,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
+from evorl.ops.platform import on_cpu
 from evorl.ops.traced_programs import programs_in
 
 # Fused with the operations that read them.
@@ -109,8 +110,12 @@ def _is_var(var: Any) -> bool:
 
 
 def aval_bytes(aval: Any) -> int:
-    """Return the bytes of an array with this shape and dtype; a key has 8."""
+    """Return the bytes of an array with this shape and dtype; a key has 8.
+
+    On a CPU, an array in bfloat16 counts as one in float32, in which XLA computes there.
+    """
     if not hasattr(aval, "shape"):
         return 0
     item = 8 if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else aval.dtype.itemsize
+    item = 4 if aval.dtype == jnp.bfloat16 and on_cpu() else item
     return math.prod(aval.shape) * item

@@ -6,12 +6,14 @@ machine without one (``python -m benchmarks.gpu --static``).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import jax
 
+_PRECISION = "jax_default_matmul_precision"
 _chosen: ContextVar[str | None] = ContextVar("platform", default=None)
 
 
@@ -47,3 +49,16 @@ def compiled_for(name: str) -> Iterator[None]:
     finally:
         _chosen.reset(token)
         jax.clear_caches()
+
+
+def set_precision(precision: str) -> None:
+    """Set the precision of matrix products of JAX; ``"default"`` restores that of the user."""
+    users = _users_precision()
+    chosen = users if precision == "default" else precision
+    if chosen != getattr(jax.config, _PRECISION):
+        jax.config.update(_PRECISION, chosen)
+
+
+@functools.cache  # read before the first run changes it
+def _users_precision() -> str | None:
+    return getattr(jax.config, _PRECISION)
