@@ -25,11 +25,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # run's settings (94; 70 before them), and the 29 files that strings loaded late before this measure counted them:
 # actors, goals, intrinsic rewards, synonyms.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1210,
+    "lines of the functions that a PPO step enters": 1200,
     "files of the functions that a PPO step enters": 26,
-    "lines of the functions that a SAC step enters": 1390,
+    "lines of the functions that a SAC step enters": 1383,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5330,
+    "lines of the functions that evorl train enters before a step": 5342,
     "files of the functions that evorl train enters before a step": 105,
     "files that the import of algorithms/ppo.py reads": 126,
     "lines of configs/agent that stand in another of its files, %": 40.9,
@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 67300,
+    "lines of the package": 67277,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
