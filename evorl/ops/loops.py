@@ -19,7 +19,7 @@ from evorl.ops.trees import Packed, pack, tree_where
 from evorl.types import PyTreeData, pytree_field
 
 Tree = TypeVar("Tree")
-SMALL = 2**16  # elements of an array that a kernel copies in less time than its launch takes
+SMALL = 2**11  # elements of an array to pack: matrix products read larger ones, and would need a copy of them
 
 
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
