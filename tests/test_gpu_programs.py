@@ -64,7 +64,7 @@ def lowered_step(make: Callable[[], Any]) -> Any:
 
 
 def lowered_update(make: Callable[[], Any]) -> Any:
-    """The program of a workflow whose simulators the host steps: it learns from what they have collected."""
+    """Return the lowered update of a workflow whose simulators are stepped on the host, given collected data."""
 
     def step_and_inputs() -> Any:
         workflow = make()

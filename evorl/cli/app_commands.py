@@ -53,7 +53,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         The folder.
 
     Raises:
-        ValueError: the folder exists already, or an option is unknown or invalid; no files remain.
+        ValueError: the folder already exists, or an option is unknown or invalid; no files remain.
     """
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")

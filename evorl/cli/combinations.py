@@ -102,7 +102,7 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
 
 
 def _steps_outside_jax(overrides: Sequence[str]) -> bool:
-    """Return whether the environment of a command line has, or may have, simulators outside of JAX."""
+    """Return True if the environment of a command line has, or may have, simulators outside of JAX."""
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):

@@ -56,7 +56,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     """Find the folder of the sweep that ``resume=`` names, and the value of ``trust``.
 
     Returns:
-        The folder, or ``None`` if the arguments name no sweep; and ``trust``: whether code outside evorl is allowed.
+        The folder, or ``None`` if the arguments name no sweep; and ``trust``: true if code outside evorl is allowed.
 
     Raises:
         ValueError: there are other arguments, since the runs of a sweep cannot be changed; or ``trust`` is not a

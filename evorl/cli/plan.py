@@ -74,8 +74,8 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
             raise ValueError(
-                f"{FLAG} does not support sweepers and launchers of Hydra: remove {others} out, "
-                f"or plan one run, without {argument}."
+                f"{FLAG} does not support sweepers and launchers of Hydra: remove {others}, "
+                f"or plan a single run, without {argument}."
             )
 
 

@@ -40,9 +40,9 @@ def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
 
 
 def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
-    """Return the run's title, by default algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
+    """Return the run's title. The default has algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
 
-    The algorithm has the name of its config file if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
+    The algorithm is called by its config file's name if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
     """
     if spec.title:
         return spec.title
@@ -57,7 +57,7 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 
 
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
-    """Describe whether the settings are tuned for this agent and environment; ``None`` if no agent was chosen."""
+    """Describe the origin of the settings: tuned for this agent and environment, or not; ``None`` without an agent."""
     if "agent" not in chosen:
         return None
     folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]

@@ -58,7 +58,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         parity = _checked(name, path, source.policy, recorded[id(source.policy)])
         print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.describe()}.")
+            raise NotTheSame(f"{path} does not reproduce the outputs of the policy: it {parity.describe()}.")
         written.append(Written(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]
     if widened and stored.in_float32 is not None:

@@ -65,7 +65,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
     Args:
         path: the file; a StableHLO file needs its description, of the same name with ``.json``, in the same folder.
-        trust: whether a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
+        trust: true if a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
         RunFolderError: the file is missing, corrupted, not trusted or of unknown format; the message states the reason.

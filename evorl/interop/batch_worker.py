@@ -60,7 +60,7 @@ class BatchWorker:
         self._agent = self._made_agent(settings)
         for info in settings["updates"]:
             self._agent.update(info)
-        self._position: tuple[int, int] | None = None  # number of resets, and of slices since
+        self._position: tuple[int, int] | None = None  # number of resets, and of slices since the last one
         self._obs: Any = None
         self._state: Any = None
 
@@ -102,8 +102,8 @@ class BatchWorker:
         """Acquire the next steps of the running rows.
 
         Args:
-            position: number of resets of the batcher, and number of slices since. If the worker is at another position,
-                it starts episodes: after a reset, or as the replacement of a worker that died.
+            position: number of resets of the batcher, and of slices since the last reset. A worker at another position
+                starts new episodes: after a reset, or as the replacement of a worker that died.
             is_running: True for rows whose episode has not ended, bool ``[B]``.
             agent_info: information for the agent, leaves ``[B, ...]``, or ``None``.
             env_info: arguments of the environments if episodes start, leaves ``[B, ...]``, or ``None``.

@@ -92,7 +92,7 @@ class Batcher:
         self._reset_infos = self._infos  # agent_info and env_info of the last reset
         self._rows_per_worker = 0  # rows of the infos that belong to one worker
         self._num_acquisitions = 0
-        self._position = (0, 0)  # number of resets, and of slices since
+        self._position = (0, 0)  # number of resets, and of slices since the last one
         self._is_running = np.ones((self.num_workers, self._rows_each), bool)
         pool = make_pool(kind, BatchWorker, self._settings_of)
         self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or _warn)
@@ -176,7 +176,7 @@ class Batcher:
             outputs of agents and entries of ``info``; zeros follow the end of a row. The batch's ``info`` has for
             every row its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state of
             the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if the
-            episodes of all rows had ended before (``num_running`` is 0).
+            episodes of all rows had already ended (``num_running`` is 0).
 
         Raises:
             ValueError: nothing was requested by ``execute``.

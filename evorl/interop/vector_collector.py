@@ -79,7 +79,7 @@ class VectorCollector:
         self._obs = None
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
-        """Take ``length`` steps in every row; transitions have leaves ``[length, B, ...]``.
+        """Take ``length`` steps in every environment; transitions have leaves ``[length, B, ...]``.
 
         Args:
             agent: see ``HostAgent``.

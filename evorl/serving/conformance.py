@@ -20,7 +20,7 @@ from evorl.serving.rlx import ConnectionClosed, FrameReader, Image, ProtocolErro
 
 REWARD = 1.5  # reward of every step of the echo program
 _MAX_SHOWN = 120  # characters of a value in a report
-_POLL_SECONDS = 0.05  # between two checks whether the client's process has ended
+_POLL_SECONDS = 0.05  # interval at which the client's process is polled
 _FLOAT_TOLERANCE = 1e-6  # for images, whose bytes are divided by 255 in float32
 
 

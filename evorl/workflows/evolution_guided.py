@@ -81,7 +81,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         super().__post_init__()
         if self.eval_chunk is not None:
             raise ValueError(
-                f"eval_chunk={self.eval_chunk} is not supported here, where all episodes are played at once: remove it."
+                f"eval_chunk={self.eval_chunk} is not supported here, because all episodes run at once: remove it."
             )
         if self.num_injected > self.optimizer.num_replaceable:
             raise ValueError(

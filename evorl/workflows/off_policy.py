@@ -51,7 +51,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
-        intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``, or ``None``.
+        intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def in_bfloat16(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a workflow with ``dtype: bfloat16`` in every network, those of inner workflows included."""
+    """The config of a workflow with ``dtype: bfloat16`` in every network, including the networks of inner workflows."""
     changed = {name: in_bfloat16(value) if isinstance(value, Mapping) else value for name, value in config.items()}
     if isinstance(config.get("network"), Mapping):
         changed["network"] = {**config["network"], "dtype": "bfloat16"}
@@ -28,7 +28,7 @@ def factors(jaxpr: Any) -> set[Any]:
 
 
 def is_narrow(x: Any) -> bool:
-    """Whether an array, or its shape, is in bfloat16."""
+    """Return True if an array, or its shape, is in bfloat16."""
     return x.dtype == jnp.bfloat16
 
 

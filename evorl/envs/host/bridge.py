@@ -42,8 +42,8 @@ class HostBackedEnv(VectorEnv):
 
     Args:
         make: creates a given number of simulators of one kind.
-        options: number of rows, and settings of the wrappers. Action repeat is not supported, and the autoreset mode is
-            ``NORMAL`` or ``DISABLED``.
+        options: number of environments, and settings of the wrappers. Action repeat is not supported, and the autoreset
+            mode is ``NORMAL`` or ``DISABLED``.
         host: ``"loop"`` steps the simulators in a loop on the host if the workflow supports it, ``"callback"`` always
             calls them from the compiled program; ``"auto"`` means ``"loop"``.
 
