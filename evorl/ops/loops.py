@@ -1,8 +1,7 @@
 """Loops and branches in the form that is fastest on the platform.
 
-If the number of iterations of a loop is computed in the program, an accelerator copies the loop condition to the host
-and waits, in every iteration. Therefore its loops have a static length and launch few kernels. On a CPU the condition
-costs nothing, but an unnecessary iteration takes time.
+In a loop whose length is computed, an accelerator copies the condition to the host and waits, in every iteration: its
+loops have static lengths and few kernels. On a CPU the condition costs nothing, but an unnecessary iteration does.
 """
 
 from __future__ import annotations
