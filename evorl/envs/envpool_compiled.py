@@ -107,7 +107,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return self._pools[num_rows]
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
-        """Return the starts of all rows, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
+        """Return the starts of all environments, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:
@@ -203,7 +203,7 @@ class _Pool:
         return tuple(jax.tree.map(lambda x, s=s: np.split(x, _PLAYING_AND_SPARE)[s], starts) for s in (0, 1))
 
     def step(self, token: jax.Array, actions: Any, chosen: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Step the simulator of the set ``chosen`` ``[B]`` in each row.
+        """Step the simulator of the set ``chosen`` ``[B]`` in each environment.
 
         Args:
             token: uint32 ``[B]``, all equal. It passes unchanged through EnvPool's calls, which orders them.

@@ -223,7 +223,7 @@ class MetricsStore:
                     file.close()
 
     def _step_of(self, name: str, x: float | None) -> float | None:
-        """Check a name; return and remember the step of its new point, or ``None`` if the metric is disabled."""
+        """Check a name; return and store the step of its new point, or ``None`` if the metric is disabled."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name == STEP:
             raise MetricsRefusedError(
                 f"the name of a metric must have 1 to {LONGEST_NAME} printable characters and not be {STEP!r}, got "

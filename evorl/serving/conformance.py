@@ -1,4 +1,4 @@
-"""Checks of an RLX client: a server plays a scripted conversation for each check and judges the client's messages.
+"""Checks of an RLX client: a server plays a scripted conversation for each check and verifies the client's messages.
 
 The client under test is an echo program of about twenty lines that uses the client library; its rules are on the page
 "Clients" of the guide. It sends every action back as the next state, which shows the server how the library decodes and

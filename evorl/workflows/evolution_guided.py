@@ -57,7 +57,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     The learner's agent acts, the optimizer evolves its policy, and its replay buffer stores every transition of every
     episode. The learner makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps, after a warm-up
-    of ``learning_starts`` steps. ``learners`` in the state have a leading axis K; ``agent_state`` acts by the
+    of ``learning_starts`` steps. ``learners`` in the state have a leading axis K; ``agent_state`` acts with the
     optimizer's solution.
 
     Attributes:

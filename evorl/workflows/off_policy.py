@@ -300,7 +300,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state: state with the entries of ``init_learning``.
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, up to ``most_updates``; int or int32.
-            progress: fraction of the training that is done.
+            progress: completed fraction of the training.
             between: least and largest number of updates, if there are any, see ``repeated``.
         """
         sample_key, learn_key = keys

@@ -191,7 +191,7 @@ class HostBackedEnv(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         answer, internal = stepped.env_state, env_state._internal
-        # Also for frozen rows, since their simulators advance.
+        # Also for frozen environments, since their simulators advance.
         internal = internal.replace(episode=internal.episode + stepped.done, **_position(answer))
         stepped = stepped.replace(env_state=None)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -222,8 +222,8 @@ class HostBackedEnv(VectorEnv):
     def _call(self, method: str, request: Any, num_rows: int) -> PyTreeDict:
         """Return the simulators' result, by a callback from the program.
 
-        Seeds of a ``vmap`` become additional rows. Each call takes the token returned by the previous one, which keeps
-        the calls in order.
+        Seeds of a ``vmap`` become additional environments. Each call takes the token returned by the previous one,
+        which keeps the calls in order.
         """
 
         def call(request: Any) -> PyTreeDict:
