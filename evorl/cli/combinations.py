@@ -96,8 +96,8 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
     settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
     arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
     return (
-        "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
-        f"a fraction of the time: {train_command()} {shlex.join(arguments)}"
+        "These runs differ only in seeds and numbers. In parallel, in one program for all runs of the same structure, "
+        f"they take a fraction of the time: {train_command()} {shlex.join(arguments)}"
     )
 
 

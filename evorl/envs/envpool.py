@@ -207,7 +207,7 @@ def _supported_action_space(name: str, space: Any) -> Any:
     import gymnasium.spaces as spaces
 
     if not isinstance(space, spaces.Discrete | spaces.Box):
-        raise ValueError(f"actions must be a number or an array, but those of {name} are {space}.")
+        raise ValueError(f"actions must be a number or an array, but {name} has the action space {space}.")
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
         return spaces.MultiDiscrete(space.high - space.low + 1, dtype=np.int32, start=space.low)
     return space

@@ -159,7 +159,7 @@ def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) 
     return checked_page(path, policy, recorded)
 
 
-_UNCHECKED = "not checked: that takes Node.js, and there is no command node here"
+_UNCHECKED = "not checked, because Node.js (the command node) is not installed"
 _WRITERS: dict[str, Callable[[StoredPolicy], tuple[bytes, dict[str, bytes]]]] = {
     "onnx": _as_onnx,
     "jax": _as_stablehlo,

@@ -93,7 +93,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     try:
         _check_step(policy)
     except Exception as error:  # raised by onnxruntime or jax
-        raise RunFolderError(f"{path} does not act as its description says: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} does not match its description: {_in_one_line(error)}") from error
     return exported
 
 
