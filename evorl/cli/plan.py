@@ -55,7 +55,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
     """
     arguments = [argument for argument in arguments if argument != FLAG]
     if names_a_run(arguments, "resume"):
-        raise ValueError(f"{FLAG} is for a new run: remove resume.")
+        raise ValueError(f"{FLAG} applies to new runs: remove resume.")
     if is_sweep(arguments):
         _print_runs(arguments, compose)
         return

@@ -25,7 +25,7 @@ def with_lives_as_episodes(env: Any) -> Any:
     emulator: Any = getattr(env.unwrapped, "ale", None)
     if not hasattr(emulator, "lives"):
         raise ValueError(
-            f"terminal_on_life_loss is only for games of the Arcade Learning Environment, not for {env}: remove it."
+            f"terminal_on_life_loss applies only to games of the Arcade Learning Environment, not for {env}: remove it."
         )
 
     class LivesAsEpisodes(gymnasium.Wrapper):
