@@ -132,8 +132,8 @@ class RateLimit:
             wait = (min(number, self.burst) - left) / self.rate
             raise Refused(
                 429,
-                f"{number:g} exceed the rate limit of this page: at most {self.rate:g} per second, {self.burst:g} at "
-                f"once. Retry in {wait:.1f} s.",
+                f"The rate limit of this page is {self.rate:g} per second and {self.burst:g} at once, which {number:g} "
+                f"more would exceed. Retry in {wait:.1f} s.",
             )
 
 
