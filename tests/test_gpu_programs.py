@@ -64,7 +64,7 @@ def lowered_step(make: Callable[[], Any]) -> Any:
 
 
 def lowered_update(make: Callable[[], Any]) -> Any:
-    """Return the lowered update of a workflow whose simulators are stepped on the host, given collected data."""
+    """Lower the update of a workflow whose simulators are stepped on the host; it learns from collected transitions."""
 
     def step_and_inputs() -> Any:
         workflow = make()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def in_bfloat16(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of a workflow with ``dtype: bfloat16`` in every network, including the networks of inner workflows."""
+    """Return the config of a workflow with ``dtype: bfloat16`` in every network, also of inner workflows."""
     changed = {name: in_bfloat16(value) if isinstance(value, Mapping) else value for name, value in config.items()}
     if isinstance(config.get("network"), Mapping):
         changed["network"] = {**config["network"], "dtype": "bfloat16"}
@@ -18,7 +18,7 @@ def in_bfloat16(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def factors(jaxpr: Any) -> set[Any]:
-    """The dtypes of the factors of all matrix products and convolutions of a program."""
+    """Return the dtypes of the factors of all matrix products and convolutions of a program."""
     return {
         var.aval.dtype
         for eqn in _equations(jaxpr)
