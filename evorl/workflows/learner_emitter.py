@@ -43,8 +43,8 @@ class LearnerEmitter(PyTreeNode):
         """Raise ``ValueError`` unless the learner makes a whole number of updates in a generation."""
         if self.learner.updates_per_iteration != self.learner.most_updates:
             raise ValueError(
-                "learner.updates_per_iteration, the number of updates per generation, must be a whole number; got "
-                f"{self.learner.updates_per_iteration:g}."
+                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g} must be a whole number: the "
+                "updates per generation."
             )
 
     def init(self, key: Key) -> LearnerState:
