@@ -156,7 +156,7 @@ class ActorCriticAgent(Agent):
 
     Discrete actions are categorical. Box actions are drawn from a normal distribution whose standard deviation does not
     depend on the observation, and bounded dimensions are squashed into (-1, 1) by tanh. Log-probabilities are those
-    before squashing, which does not change probability ratios or gradients.
+    of the unsquashed samples; probability ratios and gradients are the same after squashing.
 
     Attributes:
         network: maps observations to parameters of the action distribution and to values.

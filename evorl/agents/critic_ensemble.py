@@ -85,7 +85,7 @@ class CriticEnsembleAgent(Agent):
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return the state the policy needs besides its parameters; without leaves for policies that can be evolved."""
+        """Return the policy's state apart from its parameters; it has no leaves if the policy can be evolved."""
         return agent_state.extra_state
 
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:

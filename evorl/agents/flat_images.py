@@ -53,7 +53,7 @@ def _has_convolutions(network: nn.Module) -> bool:
 
 
 def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) -> None:
-    """Raise an error if the output of convolutions is empty for images of this space; only shapes are computed.
+    """Check that convolutions have a non-empty output for images of this space; computes only shapes.
 
     Raises:
         ValueError: images are too small; the message states the smallest size and the presets that fit.

@@ -169,7 +169,7 @@ class IntrinsicReward(PyTreeNode):
         return batch, state.replace(intrinsic=intrinsic, intrinsic_metrics=metrics)
 
     def unit(self, squares: RunningStatistics) -> jax.Array | float:
-        """Return the unit of the bonus, from the statistics of squared bonuses: by default their root mean square."""
+        """Return the divisor of the bonuses, from the statistics of their squares: by default the root mean square."""
         return jnp.sqrt(jnp.maximum(squares.mean, _SMALLEST))
 
     def _inputs(self, intrinsic: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -209,7 +209,7 @@ class ICM(IntrinsicReward):
     ) -> tuple[jax.Array, jax.Array]:
         """Return ``L_F = 1/2 |prediction - features|^2`` (eq. 5) and the loss ``(1 - beta) L_I + beta L_F``.
 
-        The inverse model's error ``L_I`` is the cross-entropy of discrete actions, or half the squared error of others.
+        The inverse model's error ``L_I`` is the cross-entropy for discrete actions, half the squared error for others.
         """
         model: Any = self.model
         predicted, features, inverse = model.apply({"params": params}, obs, actions, next_obs)

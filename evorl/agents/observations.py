@@ -34,10 +34,10 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
 
 
 def read_of_entries(obs: Mapping[str, Any]) -> Observation:
-    """Return the part of a dict observation that networks read if no entry is named: all but the action mask.
+    """Return the part of a dict observation that networks read by default: all entries except the action mask.
 
-    Observations with goals are joined with the desired goal. If the mask accompanies a single entry, that entry is
-    returned by itself.
+    Observations with goals are concatenated with the desired goal. If removing the mask leaves a single entry, that
+    entry is returned instead of a dict.
     """
     entries = obs
     if ACTION_MASK in obs:
@@ -50,8 +50,8 @@ def read_of_entries(obs: Mapping[str, Any]) -> Observation:
 def allowed_only(outputs: jax.Array, obs: Observation) -> jax.Array:
     """Set ``outputs`` of discrete actions to ``-inf`` where the ``action_mask`` of an observation forbids the action.
 
-    No other function applies masks: it serves policy logits, and action values before an action is selected. A mask
-    that forbids every action, as it may after the end of an episode, is ignored.
+    All masks are applied here: to policy logits, and to action values before an action is selected. A mask that forbids
+    every action, as can happen after the end of an episode, is ignored.
 
     Args:
         outputs: one value per action, ``[..., A]``.
@@ -92,7 +92,7 @@ def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
 def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:
     """Return the input of a network: normalized observations, then the entry ``obs_key``.
 
-    No other function normalizes observations: it serves acting, losses and evaluation.
+    All observations are normalized here: for acting, losses and evaluation.
 
     Raises:
         ValueError: the observation has no such entry.

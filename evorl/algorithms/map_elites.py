@@ -1,6 +1,6 @@
 """MAP-Elites (Mouret & Clune 2015, https://arxiv.org/abs/1504.04909).
 
-An archive sorts policies into cells by their behavior descriptors; each cell keeps the best policy seen so far, its
+An archive sorts policies into cells by their behavior descriptors; each cell stores the best policy found so far, its
 elite. Random elites are mutated along the line to another elite (Vassiliades & Mouret 2018,
 https://arxiv.org/abs/1804.03906), so that the archive fills with policies that are both diverse and good. With an
 archive of centroids this is CVT-MAP-Elites (Vassiliades et al. 2018, https://arxiv.org/abs/1610.05729).

@@ -26,7 +26,7 @@ RETURN = "return"  # name of the objective that is the episode return
 
 
 class MultiObjectiveWorkflow(EvolutionWorkflow):
-    """Evolves a population of policies with several objectives. The agent acts by a policy at one end of the front.
+    """Evolves a population of policies with several objectives. The agent acts with a policy at one end of the front.
 
     Attributes:
         optimizer: NSGA-II or RVEA.

@@ -48,8 +48,8 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         self.emitter.check()
         if self.num_by_gradients < 2:
             raise ValueError(
-                f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
-                "the learner's own policy is one: raise either."
+                f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, "
+                "including the learner's own policy: increase one of the two."
             )
         require_room_for(self.max_timesteps_per_iteration, self.learner)
 

@@ -164,7 +164,7 @@ def check_version(config: Mapping[str, Any], name: str) -> None:
         )
     if str(config["version"]) != installed:
         raise ValueError(
-            f"{name} is for evorl {config['version']}, but evorl {installed} is installed: install that version, or "
+            f"{name} requires evorl {config['version']}, but evorl {installed} is installed: install that version, or "
             f"read CHANGELOG.md, adapt the app and set version: {installed}"
         )
 

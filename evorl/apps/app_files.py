@@ -67,7 +67,7 @@ def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, An
         The files that were written.
 
     Raises:
-        ValueError: the folder, or a file of that name, exists already; nothing is changed.
+        ValueError: the folder, or a file of that name, already exists; nothing is changed.
     """
     if folder.exists():
         raise ValueError(f"{folder} already exists: choose another name, or use evorl generate in that folder.")

@@ -53,7 +53,7 @@ def parameter_programs(
         raise ValueError(_NO_PARAMETERS)
     if extra and "parameters" not in chosen:
         raise ValueError(
-            f"{' '.join(extra)} is for the training on the parameter server: evorl run parameters {extra[0]}"
+            f"{' '.join(extra)} is a setting of the parameter server's training: use evorl run parameters {extra[0]}"
         )
     arguments, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
     if "parameters" in chosen:

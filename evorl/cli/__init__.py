@@ -1,4 +1,4 @@
-"""The command line. What parses, lists or supervises is imported without JAX; a command's own module when it runs."""
+"""The command line. Modules that parse, list or supervise do not import JAX; a command's module does, when it runs."""
 
 import time
 

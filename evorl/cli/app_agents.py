@@ -22,7 +22,7 @@ from evorl.serving.training_server import reason_not_served
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.on_policy import OnPolicyWorkflow
 
-# Settings of experiments that need consecutive steps of one environment.
+# Settings of experiments that a training server rejects: they need consecutive steps of one environment.
 _NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwrite")
 
 
@@ -52,7 +52,7 @@ def agent_facts(agent: str) -> AgentFacts:
     if agent not in config_names(folder):
         raise ValueError(no_such("algorithm", agent, served_agents()))
     if reason := _reason_not_served(agent):
-        raise ValueError(f"{agent} cannot be served: {reason} These can: {', '.join(served_agents())}.")
+        raise ValueError(f"{agent} cannot be served: {reason} Supported: {', '.join(served_agents())}.")
     file = folder / f"{agent}.yaml"
     settings: Any = OmegaConf.load(file)
     workflow: Any = workflow_class(settings["workflow"])

@@ -53,7 +53,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         The folder.
 
     Raises:
-        ValueError: the folder exists already, or an option is unknown or invalid; no files remain.
+        ValueError: the folder already exists, or an option is unknown or invalid; no files remain.
     """
     named = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
     settings, names = read_options(named, NEW, "evorl new", unnamed="folder")
@@ -208,8 +208,8 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
     command = [sys.executable, str(script), "--spaces"]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        print(f"Its spaces could not be found, write them into {file}. {last}")
+        last = (done.stderr.strip().splitlines() or ["it printed no error"])[-1]
+        print(f"Its spaces could not be determined: write them into {file}. {last}")
         return
     spaces = {name: in_one_line(space) for name, space in json.loads(done.stdout.splitlines()[-1]).items()}
     file.write_text(with_entry(text, "environment", with_values(entry, spaces)), encoding="utf-8")

@@ -96,13 +96,13 @@ def describe_parallel_runs(runs: Sequence[tuple[Sequence[str], Mapping[str, str]
     settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
     arguments += [f"sweep={{{', '.join(settings)}}}"] if settings else []
     return (
-        "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
-        f"a fraction of the time: {train_command()} {shlex.join(arguments)}"
+        "These runs differ only in seeds and numbers. In parallel, in one program for all runs of the same structure, "
+        f"they take a fraction of the time: {train_command()} {shlex.join(arguments)}"
     )
 
 
 def _steps_outside_jax(overrides: Sequence[str]) -> bool:
-    """Return whether the environment of a command line has, or may have, simulators outside of JAX."""
+    """Return True if the environment of a command line has, or may have, simulators outside of JAX."""
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):

@@ -18,9 +18,7 @@ from evorl.config.names import load, no_such
 from evorl.distribution import installed_version
 from evorl.execution.signals import handled_signals
 
-_OPTIONS_OF_A_TRAINING = (
-    "The options are the settings of a training: evorl train agent=... env=... --cfg job shows them all."
-)
+_OPTIONS_OF_A_TRAINING = "The options are the settings of a training; evorl {} agent=... env=... --cfg job lists them."
 
 
 def main(*command: str) -> None:
@@ -65,7 +63,7 @@ def overview() -> str:
     """Return the list of all commands with their descriptions."""
     width = max(map(len, COMMANDS))
     lines = "".join(f"  {name:{width}s}  {command.description}\n" for name, command in COMMANDS.items())
-    more = "evorl <command> --help says more, evorl --version which this is."
+    more = "evorl <command> --help describes a command, evorl --version prints the version."
     completion = 'Tab completion: eval "$(evorl -sc install=bash)", the same for zsh; evorl -sc install=fish | source'
     return f"Usage: evorl <command> ...\n\n{lines}\n{more}\n{completion}\n"
 
@@ -75,7 +73,8 @@ def help_of(name: str) -> str:
     command = COMMANDS[name]
     lines = f"Usage: evorl {name} {command.usage}\n\n{command.description}\n"
     if not command.options:
-        return f"{lines}\n{_describe_settings() if name == 'train' else _describe_changes()}\n"
+        details = {"train": _describe_settings, "evaluate": _describe_changes, "save-replay": _describe_changes}
+        return f"{lines}\n{details[name]() if name in details else _OPTIONS_OF_A_TRAINING.format(name)}\n"
     return f"{lines}\n{describe_options(command.options)}"
 
 
@@ -85,12 +84,12 @@ def _describe_settings() -> str:
     names = "\n\n".join(
         textwrap.fill(f"{group}: {listed}", 100, break_on_hyphens=False) for group, listed in chosen.items()
     )
-    more = "Other environments by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
-    sweep = "A sweep: evorl train -m agent=ppo,sac seed=0,1,2"
-    return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING}\n{sweep}"
+    more = "Environments of other libraries: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
+    sweep = "Example of a sweep: evorl train -m agent=ppo,sac seed=0,1,2"
+    return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING.format('train')}\n{sweep}"
 
 
 def _describe_changes() -> str:
-    """Describe the settings of a run that an evaluation can change."""
+    """Describe the settings of a stored run that a command can override."""
     listed = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
-    return f"Settings of the run that can be changed:\n{listed}"
+    return f"Settings of the run that can be overridden:\n{listed}"

@@ -48,7 +48,7 @@ _in_file: dict[str, dict[str, Any]] = {}
 
 
 def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with every setting of the evolutionary optimizer that ``optimizer`` names."""
+    """Return the config with all settings of the evolutionary optimizer ``optimizer``; missing ones get defaults."""
     return {**config, "optimizer": completed_node(EvoOptimizer, config["optimizer"], None, "optimizer")}
 
 

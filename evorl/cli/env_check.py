@@ -57,16 +57,16 @@ def _check(factory: str, settings: dict[str, Any]) -> None:
         refusal = refusal_of(env.action_space)
         _refuse(factory, [f"No agent can learn to act here: {refusal}"] if refusal else [])
         if single is not None:
-            print(f"  contract      kept, in {1000 * seconds:.0f} ms of tracing")
+            print(f"  contract      satisfied, traced in {1000 * seconds:.0f} ms")
         trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
     finally:
         env.close()
     print(f"  played        {trial.num_steps:,} random steps, {len(trial.returns):,} episodes ended")
     if len(trial.returns):
         lengths, returns = trial.lengths, trial.returns
-        print(f"  episodes      {lengths.mean():.1f} steps ({lengths.min()} to {lengths.max()}) in the mean,", end=" ")
-        print(f"return {returns.mean():.3g} ({returns.min():.3g} to {returns.max():.3g})")
-    print("  rewards       {:.3g} to {:.3g}, {:.3g} in the mean".format(*(trial.rewards[i] for i in (0, 2, 1))))
+        print(f"  episodes      mean length {lengths.mean():.1f} ({lengths.min()} to {lengths.max()}),", end=" ")
+        print(f"mean return {returns.mean():.3g} ({returns.min():.3g} to {returns.max():.3g})")
+    print("  rewards       {:.3g} to {:.3g}, mean {:.3g}".format(*(trial.rewards[i] for i in (0, 2, 1))))
     for note in trial.notes:
         print(f"Note: {note}")
     _refuse(factory, list(trial.problems))

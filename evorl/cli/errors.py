@@ -90,7 +90,7 @@ def _describe_machine_error(error: RuntimeError) -> str | None:
         return f"JAX cannot run on {name!r}, which JAX_PLATFORMS names: {reason}. Leave it unset, or choose another."
     if "RESOURCE_EXHAUSTED" in text:
         first_line = text.strip().splitlines()[0]
-        return f"The memory of the machine is not enough ({first_line}). Choose smaller numbers: environments, members."
+        return f"This machine does not have enough memory ({first_line}). Choose fewer environments or members."
     return None
 
 

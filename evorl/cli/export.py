@@ -17,7 +17,7 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
     """Write the policy of a run, check the files, and print their paths and their differences from the policy.
 
     Args:
-        arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other ``EXPORT``.
+        arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other options of ``EXPORT``.
 
     Raises:
         ValueError: an option is unknown or invalid, or the format does not support an operation of the policy.
@@ -32,7 +32,7 @@ def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
 
 
 def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
-    """Load the policy that ``POLICY`` select, and print its origin.
+    """Load the policy that the options ``POLICY`` select, and print its origin.
 
     Raises:
         ValueError: no run is given, or an option is invalid.

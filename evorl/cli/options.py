@@ -67,7 +67,7 @@ RENDER = {
         None, "random seed of the episodes; null for the episodes that evaluations of the checkpoint play", SEED
     ),
     "seed_number": Option(
-        "best", "index of the seed to play, in a run of several; best for the one that scored best", seed_choice
+        "best", "index of the seed to play, in a run of several; best for the one with the best score", seed_choice
     ),
     "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }
@@ -210,7 +210,7 @@ ACT = {
     "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
     "seed": Option(0, "random seed of sampled actions", SEED),
     "seed_number": Option(
-        "best", "index of the seed to use, in a run of several; best for the one that scored best", seed_choice
+        "best", "index of the seed to use, in a run of several; best for the one with the best score", seed_choice
     ),
     "follow": Option(
         0.0, "check for a newer checkpoint at this interval in seconds, and switch to it; 0 disables", _SECONDS
@@ -236,7 +236,7 @@ POLICY = {
     "checkpoint": Option("best", "checkpoint to use: best, latest or an iteration", checkpoint),
     "sample": Option(False, "sample actions as in training, instead of choosing the greedy ones"),
     "seed_number": Option(
-        "best", "index of the seed to use, in a run of several; best for the one that scored best", seed_choice
+        "best", "index of the seed to use, in a run of several; best for the one with the best score", seed_choice
     ),
     "trust": Option(False, "allow the run to load code outside evorl; only for runs from sources that you trust"),
 }

@@ -56,7 +56,7 @@ def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
     """Find the folder of the sweep that ``resume=`` names, and the value of ``trust``.
 
     Returns:
-        The folder, or ``None`` if the arguments name no sweep; and ``trust``: whether code outside evorl is allowed.
+        The folder, or ``None`` if the arguments name no sweep; and ``trust``: true if code outside evorl is allowed.
 
     Raises:
         ValueError: there are other arguments, since the runs of a sweep cannot be changed; or ``trust`` is not a
@@ -104,7 +104,7 @@ def read_changes(
         if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
             continue
         if key in (*_GROUPS, *AGENT_PARTS):
-            raise ValueError(f"{key} comes from the run folder: remove it.")
+            raise ValueError(f"{key} is determined by the run folder: remove it.")
         if allowed is not None and key not in allowed:
             raise ValueError(f"{key} has no effect here; valid settings: {', '.join(allowed)}.")
         if override.is_delete() or (key not in known and not override.is_add()):

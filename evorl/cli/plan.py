@@ -55,7 +55,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
     """
     arguments = [argument for argument in arguments if argument != FLAG]
     if names_a_run(arguments, "resume"):
-        raise ValueError(f"{FLAG} is for a new run: remove resume.")
+        raise ValueError(f"{FLAG} applies to new runs: remove resume.")
     if is_sweep(arguments):
         _print_runs(arguments, compose)
         return
@@ -74,8 +74,8 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
         if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
             others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
             raise ValueError(
-                f"{FLAG} does not support sweepers and launchers of Hydra: remove {others} out, "
-                f"or plan one run, without {argument}."
+                f"{FLAG} does not support sweepers and launchers of Hydra: remove {others}, "
+                f"or plan a single run, without {argument}."
             )
 
 

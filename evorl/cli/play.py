@@ -24,7 +24,7 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
     """Play episodes and print their lengths, their returns and the path of the animation.
 
     Args:
-        arguments: ``run=<folder>|latest``, and other ``PLAY``.
+        arguments: ``run=<folder>|latest``, and other options of ``PLAY``.
 
     Returns:
         Path of the animation; ``None`` if episodes were played on the screen.

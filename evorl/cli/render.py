@@ -127,7 +127,7 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
     if num_bytes > MAX_PICTURE_BYTES:
         raise ValueError(
             f"episodes={episodes:,}, frames={frames:,} and size={size:,} make pictures of {num_bytes / 1e9:,.1f} GB, "
-            f"and at most {MAX_PICTURE_BYTES / 1e9:,.1f} GB are allowed: choose fewer or smaller ones."
+            f"but at most {MAX_PICTURE_BYTES / 1e9:,.1f} GB are allowed: choose smaller numbers."
         )
 
 

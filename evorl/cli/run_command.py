@@ -1,4 +1,4 @@
-"""Commands that take the settings of a run: of a stored one, or composed by Hydra from a command line."""
+"""Commands that use the settings of a run, either stored or composed by Hydra from the command line."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
 
 
 def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
-    """Return the run's title, by default algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
+    """Return the run's title. The default has algorithm, environment and seeds: ``PPO on CartPole-v1, seed 0``.
 
-    The algorithm has the name of its config file if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
+    The algorithm is called by its config file's name if that differs from its class: ``ddpg on Pendulum-v1, seed 0``.
     """
     if spec.title:
         return spec.title
@@ -57,7 +57,7 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 
 
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
-    """Describe whether the settings are tuned for this agent and environment; ``None`` if no agent was chosen."""
+    """Describe the origin of the settings: tuned for this agent and environment, or not; ``None`` without an agent."""
     if "agent" not in chosen:
         return None
     folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
@@ -86,7 +86,7 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
         if not equals or not key.startswith("hydra"):
             continue
         if not in_sweep and key.startswith(_OF_A_SWEEP):
-            raise ValueError(f"{key}={value} is for a sweep: add -m, or remove it.")
+            raise ValueError(f"{key}={value} applies to sweeps: add -m, or remove it.")
         if key == OUTPUT and value.lower() != "null":
             raise ValueError(f"{key}={value} has no effect here: a run's files are in its folder. Remove it.")
         if key == SUBDIR and in_sweep and "${" not in value:
@@ -101,10 +101,10 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
             shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})
             raise ValueError(f"{key}={value} has no effect here: {shown} names the run's {_NAMED[other]}.")
         if key == RUN and in_sweep:
-            raise ValueError(f"{key}={value} is for a single run: use {as_arguments({SWEEP: value})} for a sweep.")
+            raise ValueError(f"{key}={value} applies to single runs: use {as_arguments({SWEEP: value})} for a sweep.")
         if key in (SWEEP, SUBDIR) and not in_sweep:
             run = value if key == SWEEP else "FOLDER"
-            raise ValueError(f"{key}={value} is for a sweep (-m): use {as_arguments({RUN: run})} for a single run.")
+            raise ValueError(f"{key}={value} applies to sweeps (-m): use {as_arguments({RUN: run})} for a single run.")
 
 
 def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:

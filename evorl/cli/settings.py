@@ -29,7 +29,7 @@ def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Se
     parts = {name: complete.pop(name) for name in AGENT_PARTS if "workflow" in (complete.get(name) or {})}
     yield from described_settings(cls, complete, above)
     for name, part in parts.items():
-        yield f"{above}{name}", part, "an algorithm of its own, with its settings"
+        yield f"{above}{name}", part, "a complete algorithm, with its settings"
         yield from workflow_settings(part, f"{above}{name}.")
 
 

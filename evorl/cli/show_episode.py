@@ -1,4 +1,4 @@
-"""``show_episode.py``: draws an episode saved by an evaluation, as an animation of its bodies or as a plot."""
+"""``evorl show-episode``: draws an episode saved by an evaluation, as an animation of its bodies or as a plot."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reading of configs: suggestions for unknown names, values checked by annotation and range, nested nodes."""
+"""Config parsing: suggestions for unknown names, values checked by annotation and range, nested nodes."""

@@ -39,10 +39,10 @@ def custom_class(name: str, base: type, setting: str) -> Any:
 
 
 def describe_user_error(error: BaseException) -> str | None:
-    """Describe an error that the code of a user-defined part raised, in one sentence with its module and line.
+    """Describe an error raised by the code of a user-defined part, in one sentence with its module and line.
 
     Returns:
-        The sentence; ``None`` if evorl itself raised the error: the last frame of evorl or user code is in evorl.
+        The sentence; ``None`` if the innermost frame of evorl or user code is in evorl, which raised the error.
     """
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = str(frame.f_globals.get("__name__", ""))

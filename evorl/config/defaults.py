@@ -15,7 +15,7 @@ from evorl.types import PyTreeNode
 def completed(
     cls: type[PyTreeNode], config: Mapping[str, Any], default: PyTreeNode | None = None, where: str = ""
 ) -> dict[str, Any]:
-    """Fill the missing settings of a mapping that describes a node with the class's defaults, recursively.
+    """Complete a mapping that describes a node: missing settings get the defaults of the class, recursively.
 
     Args:
         cls: class of the node.
@@ -24,7 +24,7 @@ def completed(
         where: path of the mapping, for messages.
 
     Raises:
-        ValueError: the mapping names an unknown variant, or is null.
+        ValueError: a nested mapping names an unknown variant, or is null.
     """
     settings: dict[str, Any] = {}
     hints = field_types(cls)

@@ -13,7 +13,7 @@ PLOTS_OF = ("goal", "observation")
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecords:
-    """Data that evaluations keep besides metrics.
+    """Data that evaluations keep in addition to metrics.
 
     Attributes:
         goals: for environments with goals, write a table of all episodes, eval_goals.csv, and of the reached

@@ -122,9 +122,9 @@ def mark_untrusted(config: Any, source: str) -> Any:
 
 @contextlib.contextmanager
 def distrusting(config: Any) -> Iterator[None]:
-    """Restrict the gate within the context if the config, or a config that contains it, was marked untrusted.
+    """Restrict the gate within the context if ``config``, or a config that contains it, was marked as untrusted.
 
-    Texts that the user has changed since it was read are admitted.
+    Texts that were not in the config when it was read come from the user, and are admitted.
     """
     sources = _sources_of(config)
     if not sources:

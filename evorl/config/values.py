@@ -231,7 +231,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
         valid = [str(option) for option in typing.get_args(kind)]
         hint = did_you_mean(value, valid)
-        raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {short_repr(value)}.{hint}")
+        raise ValueError(f"{name} must be one of {', '.join(sorted(valid))}; got {short_repr(value)}.{hint}")
     return value
 
 

@@ -137,7 +137,7 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
 
 @functools.lru_cache(maxsize=256)
 def refusal_of(env_space: Space) -> str:
-    """Return the reason why no agent can act in an action space, a sentence; empty if agents can."""
+    """Return the reason why no agent can act in an action space, as a sentence; empty if agents can."""
     try:
         ActionConversion(env_space)
     except NoActionConversion as error:
@@ -146,7 +146,7 @@ def refusal_of(env_space: Space) -> str:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return ``env`` with the action space of agents; simulators without wrappers have that of the environment."""
+    """Return simulators without wrappers with the action space that agents act in."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 

@@ -258,7 +258,7 @@ class PhysicsEnv(Env):
     """An environment whose physics model is a pytree of arrays.
 
     A subclass defines reset and step for any model of the same structure and shapes as its own. The numbers of that
-    model may be traced, and may differ between the rows of a batch.
+    model may be traced, and may differ between the environments of a batch.
     """
 
     @property

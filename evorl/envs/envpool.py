@@ -108,19 +108,19 @@ class EnvPoolTask:
 
 
 class EnvPoolVectorEnv(HostVectorEnv):
-    """B simulators of a task.
+    """B simulators of a task in one pool.
 
     EnvPool is seeded when a pool is created. Therefore ``reset`` creates a new pool, while ``partial_reset`` ignores
-    its seeds and continues the row's own random stream: equal seeds of the reset and equal actions give equal numbers,
-    but the start of a single episode cannot be recomputed. As in EnvPool, an end in the last step that the time limit
-    allows counts as truncation.
+    its seeds and continues the simulators' random streams: equal seeds of the reset and equal actions give equal
+    results, but the start of a single episode cannot be recomputed. As in EnvPool, an episode that ends at the last
+    step of the time limit counts as truncated.
 
     Args:
         task: the simulated task.
         num_envs: B.
         num_threads: threads of the pool; 0 for EnvPool's default.
-        reseed: true if later calls of ``reset`` also create a new pool, which takes Atari a tenth of a second per row;
-            otherwise they are a ``partial_reset`` of all rows.
+        reseed: true if later calls of ``reset`` also create a new pool, which takes 0.1 seconds per Atari game;
+            otherwise they are a ``partial_reset`` of all simulators.
     """
 
     def __init__(self, task: EnvPoolTask, num_envs: int, num_threads: int = 0, reseed: bool = True) -> None:
@@ -136,14 +136,14 @@ class EnvPoolVectorEnv(HostVectorEnv):
         return self._task.observed(self._pool.reset()[0])
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Step all rows; see ``HostVectorEnv.step``. Raises ``RuntimeError`` before the first ``reset``."""
+        """Step all simulators; see ``HostVectorEnv.step``. Raises ``RuntimeError`` before the first ``reset``."""
         if self._pool is None:
             raise RuntimeError(f"{self._task.name} was stepped before it was reset.")
         obs, reward, termination, truncation, info = self._pool.step(self._task.pool_actions(actions))
         return self._task.observed(obs), reward, termination, truncation, self._task.metrics(info)
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Restart the rows in ``mask``; the seeds are ignored."""
+        """Restart the simulators in ``mask``; the seeds are ignored."""
         del seeds
         obs, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))
         rows = info["env_id"]
@@ -207,7 +207,7 @@ def _supported_action_space(name: str, space: Any) -> Any:
     import gymnasium.spaces as spaces
 
     if not isinstance(space, spaces.Discrete | spaces.Box):
-        raise ValueError(f"actions must be a number or an array, but those of {name} are {space}.")
+        raise ValueError(f"actions must be a number or an array, but {name} has the action space {space}.")
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
         return spaces.MultiDiscrete(space.high - space.low + 1, dtype=np.int32, start=space.low)
     return space

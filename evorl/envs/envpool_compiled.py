@@ -24,7 +24,7 @@ from evorl.ops.platform import on_cpu
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
-_PLAYING_AND_SPARE = 2  # simulators of a row: one plays while the other waits at an episode start
+_PLAYING_AND_SPARE = 2  # simulators of an environment: one plays while the other waits at the start of an episode
 _SETS = 3  # sets of simulators: playing, spare, and padding
 
 
@@ -32,9 +32,9 @@ class EnvPoolXlaEnv(VectorEnv):
     """Environments of EnvPool in a compiled program, for tasks with short steps, where Python dominates the cost.
 
     EnvPool starts the next episode of a simulator at the step after the end, which would not be a step of the
-    environment. Each row therefore has two simulators. One plays; when its episode ends, the spare one, which waits at
-    an episode start, replaces it in the same step. When a row needs a start but its spare simulator is not at one, all
-    spare simulators that have ended are started in one batch, padded with a third simulator of each row.
+    environment. Each environment therefore has two simulators. One plays; when its episode ends, the spare one, which
+    waits at the start of an episode, replaces it in the same step. If a spare simulator is needed but not at a start,
+    all spare ones that have ended are started in one batch, padded with a third simulator of each environment.
 
     Start states depend on ``seed``, not on the key of ``reset``: EnvPool is seeded when a pool is created, and a
     program is compiled for one pool. A later reset continues the simulators' random streams. The same program run in a
@@ -42,7 +42,7 @@ class EnvPoolXlaEnv(VectorEnv):
 
     Args:
         task: the simulated task.
-        options: number of rows, and settings of the wrappers.
+        options: number of environments, and settings of the wrappers.
         seed: seed of the start states.
         num_threads: threads of a pool; 0 for EnvPool's default.
 
@@ -107,7 +107,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return self._pools[num_rows]
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
-        """Return the starts of all rows, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
+        """Return the starts of all environments, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:
@@ -203,7 +203,7 @@ class _Pool:
         return tuple(jax.tree.map(lambda x, s=s: np.split(x, _PLAYING_AND_SPARE)[s], starts) for s in (0, 1))
 
     def step(self, token: jax.Array, actions: Any, chosen: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-        """Step the simulator of the set ``chosen`` ``[B]`` in each row.
+        """Step the simulator of the set ``chosen`` ``[B]`` in each environment.
 
         Args:
             token: uint32 ``[B]``, all equal. It passes unchanged through EnvPool's calls, which orders them.

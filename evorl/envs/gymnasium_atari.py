@@ -10,7 +10,7 @@ _NOTHING = 0  # the no-op action, available in every game
 def with_lives_as_episodes(env: Any) -> Any:
     """Wrap a game of ``ale_py`` so that a lost life ends the episode; the next episode continues the same game.
 
-    The seed of a reset therefore starts a game, while episodes of its later lives depend on the play before.
+    The seed of a reset therefore determines the start of a game; later lives start wherever the last one was lost.
 
     Source: Mnih et al. 2015, https://doi.org/10.1038/nature14236, Methods, training details.
 
@@ -25,7 +25,7 @@ def with_lives_as_episodes(env: Any) -> Any:
     emulator: Any = getattr(env.unwrapped, "ale", None)
     if not hasattr(emulator, "lives"):
         raise ValueError(
-            f"terminal_on_life_loss is only for games of the Arcade Learning Environment, not for {env}: remove it."
+            f"terminal_on_life_loss applies only to games of the Arcade Learning Environment, not for {env}: remove it."
         )
 
     class LivesAsEpisodes(gymnasium.Wrapper):

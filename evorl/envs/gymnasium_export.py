@@ -79,4 +79,4 @@ def gymnasium_space(space: Space) -> Any:
         return spaces.MultiDiscrete(space.sizes, space.dtype.type, start=space.start)
     if isinstance(space, Box):
         return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
-    raise ValueError(f"Gymnasium has no space like {space}.")
+    raise ValueError(f"{space} has no equivalent among Gymnasium's spaces.")

@@ -46,7 +46,7 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
 
     The dtypes have JAX's default precision: float32 for float64, int32 for int64 if the bounds are within int32. The
     bounds of a Box are rounded inwards, so that every element of the evorl space is also an element of Gymnasium's
-    space; ``Box`` has the rule for bounds beyond float32.
+    space; ``Box`` converts bounds beyond float32.
 
     Raises:
         ValueError: the space is not Discrete, MultiDiscrete, MultiBinary, Box, or a tuple or dict of these.
@@ -98,13 +98,13 @@ def _action_box(space: Any) -> tuple[Space, Callable[[Any], Any]]:
             low, high = space.low.astype(dtype), space.high.astype(dtype)
         inner_low = np.where(low < space.low, np.nextafter(low, np.inf, dtype=dtype), low)
         inner_high = np.where(high > space.high, np.nextafter(high, -np.inf, dtype=dtype), high)
-        # Box has the rule for bounds beyond its dtype.
+        # Bounds beyond the range of the dtype are converted by Box.
         inner_low, low = (np.where(np.isinf(low), space.low, x) for x in (inner_low, low))
         inner_high, high = (np.where(np.isinf(high), space.high, x) for x in (inner_high, high))
         has_room = inner_low <= inner_high  # otherwise no float32 is between the bounds
         box = Box(np.where(has_room, inner_low, low), np.where(has_room, inner_high, low), space.shape, dtype)
     else:
         fits = np.all(space.low >= np.iinfo(dtype).min) and np.all(space.high <= np.iinfo(dtype).max)
-        # Clipped to 32 bits, a part of the numbers would be lost: agents reject the 64 bits instead.
+        # Clipping to 32 bits would lose some of the numbers: keep 64 bits, which agents reject.
         box = Box(space.low, space.high, space.shape, dtype if fits else space.dtype)
     return box, lambda actions: np.clip(np.asarray(actions, space.dtype), space.low, space.high)

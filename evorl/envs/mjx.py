@@ -202,7 +202,7 @@ def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
         env_name: one of ``ENV_NAMES``.
         **options: the fields of ``EnvOptions``, where ``max_episode_steps`` is Gymnasium's by default; ``iterations``
             and ``ls_iterations`` of the solver; all others are fields of the task's class (``reset_noise_scale`` ...),
-            under Gymnasium's names.
+            named as in Gymnasium.
 
     Raises:
         ValueError: the task or an option is unknown, or a value is out of range.

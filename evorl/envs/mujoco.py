@@ -1,6 +1,6 @@
-"""Gym-style tasks on MuJoCo's C engine, many rows at once and without Gymnasium's classes: ``env=host/hopper``.
+"""Gym-style tasks on MuJoCo's C engine, in batches and without Gymnasium's classes: ``env=host/hopper``.
 
-The states of all rows are one array. Each thread has one simulation and steps its rows through it sequentially.
+The states of all environments are one array, a row each. Each thread has one simulation, in which it steps its rows.
 The simulation stays in the CPU cache, which makes this as fast as MuJoCo's own ``rollout``; but ``rollout`` returns
 neither the solver's warm start nor the forces and inertias that some tasks observe.
 """
@@ -28,7 +28,7 @@ _ROWS_PER_THREAD = 4  # with fewer, the dispatch overhead cancels the gain of a 
 
 
 class MujocoVectorEnv(HostVectorEnv):
-    """B rows of a task, computed in float64 and returned in float32; ``info`` has the reward terms and the position.
+    """B environments of a task, in float64 but returned in float32; ``info`` has the reward terms and the position.
 
     An episode from a seed has the start state of Gymnasium's environment for the same seed, and stays equal to it to
     the last bit of float64. Results do not depend on the number of threads.
@@ -37,7 +37,7 @@ class MujocoVectorEnv(HostVectorEnv):
         task: definition of the task.
         num_envs: B.
         max_episode_steps: steps after which an episode is truncated.
-        num_threads: number of threads; ``None`` for one per CPU, fewer if there are few rows.
+        num_threads: number of threads; ``None`` for one per CPU, fewer for few environments.
 
     Raises:
         ValueError: a number is not positive.
@@ -94,10 +94,10 @@ class MujocoVectorEnv(HostVectorEnv):
         return self._task.observe(physics).astype(np.float32)
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Step all rows; see ``HostVectorEnv.step``.
+        """Step all environments; see ``HostVectorEnv.step``.
 
         Raises:
-            HostEnvError: the simulation of a row has become unstable.
+            HostEnvError: a simulation has become unstable.
             ValueError: the actions have the wrong shape.
         """
         actions = np.asarray(actions, np.float64)
@@ -121,12 +121,12 @@ class MujocoVectorEnv(HostVectorEnv):
         return np.concatenate(parts, axis=1).view(np.uint8)
 
     def set_state(self, state: np.ndarray) -> None:
-        """Restore a state. Raises ``ValueError`` if it has another task or number of rows."""
+        """Restore a state. Raises ``ValueError`` if it has another task or number of environments."""
         expected = (self.num_envs, self.get_state().shape[1])
         if state.shape != expected or state.dtype != np.uint8:
             raise ValueError(
-                f"set_state expects the result of get_state for {self.num_envs} rows of {type(self._task).__name__}, "
-                f"uint8 {list(expected)}; got {state.dtype} {list(state.shape)}."
+                f"set_state expects the result of get_state for {self.num_envs} environments of "
+                f"{type(self._task).__name__}, uint8 {list(expected)}; got {state.dtype} {list(state.shape)}."
             )
         values = np.ascontiguousarray(state).view(np.float64)
         ends = np.cumsum([self._states.shape[1], self._position.shape[1]])
@@ -134,7 +134,7 @@ class MujocoVectorEnv(HostVectorEnv):
         self._position, self._elapsed = position.copy(), elapsed[:, 0].astype(np.int64)
 
     def render(self) -> np.ndarray:
-        """Return an image of the first row. Raises ``HostEnvError`` if no graphics library works."""
+        """Return an image of the first environment. Raises ``HostEnvError`` if no graphics library works."""
         data, model = self._data[0], self._model
         if self._renderer is None:
             self._renderer = BodyRenderer(model)
@@ -209,14 +209,14 @@ class MujocoVectorEnv(HostVectorEnv):
 def make_mujoco_simulators(
     name: str, num_envs: int, *, max_episode_steps: int | None = None, num_threads: int | None = None, **options: Any
 ) -> MujocoVectorEnv:
-    """Create B rows of a task of ``ENV_NAMES``.
+    """Create B environments of a task of ``ENV_NAMES``.
 
     Args:
         name: name of the task.
         num_envs: B.
         max_episode_steps: time limit; ``None`` for the task's default.
-        num_threads: number of threads; ``None`` for one per CPU, fewer if there are few rows.
-        **options: the fields of the task's class: numbers, under Gymnasium's names.
+        num_threads: number of threads; ``None`` for one per CPU, fewer for few environments.
+        **options: the fields of the task's class, numbers named as in Gymnasium.
 
     Raises:
         ValueError: the task or an option is unknown, or a value has the wrong type.

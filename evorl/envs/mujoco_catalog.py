@@ -32,9 +32,9 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
     """Create the task of that name.
 
     Args:
-        library: library for which it is created, for messages.
+        library: name of the library, for messages.
         name: name of the task.
-        options: fields of the task's class: numbers, under Gymnasium's names.
+        options: fields of the task's class, numbers named as in Gymnasium.
         names: names of the tasks that the library supports.
         others: options of the library in addition to the options of the task, for messages.
 

@@ -1,8 +1,8 @@
 """Gym-style tasks on MuJoCo models: start states, observations, rewards and ends of Gymnasium's version 5 environments.
 
-A task consists of constants and formulas, in NumPy over B rows at once or in ``jax.numpy`` over one row; the simulation
-is in ``evorl.envs.mujoco`` and ``evorl.envs.mjx``. Shapes are given for one row: NumPy arrays have a leading axis B.
-Fields are the task's options, under Gymnasium's names. Definitions:
+A task consists of constants and formulas: in NumPy for B environments at once, in ``jax.numpy`` for one. The simulation
+is in ``evorl.envs.mujoco`` and ``evorl.envs.mjx``. Shapes are for one environment; NumPy arrays have a leading axis B.
+Fields are the task's options, named as in Gymnasium, whose documentation defines the tasks:
 https://gymnasium.farama.org/environments/mujoco/.
 """
 
@@ -83,7 +83,7 @@ class Task(abc.ABC):
     reset_noise_scale: float
 
     def start(self, rng: Draws, qpos: Array, qvel: Array) -> tuple[Array, Array]:
-        """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of one row: state of the model plus noise."""
+        """Return the initial ``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` of an episode: the model's plus noise."""
         scale = self.reset_noise_scale
         qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
         if self.normal_velocities:
@@ -100,7 +100,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
-        """Return the terms whose sum is the reward, under Gymnasium's names, each a scalar.
+        """Return the terms whose sum is the reward, named as in Gymnasium, each a scalar.
 
         Args:
             physics: bodies after the step.

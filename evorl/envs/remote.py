@@ -1,4 +1,4 @@
-"""Simulators that connect over the network: spaces from the config, and rows that cannot be stepped.
+"""Simulators that connect over the network: spaces from the config, and placeholders that cannot be stepped.
 
 A training server (``evorl serve``) collects from them as requests arrive. Stepping them raises an error.
 """
@@ -26,7 +26,7 @@ _BOX_KEYS = ("shape", "low", "high", "dtype")
 
 
 class RemoteSimulators(HostVectorEnv):
-    """Placeholder rows for remote simulators, which report themselves when an episode begins and ends.
+    """Placeholders for remote simulators, which report themselves when an episode begins and ends.
 
     Args:
         num_envs: rows of a batch, B.
@@ -65,7 +65,7 @@ def make_remote_simulators(
     action_space: Any = None,
     max_episode_steps: int | None = None,
 ) -> RemoteSimulators:
-    """Create placeholder rows for remote simulators with these spaces.
+    """Create placeholders for remote simulators with these spaces.
 
     Args:
         name: ``simulator``, the only name.

@@ -1,12 +1,12 @@
-"""When a vector environment computes the starts of its next episodes: a choice of speed, which no result shows.
+"""Policies for computing the start states of the next episodes of a vector environment; they affect only the speed.
 
-On a CPU a start is computed when it is needed: the loop that asks costs nothing. On an accelerator that loop makes the
-host wait for the device in every step, which takes as long as ten small kernels. There, a start is computed at every
-step if a reset is cheap, absolutely or relative to a step, and no step waits. Environments with expensive resets have
-steps of thousands of kernels, in which the wait is negligible, and starts are computed when needed as well.
+On a CPU a start is computed when it is needed, in a loop whose condition costs nothing. On an accelerator such a loop
+makes the host wait for the device in every step, which takes as long as ten small kernels. Starts are therefore
+computed at every step, without waiting, if a reset is cheap in absolute terms or relative to a step. Environments with
+expensive resets have steps of thousands of kernels; there the wait is negligible, and starts are computed when needed.
 
-The state of an environment has the same form under both policies, and each continues the states of the other: a start
-that is stored is used only if it is marked as fresh.
+States have the same structure under both policies, and each policy can continue from states of the other: a stored
+start is used only if it is marked as fresh.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
 
 
 def start_policy(env: Any) -> StartPolicy:
-    """Return when ``env``, a vector environment, computes starts, on the platform that programs are compiled for."""
+    """Return the policy of ``env``, a vector environment, on the platform that programs are compiled for."""
     if env.starts is not None:
         return env.starts
     return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"

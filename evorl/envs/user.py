@@ -43,7 +43,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     Args:
         factory: ``"package.module:function"``. The function returns one ``Env`` without a clock, or one
             ``gymnasium.Env``; or it has an argument ``num_envs`` and returns a ``HostVectorEnv`` with this number of
-            rows.
+            environments.
         **options: the fields of ``EnvOptions``; all others are passed to the function, except ``host``, an option of
             environments that are not an ``Env``.
 

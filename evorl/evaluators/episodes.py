@@ -24,7 +24,7 @@ from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 Tree = TypeVar("Tree")
 Run = TypeVar("Run", bound=Any)
 DEFAULT_MAX_EPISODE_STEPS = 1000
-STEPS_AT_ONCE = 64  # of an accelerator, which asks once per block whether an episode is running
+STEPS_AT_ONCE = 64  # on an accelerator: running episodes are checked once per block of steps
 NO_FAULT = 2**31 - 1  # value of the step without a fault
 _OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
 
@@ -184,7 +184,7 @@ def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], R
     """Advance parallel episodes by steps while they are running.
 
     Args:
-        running: whether any episode has not ended, of a bounded number of steps.
+        running: true if any episode has not ended, of a bounded number of steps.
         advance: one step of all episodes, which does not change the results of episodes that have ``ended``.
         run: state with ``ended`` ``[B]`` and ``step``, a scalar.
         num_steps: bound of the steps.

@@ -48,8 +48,8 @@ def env_faults(experience: Any) -> jax.Array | None:
     """Return the first step at which an environment returned non-finite values.
 
     Args:
-        experience: data collected by a workflow. A generation has no fault while any of its episodes has a finite
-            return and finite values, as one individual of many may break its simulation.
+        experience: data collected by a workflow. A generation has a fault only if none of its episodes has a finite
+            return and finite values, because a single individual may break its simulation.
 
     Returns:
         int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of
@@ -65,7 +65,7 @@ def env_faults(experience: Any) -> jax.Array | None:
     if getattr(experience.dones, "ndim", None) != 2:
         return None
     shape = experience.dones.shape
-    # The environment is not at fault for a non-finite action, of a diverged policy, nor for anything after it.
+    # A non-finite action comes from a diverged policy: faults after it are not the environment's.
     first_action = _first_bad(experience.actions, shape)
     rewards, obs, next_obs = (
         _first_bad(part, shape) for part in (experience.rewards, experience.obs, experience.next_obs)

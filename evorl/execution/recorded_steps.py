@@ -216,8 +216,8 @@ def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
     for name, count in Counter(names).items():
         if count > 1:
             raise ReplayFileError(
-                f"{count} arrays of a step would share the column {name!r}: entries of dict observations with a dot in "
-                "their names cannot be stored beside nested ones, so rename one."
+                f"{count} arrays of a step would share the column {name!r}: an entry of a dict observation with a dot "
+                "in its name conflicts with a nested entry. Rename one of them."
             )
     return [(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
 

@@ -37,10 +37,10 @@ def prepare_runtime(
             ``True`` uses the user's cache folder, or the folder in ``JAX_COMPILATION_CACHE_DIR``; a path uses that
             folder; ``False`` does not configure a cache. The folder is closed to other users, since programs in it are
             executed.
-        long_programs: whether a physics engine will be compiled. Loops are then neither unrolled nor tiled on a CPU,
+        long_programs: true if a physics engine will be compiled. Loops are then neither unrolled nor tiled on a CPU,
             which reduces its compile time by a third and memory by 0.1 GB at the same speed. Small programs become
             slower.
-        deterministic: whether a GPU computes bit-identical results for the same seed, machine and versions. It sets
+        deterministic: true if a GPU computes bit-identical results for the same seed, machine and versions. It sets
             ``--xla_gpu_deterministic_ops=true`` in ``XLA_FLAGS`` (XLA then avoids operations of undefined order and
             does not search for the fastest kernels) and ``precision`` to ``highest``, unless it is set too. Training
             is slower; the factor depends on the GPU and the networks. On a TPU it only sets ``precision``. On a CPU it

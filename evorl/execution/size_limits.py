@@ -30,7 +30,7 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
         if rollout * num_envs >= 2**31:
             raise ValueError(
                 f"{above}num_envs={num_envs:,} times {above}rollout_length={rollout:,} are {num_envs * rollout:,} "
-                f"transitions in an iteration, and at most {2**31 - 1:,} can be indexed: choose smaller numbers."
+                f"transitions per iteration, but at most {2**31 - 1:,} can be indexed: choose smaller numbers."
             )
         _refuse_bytes(f"{above}rollout_length", rollout, MIN_TRANSITION_BYTES * max(1, num_envs), "transitions")
         _refuse_bytes(f"{above}eval_episodes", episodes, MIN_TRANSITION_BYTES, "episodes")
@@ -52,8 +52,8 @@ def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None
     most = int(MEMORY_SHARE * available / bytes_of_each)
     raise ValueError(
         f"{name}={number:,} is too large for {shown_bytes(available)} of memory, in any environment: the largest "
-        f"that may fit is {rounded(most):,}, of {what} of {bytes_of_each:,} bytes. --plan shows the size of "
-        "this environment's."
+        f"that may fit is {rounded(most):,}, at the minimum of {bytes_of_each:,} bytes for each of the {what}. --plan "
+        "prints the actual size in this environment."
     )
 
 
@@ -64,8 +64,8 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
     number = _number(config.get("num_envs"))
     if library in HOST_LIBRARIES and number > MAX_SIMULATORS:
         raise ValueError(
-            f"num_envs={number:,} simulators of {library} are too many, because each is started by itself: choose "
-            f"{MAX_SIMULATORS:,} at most, or an environment in JAX."
+            f"num_envs={number:,} simulators of {library} are too many, because each one is started separately: choose "
+            f"at most {MAX_SIMULATORS:,}, or an environment in JAX."
         )
 
 

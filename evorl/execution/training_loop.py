@@ -84,18 +84,18 @@ def with_new_episodes(env: Any, state: State) -> State:
 
 
 class LearningRun:
-    """The host's side of a training: calls the compiled chunks, counts iterations, and ends them where work is due.
+    """Training loop on the host: calls compiled chunks, which end where host work is due, and counts iterations.
 
     Args:
-        workflow: to train.
-        session: keeps the books.
-        state: to continue from; ``None`` for a fresh one.
+        workflow: workflow to train.
+        session: bookkeeping of the run.
+        state: state to continue from; ``None`` starts a new training.
     """
 
     def __init__(self, workflow: Trainable, session: RunSession, state: State | None) -> None:
         self.workflow, self.session = workflow, session
         self.message = KeyedMessages(session.recorder.message)
-        self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
+        self.steps = workflow.timesteps_per_iteration  # 0 if iterations differ: steps are then counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.seconds_per_iteration = math.inf
         self.num_seeds = workflow.execution.num_seeds or 1
@@ -207,7 +207,7 @@ class LearningRun:
         return state
 
     def _run_chunk(self, state: State) -> State:
-        """Call the compiled program once, for as many iterations as fit the time between touches of the host."""
+        """Call the compiled program once, for as many iterations as fit the target time between returns to the host."""
         first = self.seconds_per_iteration == math.inf
         target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))

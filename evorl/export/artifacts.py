@@ -58,7 +58,7 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         parity = _checked(name, path, source.policy, recorded[id(source.policy)])
         print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
-            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.describe()}.")
+            raise NotTheSame(f"{path} does not reproduce the outputs of the policy: it {parity.describe()}.")
         written.append(Written(path, parity))
     widened = [name for name, source in sources.items() if source is not stored]
     if widened and stored.in_float32 is not None:
@@ -159,7 +159,7 @@ def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) 
     return checked_page(path, policy, recorded)
 
 
-_UNCHECKED = "not checked: that takes Node.js, and there is no command node here"
+_UNCHECKED = "not checked, because Node.js (the command node) is not installed"
 _WRITERS: dict[str, Callable[[StoredPolicy], tuple[bytes, dict[str, bytes]]]] = {
     "onnx": _as_onnx,
     "jax": _as_stablehlo,

@@ -65,7 +65,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
 
     Args:
         path: the file; a StableHLO file needs its description, of the same name with ``.json``, in the same folder.
-        trust: whether a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
+        trust: true if a StableHLO program may make custom calls other than ``KNOWN_CALLS``.
 
     Raises:
         RunFolderError: the file is missing, corrupted, not trusted or of unknown format; the message states the reason.
@@ -93,7 +93,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
     try:
         _check_step(policy)
     except Exception as error:  # raised by onnxruntime or jax
-        raise RunFolderError(f"{path} does not act as its description says: {_in_one_line(error)}") from error
+        raise RunFolderError(f"{path} does not match its description: {_in_one_line(error)}") from error
     return exported
 
 

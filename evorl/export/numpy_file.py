@@ -26,14 +26,14 @@ _OF_AXES = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "and": "al
 # Template of the file; each ``@NAME@`` is replaced.
 _FRAME = '''"""@TITLE@
 
-Written by evorl @VERSION@. It needs NumPy, and nothing else: neither JAX nor evorl.
+Written by evorl @VERSION@. It requires only NumPy, neither JAX nor evorl.
 
     policy = Policy()
-    action = policy(obs)   # of one observation, or of a batch of them: as the environment gives, in its own range
-    policy.reset()         # where an episode starts
+    action = policy(obs)   # for one observation of the environment or a batch; in the environment's action space
+    policy.reset()         # at the start of an episode
 
-``step`` is the same as a pure function of named arrays that lead with any number of rows; ``ABOUT`` tells what they
-are.
+``step`` is the same as a pure function of named arrays with a leading batch axis of any length, which ``ABOUT``
+describes.
 """
 
 import base64
@@ -49,7 +49,7 @@ ABOUT = json.loads(r"""
 
 
 def step(@ARGUMENTS@):
-    """Outputs by name: the action, and the memory that the next step is given."""
+    """Return outputs by name: the action, and the memory for the next step."""
     rows = len(@FIRST@)
     with np.errstate(all="ignore"):
 @BODY@
@@ -57,9 +57,9 @@ def step(@ARGUMENTS@):
 
 
 class Policy:
-    """Actions of observations. It remembers what the policy remembers of an episode; ``reset`` begins one.
+    """Callable from observations to actions, with the policy's memory of the episode; ``reset`` clears the memory.
 
-    An observation of several entries is a dict (or a tuple), as the environment gives it.
+    An observation with several entries is a dict or tuple, as returned by the environment.
     """
 
     def __init__(self, seed=0):
@@ -67,7 +67,7 @@ class Policy:
         self.reset()
 
     def reset(self):
-        """Forget: an episode starts, in every row."""
+        """Clear the memory: an episode starts in every environment."""
         self.memory = None
 
     def __call__(self, obs):
@@ -132,7 +132,7 @@ def _divided(x, y):
 def _arrays(layout, text, checksum):
     data = base64.b64decode(text)
     if hashlib.sha256(data).hexdigest() != checksum:
-        raise ValueError("the numbers in this file are damaged: export the policy again.")
+        raise ValueError("the numbers in this file are corrupted: export the policy again.")
     arrays, start = [], 0
     for dtype, shape in layout:
         size = math.prod(shape) * np.dtype(dtype).itemsize

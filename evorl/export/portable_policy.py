@@ -141,7 +141,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
         agent: the agent.
         agent_state: its trained state.
         env: environments that the agent acts in; only their spaces and wrappers are read.
-        sample: whether actions are sampled as in training (``compute_actions``); otherwise they are greedy.
+        sample: true if actions are sampled as in training (``compute_actions``); otherwise they are greedy.
 
     Raises:
         ValueError: the greedy policy is random.

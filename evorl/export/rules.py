@@ -42,7 +42,7 @@ def _broadcast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> li
 def _iota(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
     (shape, dtype), axis = output_of(eqn, dims), int(eqn.params["dimension"])
     if shape[axis] is None:
-        raise NoRule("the policy depends on the size of the batch: compute each observation by itself.")
+        raise NoRule("the policy depends on the size of the batch: compute each observation separately.")
     numbers = np.arange(shape[axis], dtype=dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return [graph.add("broadcast", [numbers], shape, dtype)]
 

@@ -1,4 +1,4 @@
-// What the lines that evorl/export/javascript.py writes call: arrays are flat and of doubles, shapes are known there.
+// Functions called by the code that evorl/export/javascript.py writes. Arrays are flat, of doubles; shapes are known there.
 const map = (f, a) => a.map(f);
 const zip = (f, a, b) => {
   if (a.length === b.length) return a.map((x, i) => f(x, b[i]));

@@ -43,7 +43,7 @@ class StoredPolicy:
         algorithm: name of the workflow.
         timesteps: timesteps trained when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
-        is_sample: whether actions are sampled.
+        is_sample: true if actions are sampled.
         seed: the chosen seed of a run with several seeds, and the reason for the choice.
         notices: messages about the checkpoints, for the user.
         in_float32: the policy computed in float32, for file formats without bfloat16; ``None`` if ``policy`` is.
@@ -88,9 +88,9 @@ def stored_policy(
         run: the run's folder, its name below ``runs_folder``, or ``latest``.
         runs_folder: folder of the runs.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        sample: whether actions are sampled as at the end of training; otherwise they are greedy.
+        sample: true if actions are sampled as at the end of training; otherwise they are greedy.
         seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
-        trust: whether the run's config may name code from outside this package.
+        trust: true if the run's config may name code from outside this package.
 
     Raises:
         RunFolderError: the run does not exist, or its config is not trusted.
@@ -249,10 +249,10 @@ def load_policy(
         run: the run's folder, its name below ``runs_folder``, or ``latest``.
         runs_folder: folder of the runs.
         checkpoint: ``best`` (the latest if none has a score), ``latest``, or the number of an iteration.
-        sample: whether actions are sampled as in training; otherwise they are greedy.
+        sample: true if actions are sampled as in training; otherwise they are greedy.
         seed_number: for a run with several seeds, the number of a seed, from 0, or ``best`` by evaluation.
         seed: seed of the sampled actions.
-        trust: whether the run's config may name code from outside this package.
+        trust: true if the run's config may name code from outside this package.
 
     Raises:
         RunFolderError: the run does not exist, or its config is not trusted.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 
 class BatchAgent(abc.ABC):
-    """Agent that acts in all rows of simulators at once, with NumPy, PyTorch, JAX or anything else.
+    """Agent that acts in all environments at once, with NumPy, PyTorch, JAX or anything else.
 
     Each worker creates its own instance.
 
@@ -20,7 +20,7 @@ class BatchAgent(abc.ABC):
     wants_history: ClassVar[bool] = False
 
     def initial_state(self, agent_info: Any, num_rows: int) -> Any:
-        """Return the state at the start of the episodes of all rows: a tree of arrays ``[B, ...]``, by default none."""
+        """Return the state at the start of episodes in all environments: arrays ``[B, ...]``, by default none."""
         return None
 
     @abc.abstractmethod
@@ -29,12 +29,12 @@ class BatchAgent(abc.ABC):
     ) -> tuple[Mapping[str, Any], Any]:
         """Act.
 
-        A row whose episode has ended continues with another episode until all have ended; its data is discarded.
+        An environment continues with another episode, whose data is discarded, until the episodes of all have ended.
 
         Args:
             state: result of ``initial_state``, or state returned by the last call.
             obs: observations, leaves ``[B, ...]``.
-            agent_info: information on the policy of each row, leaves ``[B, ...]``; ``None`` if ``execute`` got none.
+            agent_info: information on the policy in each environment, leaves ``[B, ...]``; ``None`` without any.
             history: see ``wants_history``; ``None`` if that is False.
 
         Returns:

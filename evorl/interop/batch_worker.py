@@ -21,14 +21,14 @@ Seeds: TypeAlias = tuple[int, ...]
 
 
 class Acquired(NamedTuple):
-    """Steps that a worker acquired in its rows.
+    """Steps that a worker acquired in its environments.
 
     Attributes:
-        transitions: transitions, leaves ``[R, T, ...]``, zeros after the end of a row.
-        lengths: number of transitions of each row, int32 ``[R]``.
-        numbers: indices of these rows among the worker's rows, int32 ``[R]``.
+        transitions: transitions, leaves ``[R, T, ...]``, zeros after the end of an episode.
+        lengths: number of transitions of each environment, int32 ``[R]``.
+        numbers: indices of these environments in the worker, int32 ``[R]``.
         agent_state: state of the agent before the first step, leaves ``[R, ...]``.
-        is_running: True for rows whose episode has not ended, bool ``[B]``, for all rows of the worker.
+        is_running: True where the episode has not ended, bool ``[B]``, for all environments of the worker.
     """
 
     transitions: PyTreeDict
@@ -60,7 +60,7 @@ class BatchWorker:
         self._agent = self._made_agent(settings)
         for info in settings["updates"]:
             self._agent.update(info)
-        self._position: tuple[int, int] | None = None  # number of resets, and of slices since
+        self._position: tuple[int, int] | None = None  # number of resets, and of slices since the last one
         self._obs: Any = None
         self._state: Any = None
 
@@ -82,7 +82,7 @@ class BatchWorker:
         return getattr(self, task)(*arguments)
 
     def episodes(self, number: int, num_rounds: int, agent_info: Any, env_info: Any) -> list[Acquired]:
-        """Acquire complete episodes in all rows, in rounds.
+        """Acquire complete episodes in all environments, in rounds.
 
         Args:
             number: number of the acquisition; determines the seeds of the episodes.
@@ -99,12 +99,12 @@ class BatchWorker:
         return acquired
 
     def next_slice(self, position: tuple[int, int], is_running: np.ndarray, agent_info: Any, env_info: Any) -> Acquired:
-        """Acquire the next steps of the running rows.
+        """Acquire the next steps of the running environments.
 
         Args:
-            position: number of resets of the batcher, and number of slices since. If the worker is at another position,
-                it starts episodes: after a reset, or as the replacement of a worker that died.
-            is_running: True for rows whose episode has not ended, bool ``[B]``.
+            position: number of resets of the batcher, and of slices since the last reset. A worker at another position
+                starts new episodes: after a reset, or as the replacement of a worker that died.
+            is_running: True for environments whose episode has not ended, bool ``[B]``.
             agent_info: information for the agent, leaves ``[B, ...]``, or ``None``.
             env_info: arguments of the environments if episodes start, leaves ``[B, ...]``, or ``None``.
         """
@@ -128,7 +128,7 @@ class BatchWorker:
         self._state = self._agent.initial_state(agent_info, self._num_rows)
 
     def _advance(self, agent_info: Any, num_steps: int | None) -> Acquired:
-        """Step the running rows ``num_steps`` times, or until all episodes have ended if that is earlier."""
+        """Step the running environments ``num_steps`` times, or until all episodes have ended if that is earlier."""
         state = _copied(self._state)
         wrong = {np.shape(leaf) for leaf in jax.tree.leaves(state) if np.shape(leaf)[:1] != (self._num_rows,)}
         if wrong:

@@ -24,17 +24,17 @@ class Batcher:
     """Workers with their own agents and simulators, which acquire data on request while the caller continues.
 
     Without ``num_steps`` an acquisition consists of complete episodes. With it, it consists of the next steps of the
-    episodes that ``reset`` started: agents and environments keep their states between calls, and rows whose episode has
-    ended are omitted.
+    episodes that ``reset`` started: agents and environments keep their states between calls, and ended episodes are
+    omitted.
 
     Args:
         agent: ``"package.module:function"`` that returns a ``BatchAgent``. Its arguments are ``agent_args``, and
             ``obs_space``, ``action_space`` and the worker's ``seed`` if it has these parameters.
         env: ``"package.module:function"`` that returns a ``HostVectorEnv``. Its arguments are ``num_envs``, the number
-            of rows of one worker, and ``env_args``.
-        num_envs: total number of rows, split evenly over the workers.
+            of environments of one worker, and ``env_args``.
+        num_envs: total number of environments, split evenly over the workers.
         num_workers: number of workers.
-        num_steps: maximum number of steps per row in one acquisition; ``None`` for complete episodes.
+        num_steps: maximum number of steps per environment in one acquisition; ``None`` for complete episodes.
         kind: kind of the workers: ``process`` on this machine, ``ray``, or ``inline`` in this process, where they work
             while ``get`` is called.
         agent_args: keyword arguments of ``agent``.
@@ -69,8 +69,8 @@ class Batcher:
         self.num_envs, self.num_workers = positive(num_envs, "num_envs"), positive(num_workers, "num_workers")
         if self.num_envs % self.num_workers:
             raise ValueError(
-                f"num_envs={num_envs} rows cannot be divided evenly among num_workers={num_workers}: choose a multiple "
-                f"of {num_workers}."
+                f"num_envs={num_envs} environments cannot be divided evenly among num_workers={num_workers}: choose a "
+                f"multiple of {num_workers}."
             )
         self._rows_each = self.num_envs // self.num_workers
         self._num_steps = None if num_steps is None else positive(num_steps, "num_steps")
@@ -92,7 +92,7 @@ class Batcher:
         self._reset_infos = self._infos  # agent_info and env_info of the last reset
         self._rows_per_worker = 0  # rows of the infos that belong to one worker
         self._num_acquisitions = 0
-        self._position = (0, 0)  # number of resets, and of slices since
+        self._position = (0, 0)  # number of resets, and of slices since the last one
         self._is_running = np.ones((self.num_workers, self._rows_each), bool)
         pool = make_pool(kind, BatchWorker, self._settings_of)
         self._supervisor: Supervisor | None = Supervisor(pool, self.num_workers, timeout, message or _warn)
@@ -102,14 +102,14 @@ class Batcher:
 
     @property
     def num_running(self) -> int:
-        """Number of rows whose episode has not ended, with ``num_steps``; as of the last ``get``."""
+        """Number of environments whose episode has not ended, with ``num_steps``; as of the last ``get``."""
         return int(self._is_running.sum())
 
     def reset(self, agent_info: Any = None, env_info: Mapping[str, Any] | None = None) -> None:
         """Start new episodes with the next acquisition; wait for a pending acquisition and discard it.
 
         Args:
-            agent_info: information on the policy of each row, a tree of arrays ``[num_envs, ...]``.
+            agent_info: information on the policy of each environment, a tree of arrays ``[num_envs, ...]``.
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays ``[num_envs, ...]``.
 
         Raises:
@@ -140,7 +140,7 @@ class Batcher:
             env_info: arguments of the environments, see ``HostVectorEnv.set_arguments``; arrays
                 ``[num_episodes, ...]``. With ``num_steps``, pass it to ``reset`` instead.
             num_episodes: number of episodes, a multiple of ``num_envs``, which is the default. Each worker gets an
-                equal consecutive part and acquires it in rounds of one episode per row.
+                equal consecutive part and acquires it in rounds of one episode per environment.
 
         Raises:
             ValueError: the result of the last acquisition has not been fetched, or an argument is invalid.
@@ -173,10 +173,10 @@ class Batcher:
 
         Returns:
             A batch with rows in the order of the infos. Transitions have the entries that collectors return, and all
-            outputs of agents and entries of ``info``; zeros follow the end of a row. The batch's ``info`` has for
+            outputs of agents and entries of ``info``, followed by zeros. The batch's ``info`` has for
             every row its number (``row``), ``agent_info`` and ``env_info`` if set, and ``agent_state``, the state of
             the agent before the first step. ``None`` if a worker is not done and ``blocking`` is False, or if the
-            episodes of all rows had ended before (``num_running`` is 0).
+            episodes of all environments had already ended (``num_running`` is 0).
 
         Raises:
             ValueError: nothing was requested by ``execute``.

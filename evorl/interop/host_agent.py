@@ -19,12 +19,12 @@ class HostAgent:
     """Uniformly random agent; subclasses override methods, with NumPy, PyTorch, JAX or anything else.
 
     In a single environment, observations and actions belong to one step. In a ``HostVectorEnv``, all arguments and
-    results have the leading axis B of its rows.
+    results have the leading axis B of its environments.
 
     Args:
         action_space: action space of one environment, of evorl or of Gymnasium.
         seed: seed of the random actions.
-        num_envs: number of rows B; ``None`` for a single environment.
+        num_envs: number of environments B; ``None`` for a single environment.
 
     Attributes:
         agent_info: argument ``agent_info`` of ``collect``, such as an exploration rate or the index of a policy; leaves
@@ -55,14 +55,14 @@ class HostAgent:
         return extras
 
     def terminal(self, ended: Any = True) -> None:
-        """Handle the end of an episode; in a vector environment, of the rows in ``ended``, bool ``[B]``."""
+        """Handle the end of an episode; in a vector environment, of those where ``ended``, bool ``[B]``, is true."""
 
     def eval_step(self, obs: Any) -> Any:
         """Return the action for an observation in an evaluation; by default the action of ``step``."""
         return self.step(obs)[0]
 
     def eval_start(self, started: Any = True) -> None:
-        """Handle the start of evaluation episodes; in a vector environment, in the rows ``started``, bool ``[B]``."""
+        """Handle the start of evaluation episodes; in a vector environment, those where ``started`` ``[B]`` is true."""
 
     def update(self, batch: Any) -> Any:
         """Learn from a batch, or from a list of batches if the runner samples several.

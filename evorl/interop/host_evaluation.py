@@ -21,7 +21,7 @@ from evorl.metrics import EvaluationMetrics
 def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
     """Play exactly ``num_episodes`` episodes by ``agent.eval_step`` and return the results.
 
-    In a vector environment each row plays the same number of episodes, or one more, so that the selection of episodes
+    In a vector environment each copy plays the same number of episodes, or one more, so that the selection of episodes
     does not depend on their lengths.
 
     Args:
@@ -78,7 +78,7 @@ def _play_one_after_another(
 def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, record: HostStepRecord) -> tuple[Any, Any]:
     seeds, num_envs, env_step = np.random.default_rng(seed), env.num_envs, env_step_for(env, agent)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
-    episode = np.arange(num_envs)  # the episode of each row: row, row + B, row + 2 B ...
+    episode = np.arange(num_envs)  # the episode of each environment i: i, i + B, i + 2 B ...
     obs = own_copy(env.reset(fold_seeds(seeds.integers(0, 2**32, num_envs, np.uint64), env.seed_bits)))
     _start(agent, np.ones(num_envs, np.bool_))
     _add_moments(record, env, episode, obs, np.ones(num_envs, np.bool_))

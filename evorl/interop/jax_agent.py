@@ -21,7 +21,7 @@ _TRAINING, _EVALUATION, _LEARNING = range(3)  # each has a stream of keys, the f
 
 
 class JaxHostAgent(HostAgent):
-    """Host agent that acts by one compiled call per step and stores the pure agent's state, keys and recurrent state.
+    """Host agent that acts with one compiled call per step and stores the pure agent's state, keys and recurrent state.
 
     The policy extras of ``agent.compute_actions`` are stored with each step, and for a recurrent agent the
     ``recurrent_state`` before the step. The agent gets ``agent_info`` as ``sample_batch.extras.agent_info``.
@@ -30,8 +30,8 @@ class JaxHostAgent(HostAgent):
         agent: evorl agent.
         agent_state: state of the agent.
         seed: seed of the random keys.
-        num_envs: number of rows B; ``None`` for a single environment.
-        explores: if True, ``step`` acts by ``compute_actions``, otherwise by ``evaluate_actions``, as in evaluations.
+        num_envs: number of environments B; ``None`` for a single environment.
+        explores: if True, ``step`` calls ``compute_actions``, otherwise ``evaluate_actions``, as in evaluations.
         update_fn: ``(agent_state, batch, key) -> (metrics, agent_state)``; ``None`` if the agent does not learn.
 
     Attributes:

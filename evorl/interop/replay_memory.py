@@ -62,7 +62,7 @@ class ReplayMemory:
     ) -> None:
         if isinstance(buffer, EpisodeReplayBuffer | SlotReplayBuffer):
             taken = type(buffer).__name__
-            raise TypeError(f"a replay memory stores dicts of steps; {taken} takes a SampleBatch.")
+            raise TypeError(f"a replay memory stores dicts of steps, but {taken} requires a SampleBatch.")
         self.buffer = buffer
         self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
         self._state: ReplayState | HostRing | None = None
@@ -210,7 +210,7 @@ class ReplayMemory:
         indices = entries.pop("indices", None)
         if indices is None:
             raise ValueError(
-                f"changes of stored transitions name them by indices, which each batch contains; got {sorted(changes)}."
+                f"changes of stored transitions need their indices, an entry of each batch; got {sorted(changes)}."
             )
         state, indices = self._stored(), self._checked(indices)
         data = state.state.data if isinstance(state, HostRing) else state.data
@@ -220,7 +220,7 @@ class ReplayMemory:
                 raise ValueError(no_such("entry of stored transitions", name, data))
         if errors is not None and not isinstance(self.buffer, PrioritizedReplayBuffer):
             raise ValueError(
-                f"{type(self.buffer).__name__} draws without priorities: errors are for prioritized buffers."
+                f"{type(self.buffer).__name__} has no priorities, which errors would set: use a prioritized buffer."
             )
         entries = _as_stored(entries, data, indices.shape)
         if isinstance(state, HostRing):
@@ -243,8 +243,8 @@ class ReplayMemory:
         checked, room = np.asarray(indices), self._num_rows * self._num_envs
         if checked.size and not (checked.min() >= 0 and checked.max() < room):
             raise ValueError(
-                f"indices of stored transitions are from 0 to {room - 1}, as returned by store and in each batch; got "
-                f"{checked.min()} to {checked.max()}."
+                f"indices of stored transitions must be from 0 to {room - 1}, as returned by store and in each batch; "
+                f"got {checked.min()} to {checked.max()}."
             )
         return checked.astype(np.int32)
 
@@ -258,15 +258,15 @@ class ReplayMemory:
         if len(leading) != 1 or next(iter(leading))[1:] != (num_envs,):
             shapes = {name: jax.tree.map(np.shape, entry) for name, entry in transitions.items()}
             axes = "[N]" if num_envs == 1 else f"[T, {num_envs}]"
-            raise ValueError(f"all entries of transitions lead with the axes {axes}, got {shapes}.")
+            raise ValueError(f"all entries of transitions must start with the axes {axes}, got the shapes {shapes}.")
         shape = leading.pop()
         for name, column_shape in self._extra_columns.items():
             batch.setdefault(name, np.zeros((*shape, *column_shape), np.float32))
         first = batch.keys() if self.state is None else self.state.data.keys()
         if batch.keys() != first:
             raise ValueError(
-                f"transitions have other entries than the first ones: new are {sorted(batch.keys() - first)}, lacking "
-                f"{sorted(first - batch.keys())}. List columns that are not always present in extra_columns."
+                f"transitions must have the entries of the first ones, got additional {sorted(batch.keys() - first)}, "
+                f"missing {sorted(first - batch.keys())}. List columns that are not always present in extra_columns."
             )
         return batch
 

@@ -39,7 +39,7 @@ class Runner:
     Args:
         env: environment with Gymnasium's interface, or a ``HostVectorEnv``.
         agent: see ``HostAgent``.
-        rollout_length: steps of each row between two updates.
+        rollout_length: steps of each environment between two updates.
         replay: replay memory that stores transitions and samples batches; ``None`` uses the rollouts as batches.
         batch_size: number of transitions in a sampled batch.
         num_batches: number of batches sampled per update, passed as a list; ``None`` for a single batch, not in a list.
@@ -130,7 +130,7 @@ class Runner:
 
     @property
     def timesteps(self) -> int:
-        """Number of steps taken so far, over all rows."""
+        """Number of steps taken so far, over all environments."""
         return self.collector.timesteps
 
     def prepare(self) -> None:

@@ -23,7 +23,7 @@ _NUMPY = (np.ndarray, np.generic, bool, int, float)  # types that NumPy stacks w
 _PLAIN = frozenset({int, float, bool, type(None), np.float32, np.float64, np.int32, np.int64, np.bool_})
 _NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # shared: empty arrays are immutable
 
-# Step of an environment, or of all rows of a vector environment: observation, action, reward, next observation,
+# Step of an environment, or of all copies in a vector environment: observation, action, reward, next observation,
 # termination, truncation, extras. A plain tuple for speed, because millions are created.
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Mapping[str, Any]]
 

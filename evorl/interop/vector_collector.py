@@ -24,7 +24,7 @@ from evorl.interop.transitions import (
 
 
 class VectorCollector:
-    """Steps vectorized simulators; a row starts a new episode after the end of one.
+    """Steps vectorized simulators; each starts a new episode after the end of one.
 
     ``next_obs`` is the true next observation, also at the end of an episode.
 
@@ -36,7 +36,7 @@ class VectorCollector:
         seed: seed from which the seeds of all episodes are derived.
 
     Attributes:
-        timesteps: number of steps taken so far, over all rows.
+        timesteps: number of steps taken so far, over all environments.
 
     Raises:
         TypeError: ``num_steps`` is not 1.
@@ -79,11 +79,11 @@ class VectorCollector:
         self._obs = None
 
     def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
-        """Take ``length`` steps in every row; transitions have leaves ``[length, B, ...]``.
+        """Take ``length`` steps in every environment; transitions have leaves ``[length, B, ...]``.
 
         Args:
             agent: see ``HostAgent``.
-            length: number of steps of each row.
+            length: number of steps of each environment.
             agent_info: information that the agent gets as ``agent_info``, and that is stored with each step; leaves
                 ``[B, ...]``.
 
@@ -143,7 +143,7 @@ class VectorCollector:
         return rows_where(is_over, start, next_obs)
 
     def _draw_seeds(self) -> np.ndarray:
-        """Return a seed per row, used or not, so that a row's seeds do not depend on the other rows' episodes."""
+        """Return a seed per environment, used or not, so that its seeds do not depend on the episodes of others."""
         return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
 
 

@@ -258,7 +258,7 @@ class LivePage:
 
     async def _ready(self, request: web.Request) -> web.Response:
         if not self.runs.looked:
-            raise Refused(503, "The runs are being read.")
+            raise Refused(503, "The run folders are still being read: retry later.")
         return self._web.json_response({"status": "ready"})
 
     async def _watching(self, application: web.Application) -> AsyncIterator[None]:

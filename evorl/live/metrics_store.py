@@ -40,8 +40,8 @@ class EnabledMetrics:
     """Selection of the metrics that a store accepts.
 
     Attributes:
-        enable_unknown_metrics: whether metrics missing in ``metrics`` are accepted.
-        metrics: by name, whether the metric is accepted.
+        enable_unknown_metrics: true if metrics missing in ``metrics`` are accepted.
+        metrics: by name, true if the metric is accepted.
 
     Raises:
         ValueError: a setting has the wrong type.
@@ -168,7 +168,7 @@ class MetricsStore:
         if not 1 <= numbers.size <= MAX_VALUES or not fitting.all():
             raise MetricsRefusedError(
                 f"a histogram needs 1 to {MAX_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
-                f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are not."
+                f"{numbers.size:,} numbers, {np.count_nonzero(~fitting):,} of them not finite or too large."
             )
         with self._lock:
             step = self._step_of(name, x)
@@ -223,7 +223,7 @@ class MetricsStore:
                     file.close()
 
     def _step_of(self, name: str, x: float | None) -> float | None:
-        """Check a name; return and remember the step of its new point, or ``None`` if the metric is disabled."""
+        """Check a name; return and store the step of its new point, or ``None`` if the metric is disabled."""
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name == STEP:
             raise MetricsRefusedError(
                 f"the name of a metric must have 1 to {LONGEST_NAME} printable characters and not be {STEP!r}, got "

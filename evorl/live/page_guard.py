@@ -42,7 +42,7 @@ class PageGuard:
     Attributes:
         bind: address on which the server listens.
         token: access token that requests must send; ``None`` for no authentication.
-        hosts: accepted host names of this machine, besides ``localhost`` and IP addresses.
+        hosts: accepted host names of this machine, in addition to ``localhost`` and IP addresses.
         session: cookie for browsers that have sent the token; valid for this process only.
 
     Raises:
@@ -132,8 +132,8 @@ class RateLimit:
             wait = (min(number, self.burst) - left) / self.rate
             raise Refused(
                 429,
-                f"{number:g} at once are too many now: at most {self.rate:g} a second are taken, {self.burst:g} at "
-                f"once; come again in {wait:.1f} s.",
+                f"The rate limit of this page is {self.rate:g} per second and {self.burst:g} at once, which {number:g} "
+                f"more would exceed. Retry in {wait:.1f} s.",
             )
 
 

@@ -71,7 +71,7 @@ class WatchedRuns:
         self._places = [str(place) for place in places]
         self._root = user_path(runs_folder)
         self.version = 0
-        self.looked = False  # whether all runs were read once
+        self.looked = False  # true once all runs were read
         self.notes: list[str] = []
         self._indices: dict[Path, int] = {}
         self._runs: list[RecordedRun] = []

@@ -41,7 +41,7 @@ class QNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None, key: Key | None = None) -> jax.Array:
         if (action is None) != (self.num_actions is not None):
-            raise ValueError("a Q network requires an action if built without num_actions, and accepts none otherwise.")
+            raise ValueError("call a Q network with an action if it was built without num_actions, else without one.")
         if self.num_actions is not None:
             return self._all_action_values(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
         if self.torso.input_ndim != 1:

@@ -1,7 +1,7 @@
-"""Loops and branches that suit the platform: an accelerator knows the number of their turns, and launches few kernels.
+"""Loops and branches in the form that is fastest on the platform.
 
-Where the number of turns follows from numbers, an accelerator copies its condition to the host and waits, once per
-turn. On a CPU that costs nothing, and a turn that is not needed takes time.
+In a loop whose length is computed, an accelerator copies the condition to the host and waits, in every iteration: its
+loops have static lengths and few kernels. On a CPU the condition costs nothing, but an unnecessary iteration does.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SMALL = 2**11  # elements of an array to pack: matrix products read larger ones,
 def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
     """Return ``update(state)`` if the bool scalar ``is_due`` is true, else ``state``; both have the same structure.
 
-    A skipped update takes no time. Under ``vmap`` it is skipped where it is due nowhere.
+    A skipped update takes no time. Under ``vmap`` it is skipped if it is not due for any element of the batch.
     """
-    if on_cpu():  # a loop of at most one turn instead of a ``cond``, which under ``vmap`` would run both branches
+    if on_cpu():  # a loop of at most one iteration, because ``cond`` under ``vmap`` would run both branches
         return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
-    # An accelerator asks the host once about a branch, and before and after every turn about a loop.
+    # An accelerator waits for the host once for a branch, but in every iteration of a loop.
     return jax.lax.cond(
         collectives.any_under_vmap(is_due),
         lambda state: tree_where(is_due, update(state), state),
@@ -41,20 +41,20 @@ def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any
 def repeated(
     update: Callable[[Any, Any], Any], carry: Any, num_updates: jax.Array | int, between: tuple[int, int] | None
 ) -> Any:
-    """Run ``carry = update(i, carry)`` in a loop, which may have zero turns.
+    """Run ``carry = update(i, carry)`` for ``num_updates`` iterations.
 
     Args:
-        update: one turn.
-        carry: its state, a pytree of arrays.
-        num_updates: number of turns, int32.
-        between: smallest and largest number of turns other than 0, which differ by at most 1; ``None`` for any number.
+        update: body of the loop.
+        carry: state of the loop, a pytree of arrays.
+        num_updates: number of iterations, int32; may be 0.
+        between: smallest and largest nonzero ``num_updates``, which differ by at most 1; ``None`` if unknown.
     """
     if isinstance(num_updates, int):
         between = num_updates, num_updates
     if on_cpu() or between is None:
         return jax.lax.fori_loop(0, num_updates, update, carry)
-    # Accelerators wait for the host in a loop whose number of turns they do not know: updates before the start of the
-    # learning are computed as well, and dropped.
+    # Accelerators wait for the host in a loop of unknown length. Therefore updates are also computed before learning
+    # starts, and dropped.
     at_least, at_most = between
     if at_least:
         after = jax.lax.fori_loop(0, at_least, lambda i, carry: in_loop(update(i, unpacked(carry))), in_loop(carry))
@@ -65,9 +65,9 @@ def repeated(
 
 
 def precomputed(inputs: Callable[[jax.Array], Tree], num_turns: int) -> Callable[[jax.Array], Tree]:
-    """Return a function of the number of a turn that equals ``inputs``, whose leaves ``[N, ...]`` share an axis.
+    """Return a function that equals ``inputs``, a function of the iteration; its leaves ``[N, ...]`` share an axis.
 
-    An accelerator computes the inputs of all turns before the loop, and takes one array of them in each.
+    On an accelerator the inputs of all iterations are computed before the loop, which then indexes a packed array.
     """
     if on_cpu():
         return inputs
@@ -90,10 +90,10 @@ class SmallPacked(PyTreeData, Generic[Tree]):
 
 
 def in_loop(tree: Any) -> Any:
-    """Return the form in which a loop on this platform carries a tree from turn to turn; ``unpacked`` restores it.
+    """Return a tree in the form that loops on this platform carry; ``unpacked`` restores the tree.
 
-    On a CPU it is the tree. On an accelerator each leaf that a turn changes is a kernel, which takes longer to launch
-    than small arrays to compute: they are packed, and written together.
+    On a CPU the tree is unchanged. On an accelerator each leaf that an iteration changes costs a kernel, whose launch
+    takes longer than computing a small array: small leaves are packed and written together.
     """
     if on_cpu():
         return tree
@@ -105,7 +105,7 @@ def in_loop(tree: Any) -> Any:
 
 
 def unpacked(carried: Any) -> Any:
-    """Return the tree that ``in_loop`` has packed; leaves may have got leading axes in a ``scan``."""
+    """Return the tree that ``in_loop`` has packed; its leaves may have additional leading axes from a ``scan``."""
     if not isinstance(carried, SmallPacked):
         return carried
     small = iter(carried.small.unpack())

@@ -127,7 +127,7 @@ class Optimizer(PyTreeNode):
             )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
-                f"optimizer.beta1 is for adam and its variants, but optimizer.name is {self.name}: remove one of them."
+                f"optimizer.beta1 applies to adam and its variants, not to optimizer.name={self.name}: remove it."
             )
         if self.weight_decay is not None and self.name in NOT_PROPORTIONAL:
             raise ValueError(f"{self.name} does not support optimizer.weight_decay: remove it, or use adamw.")

@@ -1,4 +1,4 @@
-"""The platform that programs are compiled for, asked by every choice that suits one kind of device only.
+"""The platform that programs are compiled for, which determines all code paths for one kind of device.
 
 It is the default backend of JAX, unless ``compiled_for`` names another one: a program may be compiled for a GPU on a
 machine without one (``python -m benchmarks.gpu --static``).
@@ -31,7 +31,7 @@ def on_cpu() -> bool:
 def compiled_for(name: str) -> Iterator[None]:
     """Build and trace programs for a platform within the context, regardless of the devices of this process.
 
-    JAX keeps traced functions, which contain the choices for the other platform: its caches are cleared at both ends.
+    JAX caches traced functions, which are specific to a platform. Its caches are cleared at both ends of the context.
 
     Args:
         name: ``"cpu"``, ``"gpu"`` (also called ``"cuda"``) or ``"tpu"``.
@@ -52,7 +52,7 @@ def compiled_for(name: str) -> Iterator[None]:
 
 
 def set_precision(precision: str) -> None:
-    """Set the precision of matrix products of JAX; ``"default"`` restores that of the user."""
+    """Set the precision of JAX's matrix products; ``"default"`` restores the user's setting."""
     users = _users_precision()
     chosen = users if precision == "default" else precision
     if chosen != getattr(jax.config, _PRECISION):

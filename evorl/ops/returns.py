@@ -48,7 +48,7 @@ def linear_recurrence(offsets: jax.Array, factors: jax.Array | float, final: jax
         x = offset + factor * x
         return x, x
 
-    # A step is one small operation: on accelerators several of them make a kernel.
+    # A step is one small operation; unrolling joins several of them into one kernel on accelerators.
     return jax.lax.scan(backward, final, (offsets, factors), reverse=True, unroll=1 if on_cpu() else STEPS_AT_ONCE)[1]
 
 

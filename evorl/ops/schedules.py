@@ -22,9 +22,9 @@ class Schedule(PyTreeNode):
 
     Attributes:
         start: initial value.
-        end: value from ``share`` on.
-        share: fraction of training after which the end value is reached; above 1, training ends before that. A config
-            may give environment ``steps`` instead.
+        end: final value, reached after the fraction ``share`` of training.
+        share: fraction of training until the final value is reached; above 1, training ends before that. In a config,
+            ``steps``, a number of environment steps, can replace it.
         kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; or ``exponential``,
             ``start (end / start)^progress``, which requires positive start and end.
         power: exponent of a polynomial schedule; above 1, the value changes fast at first and slowly at the end.

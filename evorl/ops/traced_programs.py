@@ -12,8 +12,8 @@ class Work(NamedTuple):
     """Work of one call of a program.
 
     Attributes:
-        operations: operations, those in a loop multiplied by its turns; on a GPU about ten of them make a kernel.
-        numbers: elements of all their results.
+        operations: number of operations, including every iteration of loops; on a GPU about ten make a kernel.
+        numbers: number of elements of all results.
     """
 
     operations: int
@@ -21,9 +21,9 @@ class Work(NamedTuple):
 
 
 def work_of(jaxpr: Any) -> Work:
-    """Return the work of a (closed) program. A loop with an unknown number of turns counts as one turn.
+    """Return the work of a (closed) program. A loop of unknown length counts as one iteration.
 
-    Of the branches of a conditional the largest counts: under ``vmap`` all of them are computed.
+    Of the branches of a conditional, only the largest one counts.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     operations = numbers = 0

@@ -107,7 +107,7 @@ def merged(*dicts: Mapping[str, Any]) -> PyTreeDict:
 
 
 def finite_rows(tree: Any, num_axes: int = 1) -> jax.Array:
-    """Return whether all numbers of each row are finite: bools with the shape of the first ``num_axes`` axes."""
+    """Return True for rows whose numbers are all finite: bools with the shape of the first ``num_axes`` axes."""
     finite = (jnp.isfinite(x).reshape(*x.shape[:num_axes], -1).all(axis=-1) for x in jax.tree.leaves(tree))
     return functools.reduce(jnp.logical_and, finite)
 
@@ -123,8 +123,8 @@ class Packed(PyTreeData, Generic[Tree]):
     A loop that writes or gathers many small leaves has a cost per leaf and iteration; packing reduces it to one.
     Without packing, an iteration of PPO on 4 CartPoles, 128 steps each, takes 1.16 times the CPU time (median of 15
     alternating pairs, AMD EPYC, 2 cores). The layout does not depend on the leading axes: rows may be selected,
-    stacked and split before unpacking. On accelerators, whose cost per leaf is that of a kernel, bools and all numbers
-    of 32 bits are in one array.
+    stacked and split before unpacking. On accelerators, where each leaf costs a kernel launch, bools and all 32-bit
+    numbers share one array.
 
     Attributes:
         arrays: arrays by the name of their dtype; typed keys are stored as their key data.
@@ -168,7 +168,7 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
 
 
 def _as_words(numbers: jax.Array) -> jax.Array:
-    """Return bools and numbers of 32 bits as uint32, others unchanged."""
+    """Return bools and 32-bit numbers as uint32, others unchanged."""
     if numbers.dtype == jnp.bool_:
         return numbers.astype(jnp.uint32)
     return jax.lax.bitcast_convert_type(numbers, jnp.uint32) if numbers.dtype.itemsize == 4 else numbers

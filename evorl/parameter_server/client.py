@@ -144,8 +144,8 @@ class ParameterClient:
 
     def _refusal(self, command: str, received: str, expected: str) -> CommandRefused:
         return CommandRefused(
-            f"The server at {self.address} answered {command} with {received}, but {expected} was expected: it is no "
-            "parameter server of this version."
+            f"The server at {self.address} answered {command} with {received}, but {expected} was expected: it is not "
+            "a parameter server of this version."
         )
 
     def request(self, header: Mapping[str, Any], body: bytes = b"", most: int = 0) -> tuple[dict[str, Any], bytes]:

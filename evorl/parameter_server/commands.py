@@ -37,7 +37,7 @@ class Pushed:
 
     Attributes:
         worker: name of the worker.
-        accepted: whether the push was applied.
+        accepted: true if the push was applied.
         staleness: number of updates since the worker's pull.
         before: step of the server before the push.
         step: step of the server after the push.

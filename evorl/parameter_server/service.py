@@ -49,7 +49,7 @@ class ParameterService(NamedTuple):
     tls: ssl.SSLContext | None
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
-        """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
+        """Serve the parameters until the training ends or ``should_stop()``; see ``serve_parameters`` for errors."""
 
         def announce(address: str) -> None:
             command = f"evorl work {address} worker=0"

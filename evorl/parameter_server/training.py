@@ -44,7 +44,7 @@ class Served:
         agent_state: final agent.
         step: number of environment steps of the accepted pushes.
         pushes: number of accepted pushes.
-        complete: whether the training is complete; a stopped training can be resumed from its checkpoint.
+        complete: true if the training is complete; a stopped training can be resumed from its checkpoint.
     """
 
     agent_state: AgentState

@@ -60,7 +60,7 @@ class CommandConnection(FrameConnection):
         self._buffer = bytearray()
         self._header: dict[str, Any] | None = None  # header of the incomplete frame
         self._body_length = 0
-        self._has_ended = False  # whether the client sends nothing more
+        self._has_ended = False  # true if the client sends nothing more
         self._writable = asyncio.Event()
         self._writable.set()
 

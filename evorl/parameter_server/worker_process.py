@@ -29,7 +29,7 @@ def work_for(config: Mapping[str, Any], address: str, serve: Any, **settings: An
     if not workflow.env.is_remote:
         if serve:
             raise ValueError(
-                f"serve is for simulators that connect over the network, but the training at {address} uses "
+                f"serve applies to simulators that connect over the network, but the training at {address} uses "
                 f"{config['env']}: remove it, or start that training with env=remote."
             )
         return work(workflow, address, **settings)
@@ -57,5 +57,5 @@ def check_worker_config(config: Mapping[str, Any], address: str, trust: Any) -> 
     if not trust and (names := foreign_names(config)):
         raise ValueError(
             f"the server at {address} would run code outside evorl on this machine: {as_arguments(names)}. "
-            "If you trust its operator, give trust=true."
+            "If you trust its operator, set trust=true."
         )

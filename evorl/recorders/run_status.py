@@ -74,7 +74,7 @@ class RunStatus:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the run that is done, from 0 to 1."""
+        """Completed fraction of the run, from 0 to 1."""
         return min(1.0, self.timesteps / self.plan.total_timesteps) if self.plan.total_timesteps else 1.0
 
     @property

@@ -1,4 +1,4 @@
-"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275): batches include the newest."""
+"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evorl.types import Key
 
 
 class CombinedReplayBuffer(UniformReplayBuffer):
-    """Ring of the latest transitions, sampled uniformly; a batch starts with the newest of each environment."""
+    """Ring of the latest transitions. A batch has the newest of each environment; the others are sampled uniformly."""
 
     def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         rows, envs = super().draw_indices(state, key, num)

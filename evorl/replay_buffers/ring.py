@@ -207,7 +207,7 @@ def take_n_step(
 def window_from(
     state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return n rows from ``rows`` ``[...]`` on, their environments, and whether each is stored; ``[..., n]`` each."""
+    """Return n rows from ``rows`` ``[...]`` on, their environments, and True for stored ones; ``[..., n]`` each."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     steps = jnp.arange(num_steps)
     window_rows = (rows[..., None] + steps) % num_rows

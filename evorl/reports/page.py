@@ -102,7 +102,7 @@ class Report:
         """Return the HTML text of the page.
 
         Args:
-            pictures: whether to include the images of the run folders, up to the size limit.
+            pictures: include the images of the run folders, up to the size limit.
         """
         sections = [self._results(), self._curves(), self._comparison(), self._settings(), self._learner()]
         repeat = _section("How to reproduce it", reproduction(self.runs))

@@ -241,7 +241,7 @@ class RunFolder:
         """Return the stored config as an OmegaConf node. It is plain data: references were resolved when it was stored.
 
         Args:
-            trust: whether it may name code from outside this package. Otherwise it is marked as untrusted: a workflow
+            trust: true if it may name code from outside this package. Otherwise it is marked as untrusted: a workflow
                 or an environment built from it, from a copy or from a part, loads no such code either, except by names
                 that were changed since.
 

@@ -41,7 +41,7 @@ class Panel:
         x: column along the horizontal axis.
         y: column along the vertical axis.
         marked: column that is nonzero in the rows to be joined by a line; ``None`` for no line.
-        log: whether the vertical axis is logarithmic.
+        log: true if the vertical axis is logarithmic.
         color: column that colors the points; ``None`` for one color.
         heat: heat map drawn instead of points.
     """

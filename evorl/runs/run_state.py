@@ -18,7 +18,7 @@ from typing import IO, Any
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 RUNNING, STOPPED, FINISHED, FAILED = STATES = ("running", "stopped", "finished", "failed")
-# Beginnings of the last messages in the log of a training, by which ``_end_of_log`` tells how it ended.
+# Beginnings of the last messages in the log of a training, from which ``_end_of_log`` derives its final state.
 RESULTS_IN, RECORDED_IN = "Results are in ", "Recorded data is in "
 RESUME_WITH_CHANGE = "To resume from the checkpoint, add such a setting to: "
 _TRIES = 20  # 10 ms apart: a reader holds the lock for less

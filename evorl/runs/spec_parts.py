@@ -216,7 +216,7 @@ class CheckpointSettings(Part):
 
 @dataclasses.dataclass(frozen=True)
 class RecorderSettings(Part):
-    """Recorders of a run, besides metrics.csv and metrics.jsonl.
+    """Recorders of a run, in addition to metrics.csv and metrics.jsonl.
 
     Attributes:
         tensorboard: TensorBoard events in the run folder

@@ -41,7 +41,7 @@ def stored_spec(
 
     Args:
         folder: the run folder.
-        trust: whether its config may name code outside evorl. Names in ``changes`` are trusted.
+        trust: true if its config may name code outside evorl. Names in ``changes`` are trusted.
         changes: new values by dotted key, given by the user.
         can_be_overridden: true if the command accepts such names from the user, for the message.
         config: result of ``read_stored``, which is changed in place; ``None`` reads it.

@@ -114,7 +114,7 @@ class SweepFolder:
 
         Args:
             path: the folder.
-            trust: whether its command lines may contain more than plain settings.
+            trust: true if its command lines may contain more than plain settings.
 
         Raises:
             RunFolderError: the stored sweep is corrupted or invalid, or its command lines are not plain.

@@ -31,7 +31,7 @@ _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
 _DATA_SET = re.compile(r"(?:.*\.)?replay\.load")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ENTRY = re.compile(r"\.\d+(?:\.|$)")  # index of a list entry, in a path
-_UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # leads out of the folder of configs
+_UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # in a path that leaves the config tree
 
 
 def read_stored_config(path: Path) -> Any:
@@ -114,7 +114,7 @@ def refuse_foreign_code(
         config: config of the run, with the changes of the command line.
         folder: the run folder, for messages.
         overrides: settings changed by the command line, dotted.
-        can_be_overridden: whether the command accepts settings of the run, for the message.
+        can_be_overridden: true if the command accepts settings of the run, for the message.
 
     Raises:
         RunFolderError: the config names code from outside evorl.

@@ -33,10 +33,10 @@ class ActionRequest(NamedTuple):
         step: number of earlier requests of the session.
         obs: current observation, with the structure of the observation space; arrays without leading axes.
         reward: reward of the last action; 0 at the start of an episode.
-        starts: whether this is the first observation of an episode.
-        terminated: whether the task has ended the episode.
-        truncated: whether the episode was ended from outside the task, such as by a time limit.
-        exploit: whether to return the greedy action.
+        starts: true if this is the first observation of an episode.
+        terminated: true if the task has ended the episode.
+        truncated: true if the episode was ended from outside the task, such as by a time limit.
+        exploit: return the greedy action.
         answer: callback that receives the action, NumPy; ``None`` if no action is needed.
     """
 
@@ -85,7 +85,7 @@ class BatchedInference:
     Args:
         workflow: provides the agent and the environment wrappers.
         num_slots: maximum number of simultaneous simulators.
-        records: whether to return transitions.
+        records: return transitions.
 
     Attributes:
         step_template: tree of the packed transitions, with shapes as leaves; ``None`` if nothing is recorded.

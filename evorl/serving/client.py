@@ -126,7 +126,7 @@ class AgentProxy:
         Args:
             reward: reward of the last action; None at the beginning of an episode.
             state: nested lists of numbers, a NumPy array or an ``Image``; may be None if ``terminal`` is true.
-            terminal: whether the episode is over.
+            terminal: true if the episode is over.
             more: additional entries of the request. Servers of this package read ``truncated``: true if the episode
                 was ended by a time limit, not by the task.
         """

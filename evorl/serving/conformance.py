@@ -1,4 +1,4 @@
-"""Checks of an RLX client: a server plays a scripted conversation for each check and judges the client's messages.
+"""Checks of an RLX client: a server plays a scripted conversation for each check and verifies the client's messages.
 
 The client under test is an echo program of about twenty lines that uses the client library; its rules are on the page
 "Clients" of the guide. It sends every action back as the next state, which shows the server how the library decodes and
@@ -20,7 +20,7 @@ from evorl.serving.rlx import ConnectionClosed, FrameReader, Image, ProtocolErro
 
 REWARD = 1.5  # reward of every step of the echo program
 _MAX_SHOWN = 120  # characters of a value in a report
-_POLL_SECONDS = 0.05  # between two checks whether the client's process has ended
+_POLL_SECONDS = 0.05  # interval at which the client's process is polled
 _FLOAT_TOLERANCE = 1e-6  # for images, whose bytes are divided by 255 in float32
 
 

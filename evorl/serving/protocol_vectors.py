@@ -24,7 +24,7 @@ class Vector(NamedTuple):
         message: keys and values; images are not decoded (``Image``).
         wire: the payload.
         framed: the payload in its frame.
-        read_only: whether readers must accept the bytes although no writer sends them.
+        read_only: true if readers must accept the bytes although no writer sends them.
     """
 
     name: str

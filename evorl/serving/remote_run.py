@@ -31,8 +31,8 @@ def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
 def refuse_serve_settings() -> None:
     """Raise ``ValueError``: settings of a server are given for a training in a local environment."""
     raise ValueError(
-        "serve is for simulators that connect over the network, and this environment is not one of them: "
-        "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
+        "serve applies only to env=remote, whose simulators connect over the network: use evorl train env=... to train "
+        "in this environment, or evorl serve env=remote to wait for simulators."
     )
 
 
@@ -42,8 +42,8 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
     env = folder.load_config(trust=True).get("env")
     if not isinstance(env, Mapping) or env.get("library") != "remote":
         raise ValueError(
-            f"{folder.path} trains in a local environment and serves nothing: evorl train "
-            f"{as_arguments({'resume': folder.path})} resumes it."
+            f"{folder.path} is a run in a local environment, not with simulators that connect over the network: resume "
+            f"it with evorl train {as_arguments({'resume': folder.path})}."
         )
 
 

@@ -21,9 +21,9 @@ class Row:
 
     Attributes:
         steps: steps so far.
-        cuts: for each step, whether the episode was cut off after it.
+        cuts: for each step, true if the episode was cut off after it.
         oldest: version of the policy that acted in the first step.
-        is_over: whether the last step ended its episode.
+        is_over: true if the last step ended its episode.
     """
 
     def __init__(self, oldest: int) -> None:
@@ -44,7 +44,7 @@ class Segments:
         num_rows: number of segments B of a batch.
         max_lag: a segment is dropped if it began more than this number of policy versions ago; ``None`` keeps all. With
             0 a step counts only if the policy that chose its action is still current.
-        joins_only_at_starts: whether only a new episode may continue the segment of another simulator. Recurrent agents
+        joins_only_at_starts: true if only a new episode may continue the segment of another simulator. Recurrent agents
             need this, because their state after a cut does not belong to the running episode.
 
     Attributes:

@@ -70,7 +70,7 @@ class Session:
     Args:
         host: server that answers the requests.
         reply: callback that receives each response, a message.
-        trusted: whether the connection is already authenticated.
+        trusted: true if the connection is already authenticated.
     """
 
     def __init__(self, host: Host, reply: Callable[[dict[str, Any]], None], trusted: bool = False) -> None:

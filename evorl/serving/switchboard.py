@@ -84,7 +84,7 @@ class Switchboard:
         self._turn_is_due = False
         self._delay = BatchDelay()
         self._has_learned = True  # a batch was taken since the last publication, so the next policy differs
-        self._is_held = False  # whether training sessions wait for the learner
+        self._is_held = False  # true while training sessions wait for the learner
         self._lock = threading.Condition()  # guards the segments, which the learner reads
         self._loop: asyncio.AbstractEventLoop | None = None
         self.failure: BaseException | None = None

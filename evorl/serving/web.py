@@ -100,9 +100,9 @@ class WebServer:
             origin = request.headers.get("Origin")
             if self.settings.token is None:
                 if not is_this_machine(host):
-                    raise web.HTTPForbidden(text=f"This server answers for this machine, not for {host}.\n")
+                    raise web.HTTPForbidden(text=f"Only requests to this machine are accepted, not to {host}.\n")
                 if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be any page in a frame
-                    raise web.HTTPForbidden(text=f"A page of {origin} needs a server with a token.\n")
+                    raise web.HTTPForbidden(text=f"Requests of a page of {origin} require a server with a token.\n")
             try:
                 return await handler(request)
             except ConnectionError:  # the client has disconnected

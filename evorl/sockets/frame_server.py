@@ -23,8 +23,8 @@ class FrameConnection(asyncio.Protocol, abc.ABC):
 
     Attributes:
         errors: exceptions of ``receive`` whose message is sent before the client is disconnected.
-        has_begun: whether the client has authenticated.
-        is_answering: whether the idle timeout is suspended, because the client waits for a response.
+        has_begun: true if the client has authenticated.
+        is_answering: true if the idle timeout is suspended, because the client waits for a response.
         num_requests: number of complete frames so far.
     """
 

@@ -1,8 +1,8 @@
 """Base server: listens, limits connections, closes slow ones, and shuts down gracefully.
 
 Each protocol (RLX, HTTP, commands of a parameter server) is an ``asyncio.Protocol`` wrapped in a ``GuardedConnection``,
-which forwards events to it. A connection is closed after a timeout of its first request, of a later request, of silence
-or of unread responses, and after an exception of its protocol. An error of a client causes at most one log line.
+which forwards events to it. A connection is closed after an exception of its protocol, and after timeouts: of its first
+request, a later request, silence, or unread responses. An error of a client causes at most one log line.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Patience:
         now: time of the event loop's clock in seconds.
 
     Attributes:
-        has_begun: whether the first request is complete; set by the protocol.
+        has_begun: true if the first request is complete; set by the protocol.
     """
 
     def __init__(self, limits: ConnectionLimits, now: float) -> None:
@@ -82,9 +82,9 @@ class Progress(Protocol):
     """Attributes of a protocol whose timeouts ``GuardedConnection`` enforces.
 
     Attributes:
-        has_begun: whether the first request, which contains the token, is complete.
-        is_within_request: whether a part of an incomplete request was received.
-        is_answering: whether the client waits for a response, which suspends the timeout of silence.
+        has_begun: true if the first request, which contains the token, is complete.
+        is_within_request: true if a part of an incomplete request was received.
+        is_answering: true if the client waits for a response, which suspends the timeout of silence.
         num_requests: number of complete requests.
     """
 

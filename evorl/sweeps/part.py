@@ -73,7 +73,7 @@ class Part:
         Args:
             seed: seed of the sweep.
             start: returns the initial state, ``None`` for a fresh one; called only without a checkpoint.
-            recorders: further recorders besides that of ``metrics.csv``.
+            recorders: recorders in addition to ``metrics.csv``.
             should_stop: polled between chunks.
         """
         if self.is_finished:

@@ -92,7 +92,7 @@ def sweep_settings(spec: RunSpec, start: RunStart) -> Trained:
         score = last_score(returns[best])
         described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
         tell(f"Best of {counted(len(settings), 'setting')}: {described}.")
-        tell(f"All are in {table}. The best is a run of its own: {path}")
+        tell(f"All are in {table}. The best is stored as a separate run: {path}")
         return Trained(score, False, folder.path, failures)
     finally:
         watched.close()

@@ -1,4 +1,4 @@
-"""Runs of a sweep or search that failed; all others are trained."""
+"""Outcomes of the runs of a sweep or search, in which a failed run does not stop the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evorl.training.start import Trained
 
 
 class RunsFailed(ValueError):
-    """Some runs of a sweep or search failed; all others are trained."""
+    """Raised at the end of a sweep or search in which some runs failed."""
 
 
 def raise_failures(failures: Sequence[str]) -> None:

@@ -91,7 +91,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return state
 
     def with_solution(self, state: EvolutionState, agent_state: AgentState, solution: Params) -> AgentState:
-        """Return the agent that acts by a solution of the optimizer."""
+        """Return the agent with a solution of the optimizer as its policy."""
         if self.virtual_batch is None:
             return with_policy(agent_state, solution)
         policy = self.agent.normalized_policy(agent_state, solution, state.reference_batch)
@@ -126,7 +126,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         return outcomes, state.replace(key=key)
 
     def update(self, state: EvolutionState, batch: EpisodeOutcomes) -> tuple[PyTreeDict, EvolutionState]:
-        """Pass the fitness ``[P]`` to the optimizer, and remember the best individual.
+        """Pass the fitness ``[P]`` to the optimizer, and store the best individual.
 
         Individuals with a non-finite return rank below all others.
         """

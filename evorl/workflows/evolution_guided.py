@@ -57,7 +57,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
 
     The learner's agent acts, the optimizer evolves its policy, and its replay buffer stores every transition of every
     episode. The learner makes ``updates_per_iteration`` updates per ``rollout_length`` collected steps, after a warm-up
-    of ``learning_starts`` steps. ``learners`` in the state have a leading axis K; ``agent_state`` acts by the
+    of ``learning_starts`` steps. ``learners`` in the state have a leading axis K; ``agent_state`` acts with the
     optimizer's solution.
 
     Attributes:
@@ -81,7 +81,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         super().__post_init__()
         if self.eval_chunk is not None:
             raise ValueError(
-                f"eval_chunk={self.eval_chunk} is not supported here, where all episodes are played at once: remove it."
+                f"eval_chunk={self.eval_chunk} is not supported here, because all episodes run at once: remove it."
             )
         if self.num_injected > self.optimizer.num_replaceable:
             raise ValueError(

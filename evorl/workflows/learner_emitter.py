@@ -43,8 +43,8 @@ class LearnerEmitter(PyTreeNode):
         """Raise ``ValueError`` unless the learner makes a whole number of updates in a generation."""
         if self.learner.updates_per_iteration != self.learner.most_updates:
             raise ValueError(
-                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g}: a generation has a whole "
-                "number of updates."
+                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g} must be a whole number: the "
+                "updates per generation."
             )
 
     def init(self, key: Key) -> LearnerState:

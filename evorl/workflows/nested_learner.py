@@ -155,7 +155,7 @@ def in_blocks(
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
     """Run ``one_block(i, updates, carry)`` until ``num_updates`` are done, at most ``at_once`` updates per block."""
-    if isinstance(num_updates, int) and not on_cpu():  # accelerators wait where a number of turns is not known
+    if isinstance(num_updates, int) and not on_cpu():  # accelerators wait for the host in loops of unknown length
         num_blocks, rest = divmod(num_updates, at_once)
         carry = jax.lax.fori_loop(0, num_blocks, lambda i, carry: one_block(i, at_once, carry), carry)
         return one_block(num_blocks, rest, carry) if rest else carry
@@ -177,7 +177,7 @@ def learn_in_blocks(
         replay_state: state of the replay buffer.
         key: random key.
         num_updates: number of updates, int32.
-        progress: fraction of the training that is done.
+        progress: completed fraction of the training.
 
     Returns:
         Means of the losses, the learner's new state, and the replay buffer's new state with updated priorities.

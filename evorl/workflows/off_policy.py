@@ -51,7 +51,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
-        intrinsic: reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.agents.intrinsic``, or ``None``.
+        intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """
@@ -300,7 +300,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state: state with the entries of ``init_learning``.
             keys: random keys for sampling from the replay buffer and for the updates.
             num_updates: number of updates, up to ``most_updates``; int or int32.
-            progress: fraction of the training that is done.
+            progress: completed fraction of the training.
             between: least and largest number of updates, if there are any, see ``repeated``.
         """
         sample_key, learn_key = keys

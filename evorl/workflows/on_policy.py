@@ -121,7 +121,7 @@ class OnPolicyWorkflow(Workflow[OnPolicyState]):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
-        ``progress`` in [0, 1] is the fraction of the training that is done, for schedules.
+        ``progress`` in [0, 1] is the completed fraction of the training, for schedules.
 
         Returns:
             The agent's and the optimizer's states, equal on all devices, and scalar metrics by name, which the caller
@@ -250,7 +250,7 @@ class Begin(NamedTuple):
 
     Attributes:
         key: random key of the shuffles.
-        progress: fraction of the training that is done.
+        progress: completed fraction of the training.
         by_trajectory: True if minibatches consist of whole trajectories.
     """
 

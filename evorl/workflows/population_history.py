@@ -57,7 +57,7 @@ class PopulationHistory(PyTreeData):
         return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
 
     def winning_line(self, num_generations: int) -> np.ndarray:
-        """Return, on the host, the ancestor of the last generation's best member in each stored generation, ``[N]``."""
+        """Return the ancestors of the last generation's best member, one per stored generation, NumPy ``[N]``."""
         parents = np.asarray(self.parents)
         rows = self.generations(num_generations) % len(parents)
         line = np.zeros(len(rows), np.int32)

@@ -43,7 +43,7 @@ class QualityDiversityState(GenerationalState):
 
 
 class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
-    """Evaluates a generation of offspring per iteration, at first new policies. The agent acts by the best elite.
+    """Evaluates a generation of offspring per iteration, at first new policies. The agent acts with the best elite.
 
     Attributes:
         archive: archive of elites by their descriptors.

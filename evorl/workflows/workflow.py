@@ -163,7 +163,7 @@ class Workflow(PyTreeNode, Generic[S]):
         return metrics, state.replace(iterations=state.iterations.add(1))
 
     def progress(self, state: S) -> jax.Array:
-        """Return the fraction of the training that is done, in [0, 1], for schedules."""
+        """Return the completed fraction of the training, in [0, 1], for schedules."""
         return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
     def evaluation(self, state: S) -> PyTreeDict:

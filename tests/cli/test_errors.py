@@ -91,7 +91,7 @@ def test_memory_that_ran_out_is_one_sentence(folder: Path, capsys: pytest.Captur
     error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore\nlines")
     printed = _printed(error, folder, capsys)
     assert printed.startswith("Error: ")
-    assert_names(printed, "memory of the machine", "RESOURCE_EXHAUSTED: Out of memory alloc")
+    assert_names(printed, "enough memory", "RESOURCE_EXHAUSTED: Out of memory alloc")
     assert printed.count("\n") == 1
     with raises_naming(RuntimeError, "INTERNAL: a fault"), explained_errors(folder):
         raise RuntimeError("INTERNAL: a fault")

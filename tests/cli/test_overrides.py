@@ -38,8 +38,8 @@ def test_a_stored_run_is_changed() -> None:
 @pytest.mark.parametrize(
     ("argument", "parts"),
     [
-        ("agent=sac", ("agent comes", "run folder")),
-        ("inner=sac", ("inner comes", "run folder")),
+        ("agent=sac", ("agent is determined", "run folder")),
+        ("inner=sac", ("inner is determined", "run folder")),
         ("optimiser=sgd", ("setting of the run", "'optimiser'", "'optimizer'")),
         ("~total_timesteps", ("setting of the run", "total_timesteps")),
     ],

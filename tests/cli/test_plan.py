@@ -69,7 +69,7 @@ def test_a_plan_is_of_all_that_the_command_line_trains(
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["resume=latest"], ["--plan is for a new run", "remove resume"]),
+        (["resume=latest"], ["--plan applies to new runs", "remove resume"]),
         (["-m", "seed=0,1", "num_minibatches=2,7"], ["seed=0 num_minibatches=7", "divisor"]),
         (["-m", "seed=0,1", "hydra/launcher=basic"], ["hydra/launcher=basic", "without -m"]),
         (["sweep={num_minibatches: [2,7]}"], ["num_minibatches=7", "divisor"]),

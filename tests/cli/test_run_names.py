@@ -62,9 +62,9 @@ def test_settings_are_tuned_or_general(overrides: list[str], expected: str, monk
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["hydra.sweep.dir=a b"], ["hydra.sweep.dir=a b is for a sweep (-m)", "'hydra.run.dir=a b'"]),
+        (["hydra.sweep.dir=a b"], ["hydra.sweep.dir=a b applies to sweeps (-m)", "'hydra.run.dir=a b'"]),
         (["hydra.sweep.subdir=x"], ["hydra.run.dir=FOLDER"]),
-        (["-m", "hydra.run.dir=x"], ["hydra.run.dir=x is for a single run", "hydra.sweep.dir=x"]),
+        (["-m", "hydra.run.dir=x"], ["hydra.run.dir=x applies to single runs", "hydra.sweep.dir=x"]),
         (["hydra.job.name=x"], ["hydra.job.name=x", "title=NAME"]),
         (["++hydra.job.chdir=true"], ["hydra.job.chdir=true", "hydra.run.dir=FOLDER"]),
         (["hydra.runtime.output_dir=x"], ["hydra.run.dir=FOLDER"]),

@@ -54,7 +54,7 @@ def test_a_part_that_is_an_agent_follows_with_its_own_settings() -> None:
     config = {"workflow": "evorl.algorithms.pbt.PBTWorkflow", "pop_size": 3, "inner": inner}
     settings = {name: (value, text) for name, value, text in workflow_settings(config)}
     assert settings["pop_size"][0] == 3
-    assert settings["inner"][1] == "an algorithm of its own, with its settings"
+    assert settings["inner"][1] == "a complete algorithm, with its settings"
     assert settings["inner.num_epochs"][0] == 3
     assert settings["inner.agent.clip_epsilon"][1] != ""
     assert list(settings).index("inner") < list(settings).index("inner.num_epochs")

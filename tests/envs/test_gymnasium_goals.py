@@ -87,7 +87,7 @@ def test_hindsight_learns_from_a_simulator_by_the_same_programs() -> None:
         ),
         ({"goal_task": f"{__name__}:paid_otherwise"}, ("PointMaze_UMaze-v3", "reward", "GoalTask")),
         ({"goal_task": f"{__name__}:no_task"}, ("goal_task", "GoalTask", "got int")),
-        ({"goal_setter": "uniform"}, ("env.goal_setter", "JAX environments")),
+        ({"goal_setter": "uniform"}, ("env.goal_setter", "JAX environment")),
     ],
 )
 def test_refusals_are_in_words(options: dict[str, Any], message: tuple[str, ...]) -> None:

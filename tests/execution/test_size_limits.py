@@ -14,7 +14,7 @@ def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, a
     monkeypatch.setattr(size_limits, "available_bytes", lambda: 16 * 10**9)
     node = {"replay_capacity": 1e12}
     config = {above.rstrip("."): node} if above else node
-    fits = "fit is 800,000,000, of transitions of 16 bytes"
+    fits = "fit is 800,000,000, at the minimum of 16 bytes for each of the transitions"
     with raises_naming(ValueError, f"{above}replay_capacity=1,000,000,000,000 ", "16 GB of memory", fits):
         refuse_hopeless_sizes(config)
     for capacity in (1e8, 1_000_000, None, "x"):
@@ -46,9 +46,18 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"num_seeds": 1e9}, ("num_seeds=1,000,000,000", "fit is 50,000,000, of seeds")),
-        ({"pop_size": 1e9}, ("pop_size=1,000,000,000", "fit is 50,000,000, of members")),
-        ({"optimizer": {"pop_size": 1e12}}, ("optimizer.pop_size=1,000,000,000,000", "fit is 800,000,000, of individ")),
+        (
+            {"num_seeds": 1e9},
+            ("num_seeds=1,000,000,000", "fit is 50,000,000,", "of the seeds"),
+        ),
+        (
+            {"pop_size": 1e9},
+            ("pop_size=1,000,000,000", "fit is 50,000,000,", "of the members"),
+        ),
+        (
+            {"optimizer": {"pop_size": 1e12}},
+            ("optimizer.pop_size=1,000,000,000,000", "fit is 800,000,000,", "individ"),
+        ),
     ],
 )
 def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
@@ -63,6 +72,6 @@ def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
 
 @pytest.mark.parametrize("library", ["gymnasium", "envpool", "host", "pettingzoo"])
 def test_many_simulators_are_refused_before_the_first_is_started(library: str) -> None:
-    with raises_naming(ValueError, "num_envs=1,000,000", f"simulators of {library}", "20,000 at most"):
+    with raises_naming(ValueError, "num_envs=1,000,000", f"simulators of {library}", "at most 20,000"):
         refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": library, "name": "x"}})
     refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": "brax", "name": "x"}})

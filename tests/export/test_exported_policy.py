@@ -154,7 +154,7 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
     described.write_text(json.dumps(about))
     with raises_naming(RunFolderError, "lapack_", "trust=true"):
         read_exported(program)
-    with raises_naming(RunFolderError, "policy.stablehlo", "does not act as its description says"):
+    with raises_naming(RunFolderError, "policy.stablehlo", "does not match its description"):
         read_exported(program, trust=True)  # it passes the gate, and is not the program of its description
 
 

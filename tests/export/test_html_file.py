@@ -61,7 +61,7 @@ def test_without_node_it_is_said_that_nothing_was_checked(
     monkeypatch.setattr("evorl.export.html_file.node_command", lambda: None)
     ((_, parity),) = export_policy(stored("dqn", tmp_path), ["html"])
     assert parity is None
-    assert "not checked: that takes Node.js" in capsys.readouterr().out
+    assert "not checked, because Node.js" in capsys.readouterr().out
 
 
 def test_the_environment_in_the_page_is_the_environment(tmp_path: Path) -> None:

@@ -56,5 +56,5 @@ def test_damaged_numbers_are_refused(tmp_path: Path) -> None:
     _, text = module_of("dqn", tmp_path)
     start = text.index('"""\n', text.index("W = _arrays(")) + 4
     damaged = text[:start] + ("B" if text[start] == "A" else "A") + text[start + 1 :]
-    with raises_naming(ValueError, "damaged", "export"):
+    with raises_naming(ValueError, "corrupted", "export"):
         exec(damaged, {})

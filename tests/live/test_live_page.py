@@ -209,7 +209,7 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         answer = await client.post("/api/scalars", json={"name": "b", "y": 1})
         assert "limit of 1 metrics" in await refused(answer, 400)
         answer = await client.post("/api/scalars", json=[{"name": "a", "y": 1}] * 99)
-        assert "come again in" in await refused(answer, 429)
+        assert "Retry in" in await refused(answer, 429)
         reader, writer = await asyncio.open_connection(client.host, client.port)
         head = (
             b"POST /api/scalars HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"

@@ -74,7 +74,7 @@ def test_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     limit = RateLimit(10, 20, lambda: now[0])
     limit.take("a", 20)
-    with raises_naming(Refused, "10 a second", "20 at once", "0.1 s") as refused:
+    with raises_naming(Refused, "10 per second", "20 at once", "0.1 s") as refused:
         limit.take("a")
     assert refused.value.status == 429
     limit.take("b")

@@ -53,7 +53,7 @@ def test_a_worker_executes_nothing_that_a_server_names(
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
     message = refused("work", "127.0.0.1:7000")
     assert not missing_parts(message, "127.0.0.1:7000", "code outside evorl")
-    assert "give trust=true" in message
+    assert "set trust=true" in message
 
 
 def test_a_worker_looks_nothing_up_for_a_server(

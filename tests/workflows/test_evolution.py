@@ -206,7 +206,7 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
         ({"autoreset_mode": "FAST"}, ("'autoreset_mode'",)),
         ({"optimizer": {"name": "openes", "pop_size": 7}}, ("pop_size=7", "even")),
         ({"optimizer": {"name": "open_is", "pop_size": 8}}, ("'open_is'", "'openes'")),
-        ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, ("num_elites=9", "population of 8")),
+        ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, ("num_elites=9", "pop_size=8")),
         ({"episodes_per_individual": 0}, ("episodes_per_individual", "got 0")),
         ({"eval_chunk": 0}, ("eval_chunk", "got 0")),
         ({"virtual_batch": 1}, ("virtual_batch=1", "at least two observations")),

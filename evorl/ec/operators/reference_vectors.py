@@ -75,7 +75,7 @@ def best_by_vector(
     """
     (size, num_objectives), num_vectors = objectives.shape, vectors.shape[0]
     is_finite = jnp.isfinite(objectives).all(axis=1)
-    # Halved, differences are finite in float32. The scale of distances does not matter.
+    # Halving keeps differences finite in float32; the scale of distances does not matter.
     costs = jnp.where(is_finite[:, None], -0.5 * objectives, jnp.inf)
     costs = jnp.where(is_finite[:, None], costs - costs.min(axis=0), 0.0)  # relative to the ideal point
     costs = _near_one(costs)

@@ -44,8 +44,8 @@ class ARS(GaussianStrategy):
             raise ValueError("ARS needs mirror_sampling=true, not false: it evaluates directions and their opposites.")
         if not 1 <= self._num_elites <= directions:
             raise ValueError(
-                f"num_elites={self.num_elites} of {directions} directions (pop_size={self.pop_size}): choose from 1 "
-                f"to {directions}."
+                f"num_elites={self.num_elites} is out of range for pop_size={self.pop_size}, which gives {directions} "
+                f"directions: choose 1 to {directions}."
             )
 
     @property

@@ -59,8 +59,8 @@ class AdaptationConstants:
     def default(cls, n: int, pop_size: int, num_elites: int, diagonal: bool) -> AdaptationConstants:
         """Return the parameters of eq. 49 to 58.
 
-        A diagonal matrix has fewer parameters and no negative weights, and learning rates that are larger by a factor
-        of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3).
+        A diagonal matrix has fewer parameters. It is adapted without negative weights, and with learning rates that are
+        larger by a factor of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3).
         """
         raw = math.log((pop_size + 1) / 2) - np.log(np.arange(1, pop_size + 1))
         if num_elites != pop_size // 2:

@@ -11,5 +11,5 @@ def elite_count(num_elites: int | None, pop_size: int) -> int:
     """
     num_elites = max(1, pop_size // 2) if num_elites is None else num_elites
     if not 1 <= num_elites <= pop_size:
-        raise ValueError(f"num_elites={num_elites} of a population of {pop_size}: choose from 1 to {pop_size}.")
+        raise ValueError(f"num_elites={num_elites} is out of range for pop_size={pop_size}: choose 1 to {pop_size}.")
     return num_elites

@@ -36,7 +36,7 @@ class MultiObjectiveOptimizer(BreedingOptimizer):
         return super().init(solution, key) | {"parents": parents, "objectives": unknown}
 
     def at_progress(self, state: PyTreeDict, progress: jax.Array) -> PyTreeDict:
-        """Set the fraction of the search that is done, for optimizers that depend on it; by default a no-op."""
+        """Set the completed fraction of the search, for optimizers that depend on it; by default a no-op."""
         return state
 
     def join(self, state: PyTreeDict, fitness: jax.Array) -> tuple[Params, jax.Array]:

@@ -28,7 +28,7 @@ class RVEA(MultiObjectiveOptimizer):
     Reference vectors are evenly spread, and the angle to them is penalized: little at first, to favor convergence to
     the front, and more towards the end, to favor diversity along it. ``parents`` in the state have a row per vector;
     its objectives are minus infinity if no individual is assigned to the vector. The state also has the ``vectors``
-    ``[N, M]`` and ``progress``, the fraction of the search that is done.
+    ``[N, M]`` and ``progress``, the completed fraction of the search.
 
     Attributes:
         divisions: number of divisions H of each axis, which gives ``(H + M - 1)! / (H! (M - 1)!)`` vectors; ``None``

@@ -85,7 +85,7 @@ class PointInMaze(Env):
 
     @property
     def obs_space(self) -> Box:
-        """The extent of the maze."""
+        """Bounds of the positions in the maze."""
         return Box(self.places.low, self.places.high)
 
     @property

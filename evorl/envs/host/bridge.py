@@ -42,8 +42,8 @@ class HostBackedEnv(VectorEnv):
 
     Args:
         make: creates a given number of simulators of one kind.
-        options: number of rows, and settings of the wrappers. Action repeat is not supported, and the autoreset mode is
-            ``NORMAL`` or ``DISABLED``.
+        options: number of environments, and settings of the wrappers. Action repeat is not supported, and the autoreset
+            mode is ``NORMAL`` or ``DISABLED``.
         host: ``"loop"`` steps the simulators in a loop on the host if the workflow supports it, ``"callback"`` always
             calls them from the compiled program; ``"auto"`` means ``"loop"``.
 
@@ -57,23 +57,17 @@ class HostBackedEnv(VectorEnv):
     def __init__(self, make: Callable[[int], HostVectorEnv], options: EnvOptions, host: str = "auto") -> None:
         mode = as_autoreset_mode(options.autoreset_mode)
         if mode not in _MODES:
-            raise ValueError(f"autoreset_mode={mode.value} is only for JAX environments: use normal or disabled.")
+            raise ValueError(f"autoreset_mode={mode.value} needs a JAX environment: use normal or disabled.")
         if options.action_repeat > 1:
-            raise ValueError(
-                "action_repeat is only for JAX environments: repeat actions in a wrapper of the simulator."
-            )
+            raise ValueError("action_repeat needs a JAX environment: repeat actions in a wrapper of the simulator.")
         if options.goal_setter is not None:
             raise ValueError(
-                "env.goal_setter is only for JAX environments: it may end an episode, which a simulator cannot follow."
+                "env.goal_setter needs a JAX environment: it may end an episode, which a simulator cannot follow."
             )
         if options.randomization is not None:
-            raise ValueError(
-                "env.randomization is only for JAX environments: the physics of a simulator cannot be changed."
-            )
+            raise ValueError("env.randomization needs a JAX environment: the physics of a simulator cannot be changed.")
         if options.skills is not None or options.skill is not None:
-            raise ValueError(
-                "env.skills is only for JAX environments: a simulator starts an episode without a random key."
-            )
+            raise ValueError("env.skills needs a JAX environment: a simulator starts an episode without a random key.")
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode
@@ -191,7 +185,7 @@ class HostBackedEnv(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         answer, internal = stepped.env_state, env_state._internal
-        # Also for frozen rows, since their simulators advance.
+        # Also for frozen environments, since their simulators advance.
         internal = internal.replace(episode=internal.episode + stepped.done, **_position(answer))
         stepped = stepped.replace(env_state=None)
         if self.autoreset_mode is AutoresetMode.DISABLED:
@@ -222,8 +216,8 @@ class HostBackedEnv(VectorEnv):
     def _call(self, method: str, request: Any, num_rows: int) -> PyTreeDict:
         """Return the simulators' result, by a callback from the program.
 
-        Seeds of a ``vmap`` become additional rows. Each call takes the token returned by the previous one, which keeps
-        the calls in order.
+        Seeds of a ``vmap`` become additional environments. Each call takes the token returned by the previous one,
+        which keeps the calls in order.
         """
 
         def call(request: Any) -> PyTreeDict:

@@ -55,7 +55,7 @@ class HostRow(Env):
         return self._max_episode_steps
 
     def reset(self, key: Any) -> EnvState:
-        """Return the first state of an episode; ``key`` is the simulator's first observation."""
+        """Return the first state of an episode; pass the simulator's first observation as ``key``."""
         return self._env_state(None, self.blank_answer().replace(obs=key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:

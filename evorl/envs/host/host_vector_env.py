@@ -21,8 +21,8 @@ class HostVectorEnv(abc.ABC):
 
     Observations and actions are arrays, or dicts and tuples of arrays as declared by the spaces, with a leading axis B.
     Results may share memory with the previous ones, so callers must copy stored values. Only ``reset`` and
-    ``partial_reset`` start a new episode, so that a step always returns the true successor. A row whose episode has
-    ended is restarted before the next step.
+    ``partial_reset`` start a new episode, so that a step always returns the true successor. A simulator whose episode
+    has ended is restarted before the next step.
 
     Attributes:
         num_envs: B.
@@ -47,7 +47,7 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, seeds: np.ndarray) -> Any:
-        """Start an episode in every row; return observations ``[B, ...]``.
+        """Start an episode in every simulator; return observations ``[B, ...]``.
 
         Args:
             seeds: uint64 ``[B]``, below ``2**seed_bits``. The same seed gives the same episode for the same actions.
@@ -55,11 +55,11 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Step every row with ``actions`` ``[B, ...]``.
+        """Step every simulator with ``actions`` ``[B, ...]``.
 
         Returns:
-            ``next_obs``, ``reward``, ``termination``, ``truncation`` and ``info``, each ``[B, ...]``. If a row reports
-            both termination and truncation, it counts as terminated.
+            ``next_obs``, ``reward``, ``termination``, ``truncation`` and ``info``, each ``[B, ...]``. An episode that
+            is both terminated and truncated counts as terminated.
 
         Raises:
             HostEnvError: a simulator failed.
@@ -67,10 +67,10 @@ class HostVectorEnv(abc.ABC):
 
     @abc.abstractmethod
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
-        """Start an episode in the rows where ``mask``, bool ``[B]``, is true; never called without any.
+        """Start an episode in the simulators where ``mask``, bool ``[B]``, is true, which are never none.
 
         Returns:
-            Observations ``[B, ...]``; those in other rows are ignored.
+            Observations ``[B, ...]``; observations of other simulators are ignored.
         """
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:

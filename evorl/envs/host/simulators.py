@@ -58,7 +58,7 @@ class Simulators:
         return self._noting_failures(self._reset, seeds)
 
     def step(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Step all rows, and start new episodes where the step ended one.
+        """Step all simulators, and start new episodes where the step ended one.
 
         ``request`` has ``actions``; ``seeds``, uint32 ``[B, 2]``, of the episodes that may start; ``episode_steps``
         before this step; ``token`` and ``saved`` of the previous result.
@@ -71,7 +71,7 @@ class Simulators:
         return self._noting_failures(self._step, request)
 
     def restart(self, request: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``request["mask"]`` is true; return ``start`` of these rows, ``token`` and ``saved``."""
+        """Start episodes where ``request["mask"]`` is true; return their ``start``, ``token`` and ``saved``."""
         return self._noting_failures(self._restart, request)
 
     def is_live(self, token: np.ndarray) -> bool:
@@ -79,7 +79,7 @@ class Simulators:
         return len(token) in self._tokens and self._tokens[len(token)] == int(token.flat[0])
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all simulators."""
         for simulators in self._live.values():
             simulators.close()
         self._live, self._tokens = {}, {}
@@ -216,7 +216,7 @@ class Simulators:
         """Return a copy of ``value`` as an array of this shape and dtype, since simulators may reuse their arrays.
 
         Raises:
-            HostEnvError: wrong shape, values that are not numbers, or non-finite values in the rows of ``mask``.
+            HostEnvError: wrong shape, values that are not numbers, or non-finite values where ``mask`` is true.
         """
         array = np.array(value)
         step = self._num_steps[shape[0]]

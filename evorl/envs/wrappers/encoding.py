@@ -67,7 +67,7 @@ class ChannelsLastWrapper(Wrapper):
             len(leaf.shape) == _IMAGE_AXES for leaf in jax.tree.leaves(env.obs_space.spec)
         ):
             raise ValueError(
-                f"env.channels=first is for images [channels, height, width], but observations are {env.obs_space}: "
+                f"env.channels=first needs images [channels, height, width], but observations are {env.obs_space}: "
                 "remove it."
             )
 

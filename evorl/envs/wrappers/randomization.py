@@ -156,7 +156,7 @@ def physics_of(env: Env) -> PhysicsEnv:
     physics = env if isinstance(env, PhysicsEnv) else getattr(env, "env", env)
     if not isinstance(physics, PhysicsEnv) or physics.physics_model is None:
         raise ValueError(
-            f"env.randomization needs a physics model, but {type(physics).__name__} has none: it is available for "
+            f"env.randomization needs a physics model, but {type(physics).__name__} lacks one: it is available for "
             "brax, for mjx, and for user-defined environments that are a PhysicsEnv."
         )
     return physics

@@ -45,7 +45,7 @@ def test_as_many_are_recombined_as_asked_for(num_elites: int) -> None:
 def test_what_cannot_work_is_refused(optimizer: type[CMAES]) -> None:
     with raises_naming(ValueError, "pop_size=3", "at least 4"):
         optimizer(pop_size=3)
-    with raises_naming(ValueError, "num_elites=9", "population of 8"):
+    with raises_naming(ValueError, "num_elites=9", "pop_size=8"):
         optimizer(pop_size=8, num_elites=9)
 
 

@@ -58,5 +58,5 @@ def test_mean_and_variances_of_the_best(elite_weights: str, mirror_sampling: boo
 
 
 def test_more_elites_than_individuals_are_refused() -> None:
-    with raises_naming(ValueError, "num_elites=0", "population of 6", "1 to 6"):
+    with raises_naming(ValueError, "num_elites=0", "pop_size=6", "1 to 6"):
         SepCEM(pop_size=POP_SIZE, num_elites=0)

@@ -38,5 +38,5 @@ def test_the_mean_goes_to_the_weighted_best(num_elites: int | None, mirror_sampl
 
 
 def test_more_elites_than_individuals_are_refused() -> None:
-    with raises_naming(ValueError, "num_elites=7", "population of 6", "1 to 6"):
+    with raises_naming(ValueError, "num_elites=7", "pop_size=6", "1 to 6"):
         VanillaES(pop_size=POP_SIZE, num_elites=7)

@@ -159,7 +159,7 @@ def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
             {"name": "goal/bit_flip", "goal_setter": "uniform", "autoreset_mode": "envpool"},
             ("env.goal_setter", "another autoreset_mode"),
         ),
-        ({"name": "gymnasium/CartPole-v1", "goal_setter": "uniform"}, ("env.goal_setter", "JAX environments")),
+        ({"name": "gymnasium/CartPole-v1", "goal_setter": "uniform"}, ("env.goal_setter", "JAX environment")),
     ],
 )
 def test_what_cannot_be_is_told(options: dict, words: tuple[str, ...]) -> None:

@@ -205,8 +205,8 @@ def test_a_faulty_simulator_is_named_in_a_sentence(
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"action_repeat": 2}, ("action_repeat", "JAX environments")),
-        ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environments")),
+        ({"action_repeat": 2}, ("action_repeat", "JAX environment")),
+        ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environment")),
         ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
 )

@@ -198,7 +198,7 @@ def test_environments_without_a_model_refuse() -> None:
             randomized(env, HALF_TO_TWICE)
     with raises_naming(ValueError, "env.randomization", "physics model", "GymnaxAdapter"):
         create_env("gymnax/CartPole-v1", randomization=HALF_TO_TWICE)
-    with raises_naming(ValueError, "env.randomization", "JAX environments"):
+    with raises_naming(ValueError, "env.randomization", "JAX environment"):
         create_env("host/hopper", randomization=HALF_TO_TWICE)
 
 

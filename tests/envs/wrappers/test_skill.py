@@ -64,7 +64,7 @@ def test_one_skill_can_be_chosen() -> None:
         ("goal/point_maze", {"skills": 4}, ("env.skills", "vector of floats")),
         ("gymnax/Breakout-MinAtar", {"skills": 4}, ("env.skills", "vector of floats")),
         ("gymnax/CartPole-v1", {"skills": 4, "observed": [0, 1]}, ("env.observed", "env.skills")),
-        ("gymnasium/CartPole-v1", {"skills": 4}, ("env.skills", "JAX environments")),
+        ("gymnasium/CartPole-v1", {"skills": 4}, ("env.skills", "JAX environment")),
     ],
 )
 def test_unusable_skills_are_refused(env: str, options: dict[str, int], parts: tuple[str, ...]) -> None:
