@@ -20,7 +20,7 @@ from evorl.types import Key, PyTreeDict
 MIN_MODULUS, MAX_PHASE = 0.9, math.pi / 10
 
 
-def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array, parallel: bool | None = None) -> jax.Array:
+def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array) -> jax.Array:
     """Return all ``h_t = decays_t h_{t-1} + inputs_t`` along the first axis, ``[T, ...]``, where ``h_{-1} = first``.
 
     Computed by a parallel scan (Blelloch 1990) of logarithmic depth. A CPU gains nothing by depth and takes the steps
@@ -30,9 +30,8 @@ def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array, parallel
         decays: factors, broadcastable to ``inputs``; a zero discards what came before, as at an episode's start.
         inputs: ``[T, ...]``.
         first: state before the first step, ``[...]``.
-        parallel: whether to use the parallel scan; by default, except on a CPU.
     """
-    if not (parallel if parallel is not None else not on_cpu()):
+    if on_cpu():
 
         def one_step(state: jax.Array, terms: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             state = terms[0] * state + terms[1]
