@@ -157,8 +157,9 @@ class RecurrentNetwork(nn.Module):
             state: state before the first step, ``[B, *]``.
             starts: true where an episode starts with that step, ``[T, B]``: the state is reset to zeros there.
         """
-        if hasattr(self.cell, "unroll"):
-            states, outputs = self.cell.unroll(state, self._cell_inputs(obs), starts)
+        unroll = getattr(self.cell, "unroll", None)
+        if unroll is not None:
+            states, outputs = unroll(state, self._cell_inputs(obs), starts)
             return self.head(outputs), states
 
         def one_step(cell: Cell, state: CellState, row: tuple[jax.Array, jax.Array]) -> tuple[CellState, Any]:
