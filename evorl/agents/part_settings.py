@@ -77,7 +77,8 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
     Attributes:
         shared: use one shared network below both heads instead of two.
-        recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru or lru, or {name: lstm, size: 128}.
+        recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru or lru, or a mapping,
+            {name: lstm, size: 128}.
         heads: further layers of each network, after the shared or recurrent part.
     """
 
