@@ -27,7 +27,7 @@ def linear_scan(decays: jax.Array, inputs: jax.Array, first: jax.Array) -> jax.A
     in sequence: 128 steps of ``[16, 64]`` take 0.16 ms instead of 0.56, and 2.6 instead of 6.6 with the gradient.
 
     Args:
-        decays: factors, broadcastable to ``inputs``; a zero discards what came before, as at an episode's start.
+        decays: factors, broadcastable to ``inputs``; a zero discards all earlier steps, as at the start of an episode.
         inputs: ``[T, ...]``.
         first: state before the first step, ``[...]``.
     """
@@ -52,25 +52,34 @@ class MinGRU(nn.Module):
     ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, where gate ``z_t`` and candidate ``c_t`` depend only on the input. Computed
     with the numbers themselves instead of their logarithms, so candidates may be negative, as in the paper's appendix.
 
+    The biases of the gates set the initial time constants of the units, between 1 and ``horizon`` by equal factors
+    (after Tallec & Ollivier 2018). The weights of a unit's candidate are scaled by ``sqrt((2 - z) / z)``, where ``z``
+    is its initial gate, so that all units have the same variance for white noise, as ``gamma`` of an ``LRU``: without
+    it, a unit that remembers 100 steps would write a hundredth of its input, too little to learn from.
+
     Attributes:
         size: number of units.
-        horizon: longest initial time constant, in steps. The biases of the gates are such that the time constants
-            of the units are spaced between 1 and this number by equal factors (after Tallec & Ollivier 2018).
+        horizon: longest initial time constant, in steps.
     """
 
     size: int = 128
-    horizon: int = 100
+    horizon: int = 1000
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> PyTreeDict:
         """Return ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
-        def slow_gates(key: Key, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32) -> jax.Array:
+        def biases(key: Key, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32) -> jax.Array:
             gates = -jnp.linspace(0.0, math.log(self.horizon), self.size)
             return jnp.concatenate([gates, jnp.zeros(self.size)]).astype(dtype)
 
-        self.input_gates = Dense(2 * self.size, kernel_init=kernel_initializer(False, 1.0), bias_init=slow_gates)
+        def weights(key: Key, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32) -> jax.Array:
+            update = nn.sigmoid(biases(key, (shape[-1],), dtype)[: self.size])
+            scales = jnp.concatenate([jnp.ones(self.size, dtype), jnp.sqrt((2.0 - update) / update)])
+            return scales * kernel_initializer(False, 1.0)(key, shape, dtype)
+
+        self.input_gates = Dense(2 * self.size, kernel_init=weights, bias_init=biases)
 
     def inputs(self, x: jax.Array) -> jax.Array:
         """Compute gates and candidates ``[..., 2 size]`` of inputs ``[..., F]``, for many steps in one product."""

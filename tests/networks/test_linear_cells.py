@@ -45,7 +45,7 @@ def _stepped(cell: Any, params: Any, x: jax.Array, state: Any, start: jax.Array)
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _unrolled(cell: Any, form: str, *args: Any) -> tuple[Any, jax.Array]:
-    """Sequences; each form of the scan has a program of its own."""
+    """Sequences; each form of the scan is compiled separately."""
     return cell.apply(*args, method=_unroll)
 
 
@@ -65,7 +65,7 @@ def _state(cell: Cell, scale: float = 1.0) -> Any:
 
 
 def _assert_unrolling_is_stepping(cell: Cell, form: str, starts: np.ndarray) -> None:
-    """States and outputs of ``unroll`` are those of single steps, to 1e-5 and 1e-4 of their size."""
+    """States and outputs of ``unroll`` equal the results of single steps, to 1e-5 and 1e-4 of their size."""
     params, state = _params(cell), _state(cell)
     states, outputs = jax.tree.map(np.asarray, _unrolled(cell, form, params, X, state, starts))
     for t, start in enumerate(starts):
@@ -80,6 +80,16 @@ def _assert_unrolling_is_stepping(cell: Cell, form: str, starts: np.ndarray) -> 
 @given(flags=st.lists(st.booleans(), min_size=STEPS * ROWS, max_size=STEPS * ROWS))
 def test_unrolling_is_stepping_wherever_episodes_start(cell: Cell, form: str, flags: list[bool]) -> None:
     _assert_unrolling_is_stepping(cell, form, np.reshape(flags, (STEPS, ROWS)))
+
+
+class _NoReset(MinGRU):
+    def unroll(self, state: Any, inputs: jax.Array, starts: jax.Array) -> Any:
+        return super().unroll(state, inputs, jnp.zeros_like(starts))
+
+
+class _NoResetOfRotated(LRU):
+    def unroll(self, state: Any, inputs: jax.Array, starts: jax.Array) -> Any:
+        return super().unroll(state, inputs, jnp.zeros_like(starts))
 
 
 class _LateReset(MinGRU):
@@ -128,7 +138,16 @@ class _SwappedParts(LRU):
 
 @pytest.mark.parametrize(
     "planted",
-    [_LateReset, _ForgottenFirstState, _FirstStateAsCandidate, _LogSpace, _UnrotatedFirstState, _SwappedParts],
+    [
+        _NoReset,
+        _NoResetOfRotated,
+        _LateReset,
+        _ForgottenFirstState,
+        _FirstStateAsCandidate,
+        _LogSpace,
+        _UnrotatedFirstState,
+        _SwappedParts,
+    ],
 )
 def test_planted_bugs_of_unrolling_are_found(planted: Any) -> None:
     plain = MinGRU if issubclass(planted, MinGRU) else LRU
@@ -260,3 +279,46 @@ def test_the_gates_of_a_min_gru_start_with_time_constants_up_to_the_horizon() ->
     bias = np.asarray(_params(MinGRU(9, horizon=50))["params"]["input_gates"]["bias"])
     np.testing.assert_allclose(np.exp(-bias[:9]), np.geomspace(1.0, 50.0, 9), rtol=1e-5)
     assert not bias[9:].any()
+
+
+def test_units_of_a_min_gru_with_any_time_constant_have_the_same_variance() -> None:
+    """With gates that do not depend on the input, fed with white noise; without the scales of the weights it fails."""
+    cell = MinGRU(16, horizon=100)
+    x = jax.random.normal(KEY, (3000, 8, FEATURES))
+    inner = _params(cell)["params"]["input_gates"]
+    update = jax.nn.sigmoid(inner["bias"][:16])
+    candidates = inner["kernel"][:, 16:]
+    unscaled = candidates * jnp.sqrt(update / (2.0 - update))
+
+    @jax.jit
+    def spread(candidates: jax.Array) -> jax.Array:
+        params = {"input_gates": {**inner, "kernel": jnp.concatenate([jnp.zeros((FEATURES, 16)), candidates], axis=-1)}}
+        starts = jnp.zeros((3000, 8), bool)
+        states, _ = cell.apply({"params": params}, x, cell.initial_state((8,)), starts, method=_unroll)
+        variances = jnp.square(states.hidden)[1000:].mean((0, 1)) / jnp.square(unscaled).sum(0)
+        return variances.max() / variances.min()
+
+    assert spread(candidates) < 2.0
+    assert spread(unscaled) > 30.0
+
+
+@by_class
+def test_long_unrolling_in_single_precision_is_exact(cell: Cell, form: str) -> None:
+    """Against stepping in double precision with NumPy, for 1,000 steps with few starts."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(1000, ROWS, FEATURES)).astype(np.float32)
+    starts = rng.random((1000, ROWS)) < 5e-3
+    states, _ = _unrolled(cell, form, _params(cell), x, _state(cell), starts)
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), _params(cell)["params"])
+    if isinstance(cell, MinGRU):
+        gates, candidates = np.split(x @ p["input_gates"]["kernel"] + p["input_gates"]["bias"], 2, axis=-1)
+        update = 1.0 / (1.0 + np.exp(-gates))
+        decays, inputs, h, found = 1.0 - update, update * candidates, _state(cell).hidden, states.hidden
+    else:
+        products = x @ p["input_product"]["kernel"][:, : 2 * SIZE]
+        inputs = np.exp(p["gamma"]) * (products[..., :SIZE] + 1j * products[..., SIZE:])
+        decays = np.broadcast_to(np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"])), inputs.shape)
+        h, found = _state(cell).real + 1j * _state(cell).imaginary, states.real + 1j * np.asarray(states.imaginary)
+    for t, start in enumerate(starts):
+        h = decays[t] * np.where(start[:, None], 0.0, h) + inputs[t]
+        np.testing.assert_allclose(found[t], h, rtol=1e-3, atol=1e-3)
