@@ -11,8 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.layers import Dense, kernel_initializer
-from evorl.ops.collectives import on_cpu
+from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer
+from evorl.ops.platform import on_cpu
 from evorl.types import Key, PyTreeDict
 
 # Initial eigenvalues of an LRU: at least this modulus, and at most this angle. The paper's choice for long sequences;
@@ -60,10 +60,12 @@ class MinGRU(nn.Module):
     Attributes:
         size: number of units.
         horizon: longest initial time constant, in steps.
+        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``; the scan is float32.
     """
 
     size: int = 128
     horizon: int = 1000
+    dtype: Dtype = "float32"
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> PyTreeDict:
         """Return ``hidden``, zeros ``[*shape, size]``."""
@@ -79,7 +81,8 @@ class MinGRU(nn.Module):
             scales = jnp.concatenate([jnp.ones(self.size, dtype), jnp.sqrt((2.0 - update) / update)])
             return scales * kernel_initializer(False, 1.0)(key, shape, dtype)
 
-        self.input_gates = Dense(2 * self.size, kernel_init=weights, bias_init=biases)
+        products = float32_outputs(self.dtype)
+        self.input_gates = Dense(2 * self.size, kernel_init=weights, bias_init=biases, **products)
 
     def inputs(self, x: jax.Array) -> jax.Array:
         """Compute gates and candidates ``[..., 2 size]`` of inputs ``[..., F]``, for many steps in one product."""
@@ -118,10 +121,12 @@ class LRU(nn.Module):
     Attributes:
         size: number of complex units, and of outputs.
         horizon: longest initial time constant, in steps: moduli are at most ``1 - 1 / horizon``. More than 10.
+        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``; the scan is float32.
     """
 
     size: int = 128
     horizon: int = 1000
+    dtype: Dtype = "float32"
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> PyTreeDict:
         """Return ``real`` and ``imaginary`` parts, zeros ``[*shape, size]``."""
@@ -140,10 +145,11 @@ class LRU(nn.Module):
         self.theta = self.param("theta", log_phase, (self.size,))
         nu = self.nu
         self.gamma = self.param("gamma", lambda key: 0.5 * jnp.log(-jnp.expm1(-2.0 * jnp.exp(nu))))
-        normal = nn.initializers.variance_scaling
-        self.input_product = Dense(3 * self.size, use_bias=False, kernel_init=normal(0.5, "fan_in", "normal"))
-        self.state_product = Dense(self.size, use_bias=False, kernel_init=normal(2.0, "fan_in", "normal"))
-        self.output_gate = Dense(self.size, kernel_init=kernel_initializer(False, 1.0))
+        normal, products = nn.initializers.variance_scaling, float32_outputs(self.dtype)
+        inputs_init, outputs_init = normal(0.5, "fan_in", "normal"), normal(2.0, "fan_in", "normal")
+        self.input_product = Dense(3 * self.size, use_bias=False, kernel_init=inputs_init, **products)
+        self.state_product = Dense(self.size, use_bias=False, kernel_init=outputs_init, **products)
+        self.output_gate = Dense(self.size, kernel_init=kernel_initializer(False, 1.0), **products)
 
     def inputs(self, x: jax.Array) -> jax.Array:
         """Compute both parts of ``gamma B x``, and ``D x``, ``[..., 3 size]``, of inputs ``[..., F]``."""
