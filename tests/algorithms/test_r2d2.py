@@ -58,7 +58,7 @@ class TestContractWithLinearMemory(WorkflowContract):
 
 class TestAgentWithLinearMemory(AgentContract):
     workflow = R2D2Workflow
-    settings = TestContractWithLinearMemory.SMALL["agent"]
+    settings = {"network": {**LINEAR, "torso": [32], "recurrent": {"name": "min_gru", "size": 32}}}
     env_name = "CartPole-v1"
 
 
@@ -244,7 +244,7 @@ def test_linear_memory_is_learned_from_stored_sequences(cell: str) -> None:
     first = state = workflow.init(0)
     for _ in range(4):
         _, state = workflow.step(state)
-    params, before = state.agent_state.params.online, first.agent_state.params.online
+    params, before = state.agent_state.params.online.params, first.agent_state.params.online.params
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), before.cell, params.cell)
     assert all(jax.tree.leaves(moved))
