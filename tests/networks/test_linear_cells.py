@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from evorl.networks import linear_cells
 from evorl.networks.linear_cells import LRU, MinGRU, linear_scan
-from evorl.networks.recurrent import Cell
 from evorl.ops.trees import zeros_where
 from evorl.types import PyTreeDict
 
@@ -53,18 +52,20 @@ def _unroll(cell: Any, x: jax.Array, state: Any, starts: jax.Array) -> tuple[Any
     return cell.unroll(state, cell.inputs(x), starts)
 
 
-@functools.cache
-def _params(cell: Cell) -> Any:
+def _fresh_params(cell: Any) -> Any:
     return jax.jit(lambda key: cell.init(key, jnp.zeros((1, FEATURES)), cell.initial_state((1,)), method=_step))(KEY)
 
 
-def _state(cell: Cell, scale: float = 1.0) -> Any:
+_params: Callable[[Any], Any] = functools.cache(_fresh_params)
+
+
+def _state(cell: Any, scale: float = 1.0) -> Any:
     """A state before the first step that is not zeros, and differs between units, rows and parts."""
     numbers = np.linspace(-1.0, 2.0, 2 * ROWS * SIZE, dtype=np.float32).reshape(2, ROWS, SIZE)
     return PyTreeDict({name: scale * numbers[i] for i, name in enumerate(cell.initial_state())})
 
 
-def _assert_unrolling_is_stepping(cell: Cell, form: str, starts: np.ndarray) -> None:
+def _assert_unrolling_is_stepping(cell: Any, form: str, starts: np.ndarray) -> None:
     """States and outputs of ``unroll`` equal the results of single steps, to 1e-5 and 1e-4 of their size."""
     params, state = _params(cell), _state(cell)
     states, outputs = jax.tree.map(np.asarray, _unrolled(cell, form, params, X, state, starts))
@@ -78,7 +79,7 @@ def _assert_unrolling_is_stepping(cell: Cell, form: str, starts: np.ndarray) -> 
 @by_class
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(flags=st.lists(st.booleans(), min_size=STEPS * ROWS, max_size=STEPS * ROWS))
-def test_unrolling_is_stepping_wherever_episodes_start(cell: Cell, form: str, flags: list[bool]) -> None:
+def test_unrolling_is_stepping_wherever_episodes_start(cell: Any, form: str, flags: list[bool]) -> None:
     _assert_unrolling_is_stepping(cell, form, np.reshape(flags, (STEPS, ROWS)))
 
 
@@ -196,7 +197,7 @@ def test_lru_is_its_formula_with_complex_numbers() -> None:
 
 
 @by_class
-def test_states_are_real_numbers_that_start_as_zeros(cell: Cell) -> None:
+def test_states_are_real_numbers_that_start_as_zeros(cell: Any) -> None:
     leaves = jax.tree.leaves(cell.initial_state((2, 3)))
     assert all(leaf.shape == (2, 3, SIZE) and leaf.dtype == np.float32 and not leaf.any() for leaf in leaves)
     params = jax.tree.leaves(_params(cell))
@@ -204,7 +205,7 @@ def test_states_are_real_numbers_that_start_as_zeros(cell: Cell) -> None:
 
 
 @by_class
-def test_long_sequences_have_finite_states_and_gradients(cell: Cell, form: str) -> None:
+def test_long_sequences_have_finite_states_and_gradients(cell: Any, form: str) -> None:
     """Also with inputs so large that gates are exactly 0 or 1, where logarithms would be infinite."""
     num_steps = 3000 if form == "in sequence" else 300
     x = np.random.default_rng(4).normal(size=(num_steps, ROWS, FEATURES)).astype(np.float32)
@@ -303,7 +304,7 @@ def test_units_of_a_min_gru_with_any_time_constant_have_the_same_variance() -> N
 
 
 @by_class
-def test_long_unrolling_in_single_precision_is_exact(cell: Cell, form: str) -> None:
+def test_long_unrolling_in_single_precision_is_exact(cell: Any, form: str) -> None:
     """Against stepping in double precision with NumPy, for 1,000 steps with few starts."""
     rng = np.random.default_rng(6)
     x = rng.normal(size=(1000, ROWS, FEATURES)).astype(np.float32)
