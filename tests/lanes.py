@@ -34,7 +34,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/algorithms/test_action_masks\.py::test_what_is_learned_stays_finite",
         r"tests/agents/test_(intrinsic|actor_critic)\.py::test_(any|every|two|replay)_",
         r"tests/agents/test_intrinsic\.py::test_(a_training_is_resumed|no_key|diayn|a_repeated_step\w*\[(?!rnd-CartPole))",
-        r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm)",
+        r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm|lru)",
         r"tests/test_rollout\.py::test_memory_is_threaded\w*\[2",
     ),
     # Short: PPO and SAC train from the command line; invalid values, full disks and documented agents are tested once.

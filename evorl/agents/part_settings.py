@@ -58,7 +58,7 @@ class CellSettings(PyTreeNode):
     """Settings of a recurrent cell, see ``build_cell``.
 
     Attributes:
-        name: gru, lstm or dilated_lstm.
+        name: gru, lstm, dilated_lstm, min_gru or lru.
         size: number of units.
     """
 
@@ -83,7 +83,8 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
     Attributes:
         shared: use one shared network below both heads instead of two.
-        recurrent: recurrent cell after the torso: null, gru, lstm or dilated_lstm, or {name: lstm, size: 128}.
+        recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru or lru, or a mapping,
+            {name: lstm, size: 128}.
         heads: further layers of each network, after the shared or recurrent part.
     """
 
@@ -142,7 +143,7 @@ class RecurrentNetworkSettings(TorsoSettings):
     """Settings of a recurrent action-value network.
 
     Attributes:
-        recurrent: recurrent cell after the torso: gru, lstm or dilated_lstm, or a mapping.
+        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru or lru, or a mapping.
         heads: head that reads the outputs of the cell.
     """
 

@@ -67,7 +67,7 @@ class R2D2Agent(action_value.ActionValueAgent):
         options = settings.pop("network")
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
-            raise ValueError("R2D2 needs agent.network.recurrent, but it is null: choose gru, lstm or dilated_lstm.")
+            raise ValueError("R2D2 needs agent.network.recurrent, but it is null: choose gru, lstm, min_gru or lru.")
         heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "layers"), "key of agent.network.heads")
         dueling = checked_value(heads.get("dueling", True), bool, "agent.network.heads.dueling")

@@ -19,6 +19,7 @@ from evorl.config.names import no_such
 from evorl.config.values import whole_number
 from evorl.networks.heads import torso_output
 from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer, orthogonal_matrix
+from evorl.networks.linear_cells import LRU, MIN_MODULUS, MinGRU
 from evorl.networks.torsos import MAX_UNITS, Layer, Torso
 from evorl.ops.trees import zeros_where
 from evorl.types import Observation, PyTreeDict
@@ -119,8 +120,14 @@ class DilatedLSTM(LSTM):
         return PyTreeDict(cell=cell, hidden=hidden, step=state.step + 1), hidden
 
 
-Cell: TypeAlias = GRU | LSTM | DilatedLSTM
-_CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM, "dilated_lstm": DilatedLSTM}
+Cell: TypeAlias = GRU | LSTM | DilatedLSTM | MinGRU | LRU
+_CELLS: dict[str, type[Cell]] = {
+    "gru": GRU,
+    "lstm": LSTM,
+    "dilated_lstm": DilatedLSTM,
+    "min_gru": MinGRU,
+    "lru": LRU,
+}
 
 
 class RecurrentNetwork(nn.Module):
@@ -155,6 +162,10 @@ class RecurrentNetwork(nn.Module):
             state: state before the first step, ``[B, *]``.
             starts: true where an episode starts with that step, ``[T, B]``: the state is reset to zeros there.
         """
+        unroll = getattr(self.cell, "unroll", None)
+        if unroll is not None:
+            states, outputs = unroll(state, self._cell_inputs(obs), starts)
+            return self.head(outputs), states
 
         def one_step(cell: Cell, state: CellState, row: tuple[jax.Array, jax.Array]) -> tuple[CellState, Any]:
             inputs, start = row
@@ -184,13 +195,13 @@ def assemble(
     if cell is None:
         return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
     # Parts are cloned, because a module that occurs twice in a network would share its parameters.
-    cell = cell.clone(dtype=torso.dtype) if isinstance(cell, GRU | LSTM) else cell.clone()
+    cell = cell.clone(dtype=torso.dtype) if isinstance(cell, Cell) else cell.clone()
     return RecurrentNetwork(torso.clone(), cell, head(torso.clone(layers=head_layers), 1), observation_ndim)
 
 
 def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
     """Return a network whose layers and cells compute in ``dtype``; it has the same parameters."""
-    changes: dict[str, Any] = {"dtype": dtype} if isinstance(network, Torso | GRU | LSTM) else {}
+    changes: dict[str, Any] = {"dtype": dtype} if isinstance(network, Torso | Cell) else {}
     for field in dataclasses.fields(network):
         value = getattr(network, field.name)
         if isinstance(value, nn.Module) and field.name != "parent":
@@ -199,11 +210,11 @@ def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
 
 
 def build_cell(config: Any) -> Cell | None:
-    """Build a recurrent cell from a name, ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with ``name``,
-    ``size`` and, for a dilated one, ``num_cores``. Returns ``None`` for ``None``.
+    """Build a recurrent cell from a name, ``gru``, ``lstm``, ``dilated_lstm``, ``min_gru`` or ``lru``, or from a
+    mapping with ``name``, ``size`` and further attributes of the cell. Returns ``None`` for ``None``.
 
     ``package.module:Class`` is a user-defined one: a Flax module with ``initial_state``, ``inputs`` and
-    ``__call__``, as in ``GRU``.
+    ``__call__``, as in ``GRU``, and optionally ``unroll``, as in ``MinGRU``.
 
     Raises:
         ValueError: the cell is unknown, or a size is invalid.
@@ -232,6 +243,8 @@ def build_cell(config: Any) -> Cell | None:
         raise ValueError(
             f"recurrent: {cell.size} units cannot be divided into {cell.num_cores} cores: choose a divisor."
         )
+    if isinstance(cell, LRU) and 1.0 - 1.0 / cell.horizon <= MIN_MODULUS:
+        raise ValueError(f"recurrent.horizon of lru must be more than 10 steps, got {cell.horizon}.")
     return cell
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,10 +14,12 @@ from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.algorithms.ppo import PPOAgent
 from evorl.envs import create_env
+from evorl.execution.restoration import restore
 from evorl.ops.returns import gae
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.sample_batch import SampleBatch
 from tests.support.errors import raises_naming
-from tests.support.small_workflows import fresh_state, small
+from tests.support.small_workflows import assert_identical, fresh_state, small
 
 OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 
@@ -101,6 +104,8 @@ CELLS = {
     "gru": {"recurrent": {"name": "gru", "size": 8}},
     "lstm, shared": {"recurrent": {"name": "lstm", "size": 8}, "shared": True},
     "dilated lstm": {"recurrent": {"name": "dilated_lstm", "size": 8, "num_cores": 2}, "heads": {"policy": [4]}},
+    "min_gru": {"recurrent": {"name": "min_gru", "size": 8}},
+    "lru, shared": {"recurrent": {"name": "lru", "size": 8}, "shared": True},
 }
 
 
@@ -141,16 +146,38 @@ def test_successors_are_valued_with_the_recurrent_state_of_their_episode(remembe
     np.testing.assert_allclose(next_values[tuple(ended)], alone.values[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce", "trpo"])
-def test_every_algorithm_learns_with_a_recurrent_network(algorithm: str) -> None:
-    network = {"torso": [8], "recurrent": {"name": "lstm", "size": 4}}
+@pytest.mark.parametrize(
+    ("algorithm", "cell", "product"),
+    [(name, "lstm", "state_gates") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")]
+    + [(name, "min_gru", "input_gates") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")]
+    + [(name, "lru", "state_product") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")],
+)
+def test_every_algorithm_learns_with_a_recurrent_network(algorithm: str, cell: str, product: str) -> None:
+    network = {"torso": [8], "recurrent": {"name": cell, "size": 4}}
     workflow = small(algorithm, agent={"network": network})
     first = workflow.init(0)
     _, state = workflow.step(workflow.step(first)[1])
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
     for name in ("policy", "value"):
-        assert all(jax.tree.leaves(moved[name].cell.state_gates))  # earlier steps influence the state
+        assert all(jax.tree.leaves(moved[name].cell[product]))  # earlier steps influence the state
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.agent_state.params))
     assert workflow.evaluate(state).episode_return.shape == ()
+
+
+@pytest.mark.parametrize("cell", ["min_gru", "lru"])
+def test_a_training_with_linear_memory_is_resumed_exactly(cell: str, tmp_path: Path) -> None:
+    network = {"torso": [8], "recurrent": {"name": cell, "size": 4}}
+
+    def made(num_steps: int) -> Any:
+        return small("ppo", agent={"network": network}, total_timesteps=num_steps, optimizer={"learning_rate": 1e-3})
+
+    workflow = made(64 * 4)
+    whole = workflow.learn(key=1)
+    made(64 * 2).learn(key=1, checkpointer=RunCheckpointer(tmp_path))
+    state, progress = restore(workflow, RunCheckpointer(tmp_path), 1, "latest")
+    resumed = workflow.learn(state, progress=progress)
+    assert_identical(resumed.agent_state.params, whole.agent_state.params)
+    assert_identical(resumed.env_state, whole.env_state)
 
 
 def test_heads_have_layers_of_their_own() -> None:

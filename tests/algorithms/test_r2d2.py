@@ -46,6 +46,22 @@ class TestContract(WorkflowContract):
     endless_env = ("MountainCar-v0", 100)
 
 
+LINEAR = {"torso": [8], "recurrent": {"name": "lru", "size": 8}, "heads": {"dueling": False}}
+
+
+class TestContractWithLinearMemory(WorkflowContract):
+    workflow = R2D2Workflow
+    SMALL = {**TestContract.SMALL, "agent": {"network": LINEAR}}
+    env = "CartPole-v1"
+    endless_env = ("MountainCar-v0", 100)
+
+
+class TestAgentWithLinearMemory(AgentContract):
+    workflow = R2D2Workflow
+    settings = {"network": {**LINEAR, "torso": [32], "recurrent": {"name": "min_gru", "size": 32}}}
+    env_name = "CartPole-v1"
+
+
 class TestAgent(AgentContract):
     workflow = R2D2Workflow
     settings = TestContract.SMALL["agent"]
@@ -202,8 +218,10 @@ def test_burn_in_changes_the_memory_and_learns_nothing() -> None:
     assert loss(batch.obs, other_actions) == loss(batch.obs, batch.actions)
 
 
-def test_stored_is_what_was_remembered_before_each_step() -> None:
-    workflow = small("r2d2", learning_starts=1e9)
+@pytest.mark.parametrize("cell", ["gru", "min_gru", "lru"])
+def test_stored_is_what_was_remembered_before_each_step(cell: str) -> None:
+    network = {**LINEAR, "recurrent": {"name": cell, "size": 8}}
+    workflow = small("r2d2", learning_starts=1e9, agent={"network": network})
     state = workflow.init(0)
     for _ in range(7):
         _, state = workflow.step(state)
@@ -218,6 +236,18 @@ def test_stored_is_what_was_remembered_before_each_step() -> None:
     for before, later in zip(jax.tree.leaves(stored.extras.recurrent_state), jax.tree.leaves(after), strict=True):
         expected = jnp.where(starts[1:, :, None], 0.0, later[:-1])
         np.testing.assert_allclose(before[1:num_rows], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", ["min_gru", "lru"])
+def test_linear_memory_is_learned_from_stored_sequences(cell: str) -> None:
+    workflow = small("r2d2", learning_starts=0, agent={"network": {**LINEAR, "recurrent": {"name": cell, "size": 8}}})
+    first = state = workflow.init(0)
+    for _ in range(4):
+        _, state = workflow.step(state)
+    params, before = state.agent_state.params.online.params, first.agent_state.params.online.params
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), before.cell, params.cell)
+    assert all(jax.tree.leaves(moved))
 
 
 def test_nothing_is_learned_before_there_is_a_whole_sequence() -> None:

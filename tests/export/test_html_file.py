@@ -41,7 +41,9 @@ def node() -> str:
     return found
 
 
-@pytest.mark.parametrize("name", ["ppo_discrete", "ppo_gru_history", "masked", "goals", "dqn_convolutional"])
+@pytest.mark.parametrize(
+    "name", ["ppo_discrete", "ppo_gru_history", "ppo_lru", "ppo_min_gru", "masked", "goals", "dqn_convolutional"]
+)
 def test_the_policy_in_the_page_is_the_policy(name: str, tmp_path: Path) -> None:
     node()
     ((path, parity),) = export_policy(stored(name, tmp_path), ["html"])

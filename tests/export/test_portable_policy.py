@@ -25,6 +25,10 @@ PORTS = {
         "obs memory_frames_started memory_frames_earlier_frames memory_recurrent_policy_hidden",
         "action next_memory_frames_started next_memory_frames_earlier_frames next_memory_recurrent_policy_hidden",
     ),
+    "ppo_lru": (
+        "obs memory_recurrent_policy_imaginary memory_recurrent_policy_real",
+        "action next_memory_recurrent_policy_imaginary next_memory_recurrent_policy_real",
+    ),
     "r2d2": ("obs memory_recurrent_hidden", "action action_scores next_memory_recurrent_hidden"),
     "masked": ("obs_action_mask obs_observation", "action action_scores"),
     "goals": ("obs_achieved_goal obs_desired_goal obs_observation", "action"),

@@ -14,6 +14,7 @@ from evorl.agents.part_settings import differing_torso
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
 from evorl.networks.layers import STATISTICS, NoisyDense, dense, float32_outputs
+from evorl.networks.linear_cells import LRU, MinGRU
 from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
 from evorl.networks.recurrent import GRU, LSTM, DilatedLSTM, RecurrentNetwork, assemble, build_cell, computing_in
 from evorl.networks.torsos import Torso, build_torso
@@ -43,7 +44,7 @@ NETWORKS = {
     "curiosity": (CuriosityModel(build_torso(SMALL), 3, 8), (X, ACTIONS, X)),
     "distillation": (DistillationNetwork(build_torso(SMALL), 8, (4,)), (X,)),
 }
-CELLS = [GRU(8), LSTM(8), DilatedLSTM(8, num_cores=2)]
+CELLS = [GRU(8), LSTM(8), DilatedLSTM(8, num_cores=2), MinGRU(8), LRU(8)]
 
 
 def dtypes(tree: Any) -> set[Any]:

@@ -37,6 +37,12 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "sac": ("sac", "Pendulum-v1", {}),
     "td3": ("td3", "Pendulum-v1", {}),
     "dqn": ("dqn", "CartPole-v1", {}),
+    "ppo_lru": ("ppo", "Pendulum-v1", {"agent": {"network": {"torso": [8], "recurrent": {"name": "lru", "size": 6}}}}),
+    "ppo_min_gru": (
+        "ppo",
+        "CartPole-v1",
+        {"agent": {"network": {"torso": [8], "recurrent": {"name": "min_gru", "size": 6}, "shared": True}}},
+    ),
     "r2d2": ("r2d2", "CartPole-v1", {"agent": {"network": SMALL_GRU}}),
     "dqn_convolutional": ("dqn", "Breakout-MinAtar", {"agent": {"network": CONVOLUTIONS}}),
     "openes": ("neuroevolution", "CartPole-v1", {}),

@@ -39,6 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "discor": {"prioritized": True},
     "dqn": {"prioritized": True, "n_step": 3, "agent": RAINBOW},
     "a2c, recurrent state": {"agent": {"network": {"torso": [8], "recurrent": {"name": "lstm", "size": 4}}}},
+    "a2c, linear memory": {"agent": {"network": {"torso": [8], "recurrent": {"name": "lru", "size": 4}}}},
     "impala": {"agent": {"network": {"torso": [8]}, "normalize_advantages": True}},
     "ppo, recurrent state": {
         "agent": {"network": {"torso": [8], "recurrent": {"name": "gru", "size": 4}, "shared": True}}
