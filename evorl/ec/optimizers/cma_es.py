@@ -63,6 +63,9 @@ class CMAES(CovarianceAdaptation):
     def spread(self, state: PyTreeDict) -> jax.Array:
         return jnp.sqrt(jnp.square(state.factor).sum() / state.factor.shape[0])
 
+    def condition(self, state: PyTreeDict) -> jax.Array:
+        return jnp.square(_condition(state.factor, state.inverse))
+
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
         # ``change`` is relative to the factor and does not scale.
         factor, inverse = jnp.ldexp(state.factor, exponent), jnp.ldexp(state.inverse, -exponent)

@@ -37,5 +37,8 @@ class SepCMAES(CovarianceAdaptation):
     def spread(self, state: PyTreeDict) -> jax.Array:
         return jnp.sqrt(state.variance.mean())
 
+    def condition(self, state: PyTreeDict) -> jax.Array:
+        return state.variance.max() / state.variance.min()
+
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
         return state.replace(variance=jnp.ldexp(state.variance, 2 * exponent))
