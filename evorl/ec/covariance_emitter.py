@@ -149,8 +149,7 @@ class CovarianceEmitter(PyTreeNode):
             adapted = search.tell(state, ranks, accepted)
         else:
             adapted = search.tell(state, jnp.where(value > -jnp.inf, ranks, -jnp.inf))
-        worst, best = order[0], order[-1]
-        is_flat = (stage[best] == stage[worst]) & ~(value[best] - value[worst] >= MIN_RANGE)
+        is_flat = (stage.max() == stage.min()) & ~(value.max() - value.min() >= MIN_RANGE)
         num_parameters = sum(x.size for x in jax.tree.leaves(state.mean))
         extent = adapted.sigma * search.spread(adapted) * jnp.sqrt(float(num_parameters))
         stops = is_flat | (extent < MIN_EXTENT) | (search.condition(adapted) > MAX_CONDITION)
