@@ -118,7 +118,7 @@ def test_walks_spread_without_cells() -> None:
     place, fitness = np.sort(np.asarray(elites.descriptors)[:, 0]), np.asarray(elites.fitness)
     assert place[0] < -2.5
     assert place[-1] > 2.5
-    assert np.diff(place).max() < 1.0
+    assert np.diff(place).max() < 1.5  # of 8, with 24 walks
     best = -np.square(np.asarray(elites.descriptors)[:, 0]) / NUM_STEPS
     assert (best - fitness).mean() < 0.2
     assert float(archive.coverage(elites)) == len(set(np.asarray(archive.cells(elites.descriptors)))) / 12
