@@ -44,7 +44,9 @@ def _start(emitter: CovarianceEmitter, archive: Archive, seed: int = 0) -> tuple
     return state, archive.add(archive.init(jnp.zeros(N)), elites, *_evaluated(elites))
 
 
-def _generation(emitter: CovarianceEmitter, archive: Archive, state: PyTreeDict, before: ArchiveState, spoil: Any = None):
+def _generation(
+    emitter: CovarianceEmitter, archive: Archive, state: PyTreeDict, before: ArchiveState, spoil: Any = None
+):
     """Solutions, fitness, descriptors, the archive after them, and the emitters' next state."""
     solutions = ask(emitter, state, POP_SIZE)
     fitness, descriptors = _evaluated(solutions)
@@ -52,7 +54,13 @@ def _generation(emitter: CovarianceEmitter, archive: Archive, state: PyTreeDict,
         fitness, descriptors = spoil(fitness, descriptors)
     after = archive.add(before, solutions, fitness, descriptors)
     key = jax.random.key(9)
-    return solutions, fitness, descriptors, after, tell(emitter, state, key, archive, before, after, fitness, descriptors)
+    return (
+        solutions,
+        fitness,
+        descriptors,
+        after,
+        tell(emitter, state, key, archive, before, after, fitness, descriptors),
+    )
 
 
 def _by_hand(emitter: CovarianceEmitter, archive: Archive, before: ArchiveState, direction, fitness, descriptors):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
 from evorl.fields import Within
 from evorl.types import Key, Params, PyTreeDict
 
+Number: TypeAlias = jax.Array | float
 MAX_EXPONENT = 8  # the scale of the covariance, a power of two, moves into sigma if its exponent exceeds this
 
 
@@ -50,18 +51,18 @@ class AdaptationConstants:
         old_share: share of the old covariance in the new one, without eq. 47's correction for a stalled path.
     """
 
-    weights: Any
-    mu_eff: Any
-    c_sigma: Any
-    damping: Any
-    c_c: Any
-    c_1: Any
-    c_mu: Any
-    chi_n: Any
-    weight_sum: Any
-    sigma_gain: Any
-    covariance_gain: Any
-    old_share: Any
+    weights: np.ndarray | jax.Array
+    mu_eff: Number
+    c_sigma: Number
+    damping: Number
+    c_c: Number
+    c_1: Number
+    c_mu: Number
+    chi_n: Number
+    weight_sum: Number
+    sigma_gain: Number
+    covariance_gain: Number
+    old_share: Number
 
     @classmethod
     def default(
@@ -170,7 +171,9 @@ class CovarianceAdaptation(EvoOptimizer):
         """
 
     @abstractmethod
-    def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
+    def adapt(
+        self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
+    ) -> PyTreeDict:
         """Update the covariance to ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
 
     @abstractmethod

@@ -48,7 +48,11 @@ def test_weights_may_be_positive_only() -> None:
     np.testing.assert_array_equal(positive.weights[:6], with_negative.weights[:6])
     np.testing.assert_array_equal(positive.weights[6:], 0.0)
     assert positive.old_share == pytest.approx(1 - positive.c_1 - positive.c_mu)
-    assert CMAES(pop_size=12).constants(20).weights.min() < 0 == CMAES(12, positive_weights=True).constants(20).weights.min()
+    assert (
+        CMAES(pop_size=12).constants(20).weights.min()
+        < 0
+        == CMAES(12, positive_weights=True).constants(20).weights.min()
+    )
 
 
 @pytest.mark.parametrize("diagonal", [False, True])
