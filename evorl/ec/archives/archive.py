@@ -60,7 +60,6 @@ class Archive(PyTreeNode):
     Attributes:
         low: lower bound of each of the D dimensions of a descriptor.
         high: upper bound of each dimension; descriptors outside the bounds belong to the nearest cell at the border.
-
         threshold_min: initial acceptance threshold of every cell (CMA-MAE): a candidate is accepted if its fitness is
             above the threshold of its cell. ``None`` accepts what is better than the elite. Elites are the best
             candidates in both cases.
