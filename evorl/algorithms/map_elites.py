@@ -44,7 +44,7 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
             )
 
     def setup(self, key: Key) -> QualityDiversityState:
-        """Initialize the policies, an empty archive and the emitters, each of which starts at a policy of its own."""
+        """Initialize the policies, an empty archive and the emitters, which start at different policies."""
         if self.emitter is None:
             return super().setup(key)
         key, emitter_key = jax.random.split(key)

@@ -61,7 +61,7 @@ class Archive(PyTreeNode):
         low: lower bound of each of the D dimensions of a descriptor.
         high: upper bound of each dimension; descriptors outside the bounds belong to the nearest cell at the border.
         threshold_min: initial acceptance threshold of every cell (CMA-MAE): a candidate is accepted if its fitness is
-            above the threshold of its cell. ``None`` accepts what is better than the elite. Elites are the best
+            above the threshold of its cell. ``None`` accepts candidates better than the elite. Elites are the best
             candidates in both cases.
         threshold_rate: learning rate alpha of the thresholds; 0 keeps them, 1 makes them the mean fitness of the
             candidates accepted last. It requires ``threshold_min``.
@@ -193,7 +193,7 @@ class Archive(PyTreeNode):
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
-        """Return the best fitness of each cell, ``[C]``, minus infinity for empty ones, given those of the elites."""
+        """Return the best fitness of each cell, ``[C]``, minus infinity for empty ones, from the elites' values."""
         return fitness
 
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:

@@ -1,7 +1,7 @@
 """Dominated Novelty Search (Bahlous-Boldi, Faldor et al. 2025, https://arxiv.org/abs/2502.00593).
 
-The archive is a flat population without cells. A solution competes with those that are at least as fit as it is: the
-farther away they are in descriptor space, the more it is worth.
+The archive is a flat population without cells. A solution competes with all others of at least the same fitness: the
+farther away they are in descriptor space, the higher its score.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DominatedNoveltyArchive(GridArchive):
         """Return the dominated novelty of solutions, ``[N]``.
 
         It is the mean distance to the k nearest others whose fitness is at least as large, to all of them if they are
-        fewer; infinite if there are none. It is minus infinity for empty slots.
+        fewer, or infinity without any. It is minus infinity for empty slots.
 
         Args:
             fitness: fitness ``[N]``, minus infinity for empty slots.
@@ -80,7 +80,7 @@ class DominatedNoveltyArchive(GridArchive):
         return jnp.where(fitness > -jnp.inf, jnp.where(count > 0, mean, jnp.inf), -jnp.inf)
 
     def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
-        """Raise ``ValueError``: without cells there is no improvement of a cell."""
+        """Raise ``ValueError``: candidates cannot improve a cell of an archive without cells."""
         raise ValueError("archive.name=dominated_novelty has no cells: set emitter=null, or choose another archive.")
 
     def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
