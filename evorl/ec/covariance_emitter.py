@@ -1,7 +1,7 @@
 """Emitters of CMA-ME (Fontaine et al. 2020, https://arxiv.org/abs/1912.02400) and CMA-MAE (Fontaine & Nikolaidis 2023,
 https://arxiv.org/abs/2205.10752).
 
-An emitter is a search with an adapted covariance whose individuals are ranked by what they contribute to an archive,
+An emitter is a search with an adapted covariance whose individuals are ranked by their contribution to an archive,
 not by their fitness. Several emitters search at once, each around its own mean, and add to the same archive.
 """
 
@@ -35,9 +35,9 @@ class CovarianceEmitter(PyTreeNode):
         optimizer: search of each emitter: cmaes, or sep_cmaes for many parameters.
         initial_std: standard deviation of the samples at the start and after a restart.
         ranking: order of the individuals: imp by the improvement of their cells, obj by fitness, rd along a random
-            direction of descriptor space; with 2 in front, individuals that filled an empty cell come first, then those
-            that improved one, then all others.
-        selection: individuals that are recombined: filter for those that the archive accepted, mu for the best half.
+            direction of descriptor space; with 2 in front, individuals that filled an empty cell come first, then
+            individuals that improved one, then all others.
+        selection: individuals that are recombined: filter for the accepted ones, mu for the best half.
         restart: restart an emitter from a random elite when no_improvement, i.e. none of its individuals was accepted;
             basic restarts it only when its search has converged, which restarts it in any case.
         negative_weights: also move the covariance away from the worse half; only for selection=mu.
@@ -141,7 +141,7 @@ class CovarianceEmitter(PyTreeNode):
         value = jnp.where(jnp.isfinite(improvement), failures_to_minus_inf(value), -jnp.inf)
         stage = status if self.ranking.startswith("2") else jnp.zeros_like(status)
         accepted = (status > 0).sum()
-        # Parents are the first in the order: those that entered, whatever the others' values are.
+        # Parents are first in the order: accepted individuals, even if others have larger values.
         entered = status > 0 if self.selection == "filter" else jnp.zeros(status.shape, bool)
         order = jnp.lexsort((value, stage, entered))  # worst first
         ranks = jnp.zeros(value.shape).at[order].set(jnp.arange(value.shape[0], dtype=jnp.float32))

@@ -31,7 +31,7 @@ class TestContract(WorkflowContract):
 
 
 class TestEmitters(WorkflowContract):
-    """CMA-ME: parents are those that entered, and emitters restart."""
+    """CMA-ME: accepted individuals are parents, and emitters restart."""
 
     workflow = MAPElitesWorkflow
     SMALL = {**TestContract.SMALL, "emitter": {"num_emitters": 2, "ranking": "2rd"}}

@@ -98,7 +98,7 @@ def test_scores_are_those_of_the_grid() -> None:
 
 
 def test_every_slot_with_a_solution_is_sampled() -> None:
-    """Slots, of which there are fewer than cells here, and more in the other archive."""
+    """One archive has fewer slots than cells, the other has more."""
     for capacity in (4, 40):
         archive = ARCHIVE.replace(capacity=capacity)
         state = archive.add(archive.init(START), *_batch(1, 4))

@@ -66,7 +66,7 @@ def test_constants_by_the_number_of_parents(diagonal: bool) -> None:
 
 @pytest.mark.parametrize("optimizer", [CMAES, SepCMAES])
 def test_a_number_of_parents_is_a_number_of_elites(optimizer: type[CMAES]) -> None:
-    """Any number in one program; none leaves the distribution as it is, with new samples."""
+    """Any number in one program; 0 keeps the distribution, with new samples."""
     fitness = jnp.asarray(np.random.default_rng(0).normal(size=8), jnp.float32)
     state = optimizer(pop_size=8).init({"x": jnp.ones(3)}, jax.random.key(0))
     tell = jax.jit(optimizer(pop_size=8).tell)
