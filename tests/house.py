@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66905,
+    "lines of the package": 66900,
     "breaches of the rules of English": 0,
 }
 # What a measure is to become.

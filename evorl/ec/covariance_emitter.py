@@ -116,15 +116,11 @@ class CovarianceEmitter(PyTreeNode):
         rows = split_leading_axis(rows, self.num_emitters, fitness.shape[0] // self.num_emitters)
         search = self.search(fitness.shape[0])
         searches, restarts = jax.vmap(lambda *x: self._adapt(search, *x))(state.searches, state.directions, *rows)
-        elite_key, search_key, direction_key = jax.random.split(key, 3)
+        elite_key, fresh_key = jax.random.split(key)
         starts = archive.sample(after, elite_key, self.num_emitters)
-        fresh = self.init(starts, search_key, fitness.shape[0], descriptors.shape[1])
-        directions = jax.random.normal(direction_key, state.directions.shape)
-        return PyTreeDict(
-            searches=tree_where(restarts, fresh.searches, searches),
-            directions=jnp.where(restarts[:, None], directions, state.directions),
-            restarts=state.restarts + restarts,
-        )
+        fresh = self.init(starts, fresh_key, fitness.shape[0], descriptors.shape[1])
+        new = tree_where(restarts, fresh, state.replace(searches=searches))
+        return new.replace(restarts=state.restarts + restarts)
 
     def _adapt(
         self,
