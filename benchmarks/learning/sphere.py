@@ -25,10 +25,13 @@ class Sphere(Env):
         n: number of coordinates of a solution; even.
     """
 
-    max_episode_steps = 1
-
     def __init__(self, n: int = 100) -> None:
         self.n = n
+
+    @property
+    def max_episode_steps(self) -> int:
+        """1, the solution."""
+        return 1
 
     @property
     def obs_space(self) -> Space:

@@ -45,13 +45,14 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
 
     def setup(self, key: Key) -> QualityDiversityState:
         """Initialize the policies, an empty archive and the emitters, which start at different policies."""
-        if self.emitter is None:
+        emitter = self.emitter
+        if emitter is None:
             return super().setup(key)
         key, emitter_key = jax.random.split(key)
         state = super().setup(key)
-        starts = jax.tree.map(lambda x: x[: self.emitter.num_emitters], state.population)
-        state.emitter_state = self.emitter.init(starts, emitter_key, self.pop_size, self.archive.num_dimensions)
-        state.population = self.emitter.ask(state.emitter_state, self.pop_size)
+        starts = jax.tree.map(lambda x: x[: emitter.num_emitters], state.population)
+        state.emitter_state = emitter.init(starts, emitter_key, self.pop_size, self.archive.num_dimensions)
+        state.population = emitter.ask(state.emitter_state, self.pop_size)
         return state
 
     def breed(
