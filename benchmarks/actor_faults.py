@@ -21,7 +21,7 @@ MODES = ("sync", "async")
 
 
 def actor_processes(kind: str, with_stopped: bool = True) -> list[int]:
-    """The processes of actors of this run, which are its descendants."""
+    """Return the actor processes of this run, which are its descendants."""
     marks = {"process": "spawn_main", "ray": "ray::_RayWorker"}
     found = []
     for pid in _descendants(os.getpid()):
@@ -30,7 +30,7 @@ def actor_processes(kind: str, with_stopped: bool = True) -> list[int]:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        # One that a signal stopped has been replaced; Ray's own end takes a moment.
+        # A stopped actor has been replaced; Ray's own end takes a moment.
         if marks[kind] in line and (with_stopped or state not in "TZ"):
             found.append(pid)
     return found
@@ -68,10 +68,10 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
     }
     workflow = workflow_from_config(config)
     state = workflow.init(int(rng.integers(2**31)))
-    told: list[float] = []  # times of messages about actors
+    messages: list[float] = []  # times of messages about actors
 
     def note(message: str) -> None:
-        told.append(time.monotonic())
+        messages.append(time.monotonic())
         print(message, flush=True)
 
     _, state = iterate(workflow, state, 3, note)
@@ -79,28 +79,28 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
     before = set(_descendants(os.getpid()))
     for number in range(num_kills):
         actors = actor_processes(kind, with_stopped=False)
-        victim, what = int(rng.choice(actors)), SIGNALS[number % len(SIGNALS)]
+        victim, signal_number = int(rng.choice(actors)), SIGNALS[number % len(SIGNALS)]
         time.sleep(float(rng.uniform(0.0, 0.02)))
-        os.kill(victim, what)
-        start, replaced = time.monotonic(), len(told)
-        by_ray = False  # it starts by itself another actor for one that dies while it is made
-        while len(told) == replaced and not by_ray and time.monotonic() - start < 60:
+        os.kill(victim, signal_number)
+        start, replaced = time.monotonic(), len(messages)
+        by_ray = False  # Ray itself replaces an actor that dies during its creation
+        while len(messages) == replaced and not by_ray and time.monotonic() - start < 60:
             _, state = iterate(workflow, state, 1, note)
             alive = actor_processes(kind, with_stopped=False)
-            by_ray = kind == "ray" and victim not in alive and len(alive) == len(actors) and len(told) == replaced
-        if len(told) - replaced != (not by_ray):
-            raise SystemExit(f"after {what.name} {len(told) - replaced} actors were replaced, not one")
-        seconds.append((time.monotonic() if by_ray else told[-1]) - start)
+            by_ray = kind == "ray" and victim not in alive and len(alive) == len(actors) and len(messages) == replaced
+        if len(messages) - replaced != (not by_ray):
+            raise SystemExit(f"after {signal_number.name} {len(messages) - replaced} actors were replaced, not one")
+        seconds.append((time.monotonic() if by_ray else messages[-1]) - start)
         _, state = iterate(workflow, state, 2, note)
         now = int(state.replay_state.size)
         if now < stored:
             raise SystemExit(f"{stored - now} stored transitions were lost")
         stored = now
-        print(f"{kind} {mode} {what.name}: found after {seconds[-1]:.1f} s", flush=True)
+        print(f"{kind} {mode} {signal_number.name}: found after {seconds[-1]:.1f} s", flush=True)
     workflow.close()
-    time.sleep(1.0)  # Ray ends its processes after it has answered
+    time.sleep(1.0)  # Ray ends its processes after its response
     left = [pid for pid in (before | set(_descendants(os.getpid()))) if pid in actor_processes(kind)]
-    return {"replaced": len(told), "longest_seconds_to_find": max(seconds), "left": left}
+    return {"replaced": len(messages), "longest_seconds_to_find": max(seconds), "left": left}
 
 
 def main() -> None:

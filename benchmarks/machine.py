@@ -16,12 +16,12 @@ from evorl.distribution import DISTRIBUTION
 
 
 def about() -> dict[str, str]:
-    """Machine and date of a result."""
+    """Return machine and date of a result."""
     return {"machine": describe_machine(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
 
 
 def describe_machine() -> str:
-    """Cores this process may use, processor, memory, system."""
+    """Describe cores available to this process, processor, memory and system."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parts = [f"{cores} core{'s' * (cores != 1)}", _processor()]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -30,7 +30,7 @@ def describe_machine() -> str:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Installed versions by package, and that of Python."""
+    """Return installed versions by package, and that of Python."""
     installed = {"python": platform.python_version()}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

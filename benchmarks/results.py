@@ -1,4 +1,4 @@
-"""Recorded results, in ``benchmarks/results``, one row a line.
+"""Recorded results, in ``benchmarks/results``, one row per line.
 
 ``speed.jsonl`` and ``learning.jsonl`` have one line per result: settings, time, machine and versions.
 ``speed/<name>.jsonl`` has its readings, ``learning/<name>.jsonl`` its learning curve, one entry per line.

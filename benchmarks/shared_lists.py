@@ -1,4 +1,4 @@
-"""Lists of a YAML file that have others among their entries."""
+"""Lists of a YAML file that contain other lists."""
 
 from __future__ import annotations
 

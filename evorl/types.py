@@ -51,7 +51,7 @@ class PyTreeDict(dict):
     Nested plain mappings are converted, so ``d.a.b`` works at any depth. Insertion order does not affect the structure.
 
     Raises:
-        AttributeError: a key has the name of a ``dict`` method (``items``, ``update`` ...) or is not a string.
+        AttributeError: a key has the name of a method (``items`` ...) or is not a string: ``is_entry_name``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -80,10 +80,8 @@ class PyTreeDict(dict):
         for key in entries:
             if not isinstance(key, str):
                 raise AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
-            if key in _DICT_NAMES:
-                raise AttributeError(
-                    f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
-                )
+            if key in _METHODS:
+                raise AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: rename it.")
         if not _CONTAINERS.isdisjoint(map(type, entries.values())):
             entries = {key: _convert_mappings(value) for key, value in entries.items()}
         super().update(entries)
@@ -116,6 +114,11 @@ class PyTreeDict(dict):
         return (type(self), (dict(self),))
 
 
+def is_entry_name(name: Any) -> bool:
+    """Return True if ``name`` can be a key of a ``PyTreeDict``: a string that is not the name of a method."""
+    return isinstance(name, str) and name not in _METHODS
+
+
 def _convert_mappings(value: Any) -> Any:
     if type(value) is dict:
         return PyTreeDict(value)
@@ -141,7 +144,7 @@ def _register_dict(cls: type[PyTreeDict]) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-_DICT_NAMES, _CONTAINERS = frozenset(dir(dict)), frozenset({dict, list, tuple})
+_METHODS, _CONTAINERS = frozenset(dir(PyTreeDict)), frozenset({dict, list, tuple})
 
 
 def _register(cls: type) -> None:

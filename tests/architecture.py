@@ -1,6 +1,6 @@
-"""The rules of the house: each takes the files of a tree and returns one sentence per breach, none where it is kept.
+"""Architecture rules. Each rule takes the files of a tree and returns one sentence per breach.
 
-The tests next door apply every rule to the repository, and to a small broken tree to show that it bites.
+The tests apply every rule to the repository, and to a small broken tree to show that the rule can fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.source_tree import (
     sibling_bases,
 )
 
-# Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
+# Bottom to top. A room imports from lower layers, from earlier rooms of its layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("fields", "types", "ops", "distributions", "config", "distribution"),
     ("sample_batch", "padded_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
@@ -39,13 +39,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
-# Where a third-party library may be imported: its adapter, or the room that wraps it.
+# Modules that may import a third-party library: its adapter, or the room that wraps it.
 ENV_LIBRARIES = "jumanji pgx jaxmarl craftax xminigrid navix envpool pettingzoo dm_control".split()
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
     "mujoco": ("evorl/envs/brax", "evorl/envs/mjx", "evorl/envs/mujoco", "evorl/envs/playground"),
     **{name: (f"evorl/envs/{name}",) for name in ["gymnax", *ENV_LIBRARIES]},
-    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool", "evorl/apps/files/"),  # EnvPool's spaces are its own
+    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool", "evorl/apps/files/"),  # EnvPool uses Gymnasium's spaces
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
@@ -62,7 +62,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "yaml": ("evorl/config/yaml_text.py", "evorl/apps/", "evorl/runs"),
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/", "evorl/sockets/"),
 }
-# Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
+# Imported inside functions, so that nothing else requires them: optional extras and slow imports.
 OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"aiohttp ale_py av evosax gymnasium gymnasium_robotics minari mujoco".split()}
 OPTIONAL_LIBRARIES |= {"mujoco_playground", "onnx", "onnxruntime", "optuna", "ray", "wandb"}
 DEVICE_HOMES = ("evorl/execution/",)
@@ -100,12 +100,12 @@ def _function_lines(node: ast.AST) -> int:
 def layers(files: Files) -> list[str]:
     """A file imports only from lower layers, earlier rooms of its layer, or its own room.
 
-    Names that strings load late count as imports; tables of such strings are no exception, as none points upwards.
+    Names that strings load late count as imports, also those in tables, since none points upwards.
     """
     breaches = []
     for file in _package(files):
         if not file.room:
-            continue  # the package's own __init__ shows names of every layer
+            continue  # the package's __init__ exports names of every layer
         if file.room not in ROOMS:
             breaches.append(f"{file.path}: room {file.room!r} stands in no layer; add it to LAYERS")
             continue
@@ -122,7 +122,7 @@ def layers(files: Files) -> list[str]:
 
 
 def algorithms_stand_alone(files: Files) -> list[str]:
-    """No algorithm imports another, but for the founder of its family: the one whose classes its own change."""
+    """No algorithm imports another one, except the base of its family: the module whose classes it subclasses."""
     return [
         f"{file.path}:{line}: imports another algorithm, {target}"
         for file in files
@@ -133,12 +133,12 @@ def algorithms_stand_alone(files: Files) -> list[str]:
 
 
 def no_circles(files: Files) -> list[str]:
-    """No file imports one that comes back to it, in functions, for types and by strings that load a name late too."""
+    """No import cycles, including imports in functions, for types, and by strings that load a name late."""
     return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files, loads=True))]
 
 
 def late_names_in_tables(files: Files) -> list[str]:
-    """Strings that load a name late stand in tables only, and only the readers of the tables load them."""
+    """Strings that load a name late occur only in tables, and only the readers of the tables load them."""
     breaches = []
     for file in _package(files):
         if file.path not in LOAD_TABLES:
@@ -153,7 +153,7 @@ def late_names_in_tables(files: Files) -> list[str]:
 
 
 def libraries_at_home(files: Files) -> list[str]:
-    """A third-party library is imported in its adapter only, an optional one inside functions only."""
+    """A third-party library is imported only in its adapter, an optional one only inside functions."""
     breaches = []
     for file in _package(files):
         top_level = {n.lineno for n in file.tree.body if isinstance(n, ast.Import | ast.ImportFrom)}
@@ -170,7 +170,9 @@ def libraries_at_home(files: Files) -> list[str]:
 
 
 def devices_in_one_place(files: Files) -> list[str]:
-    """Devices, meshes and shardings are named by the execution layer, axis collectives also by ops/collectives.py."""
+    """Only the execution layer uses devices, meshes and shardings; ``ops/collectives.py`` may also use axis
+    collectives.
+    """
     breaches = []
     for file in _package(files):
         if file.path.startswith(DEVICE_HOMES):
@@ -184,7 +186,7 @@ def devices_in_one_place(files: Files) -> list[str]:
 
 
 def modern_jax(files: Files) -> list[str]:
-    """No name that JAX has deprecated or removed."""
+    """The package uses no name that JAX has deprecated or removed."""
     return [
         f"{file.path}:{line}: {name} is deprecated"
         for file in _package(files)
@@ -194,7 +196,7 @@ def modern_jax(files: Files) -> list[str]:
 
 
 def no_pickle(files: Files) -> list[str]:
-    """Nothing that runs code when it is read."""
+    """No file uses a format that can run code when it is read."""
     breaches = []
     for file in files:
         breaches += [
@@ -207,7 +209,7 @@ def no_pickle(files: Files) -> list[str]:
 
 
 def file_sizes(files: Files) -> list[str]:
-    """No file over 350 lines, algorithms 250, scripts 30; the median file of the package at most 150."""
+    """Files have at most 350 lines, algorithms 250, scripts 30; the median file of the package has at most 150."""
     breaches = []
     for file in files:
         most = 350
@@ -224,7 +226,7 @@ def file_sizes(files: Files) -> list[str]:
 
 
 def function_sizes(files: Files) -> list[str]:
-    """No function over 70 lines, in algorithms 40; nine in ten of the package at most 40."""
+    """Functions have at most 70 lines, in algorithms 40; 90 % of the package's functions have at most 40."""
     breaches, sizes = [], []
     for file in files:
         most = 40 if file.path.startswith("evorl/algorithms/") else 70
@@ -241,7 +243,7 @@ def function_sizes(files: Files) -> list[str]:
 
 
 def plain_names(files: Files) -> list[str]:
-    """A file is one noun: none of the names that say nothing; no class with a version number."""
+    """File names contain no meaningless word, and class names no version number."""
     breaches = []
     for file in _package(files):
         if FORBIDDEN_WORDS & set(re.split(r"[./_]", file.path)):
@@ -253,14 +255,14 @@ def plain_names(files: Files) -> list[str]:
 
 
 def class_depth(files: Files) -> list[str]:
-    """At most four steps of inheritance inside the package."""
+    """Inheritance inside the package is at most four classes deep."""
     classes = classes_of(_package(files))
     depths = {name: depth(name, classes) for name in classes}
     return [f"class {name} stands {depth} steps deep, at most 4" for name, depth in depths.items() if depth > 4]
 
 
 def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree]) -> Iterator[tuple[str, int]]:
-    """Public names of a file, and public methods of its public classes, that open without a docstring."""
+    """Yield public names of a file, and public methods of its public classes, without a docstring."""
     defs = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     for node in file.tree.body:
         if not isinstance(node, defs) or node.name.startswith("_"):
@@ -281,7 +283,7 @@ def _public_without_docstring(file: SourceFile, classes: dict[str, ClassInTree])
 
 
 def documented(files: Files) -> list[str]:
-    """Every module and public name of the package has a docstring; an override inherits that of its base."""
+    """Every module and public name of the package has a docstring; overrides inherit that of their base."""
     classes, breaches = classes_of(_package(files)), []
     for file in _package(files):
         if not ast.get_docstring(file.tree):
@@ -293,7 +295,7 @@ def documented(files: Files) -> list[str]:
 
 
 def asserts_speak(files: Files) -> list[str]:
-    """No assert without a message in the package."""
+    """Every assert of the package has a message."""
     return [
         f"{file.path}:{node.lineno}: an assert without a message"
         for file in _package(files)
@@ -303,14 +305,14 @@ def asserts_speak(files: Files) -> list[str]:
 
 
 def errors_by_parts(files: Files) -> list[str]:
-    """A test checks what an error names; ``match=`` has at most four plain words in a row."""
+    """Tests check the parts that an error names; ``match=`` has at most four plain words in a row."""
     tests = [f for f in files if f.path.startswith("tests/")]
     found = [f"{f.path}:{at}: use raises_naming for {text!r}" for f in tests for text, at in matched_sentences(f.tree)]
     return found if len(found) > MAX_MATCHED_SENTENCES else []
 
 
 def mirror_tests(files: Files) -> list[str]:
-    """Nine modules in ten have their test at the mirrored path, and tests are at least 0.6 lines per source line."""
+    """At least 90 % of modules have a test at the mirrored path, with at least 0.6 test lines per source line."""
     paths = {f.path for f in files}
     modules = [f for f in _package(files) if not f.is_init]
     lonely = []

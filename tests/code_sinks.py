@@ -1,7 +1,7 @@
-"""Rules for places where text becomes code, or where files of others are read: each passes the gate or is reviewed.
+"""Rules for places where text becomes code, or where foreign files are read: each uses the gate or is reviewed.
 
-A place that is not in a table here fails the test. Look whether a setting, a file or a server can choose the text: then
-it goes through ``evorl.config.gate``. Otherwise enter the place, with the reason why nobody else chooses it.
+A place that is not in a table of this module fails the test. Check whether a setting, a file or a server can choose
+the text. If so, route it through ``evorl.config.gate``; otherwise add the place with the reason why it is safe.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tests.support.source_tree import SourceFile
 
-# Calls and references that import, execute or start what their arguments name. A name that begins with a dot is any
+# Calls and references that import, execute or start what their arguments name. A name with a leading dot matches any
 # attribute of that name.
 SINKS = {
     *(
@@ -25,16 +25,16 @@ SINKS = {
     *(".make .make_vec .make_spec .make_gymnasium .get_environment .deserialize .InferenceSession".split()),
     *("sys.path.insert sys.path.append".split()),
 }
-LOADERS = ("evorl.config.names.load", "evorl.config.names.load_all")  # of paths that are written in the code
+LOADERS = ("evorl.config.names.load", "evorl.config.names.load_all")  # paths that are constants of the code
 
-# What reads a file or an answer that somebody else may have written, and gives what code may be built from.
+# Functions that read a file or response of foreign origin from which code may be built.
 SOURCES = {
     *(".load_config evorl.runs.trust.read_stored_config read_stored_config .read_exported read_exported".split()),
     *("SweepFolder.open SavedEpisode.load client.config evorl.apps.app_config.read_app read_app".split()),
 }
 
 Place = tuple[str, str]  # file and function
-# Why the sinks of a function execute nothing that a stranger chooses.
+# Reasons why the sinks of a function execute nothing that untrusted input chooses.
 REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/__init__.py", "__getattr__"): "names of the package's own table",
     ("evorl/actors/process_pool.py", "_jax_settings"): "names of settings of JAX, written there",
@@ -88,7 +88,7 @@ REVIEWED_SINKS: Mapping[Place, str] = {
     ("evorl/runs/about.py", "git"): "git with arguments written there",
     ("evorl/fields.py", "_resolved"): "annotations of classes that are imported already",
 }
-# How a function that reads a source keeps what it reads from becoming code.
+# How a function that reads a source prevents its contents from becoming code.
 REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/app_commands.py", "config_from_arguments"): "composed after refuse_composed_code, never built",
     ("evorl/cli/app_commands.py", "generate_from_arguments"): "composed after refuse_composed_code, never built",
@@ -115,14 +115,14 @@ def breaches(
     find: Callable[[SourceFile], Iterator[tuple[str, int, str]]],
     reviewed: Mapping[Place, str],
 ) -> list[str]:
-    """Places that are not reviewed, and reviewed ones that are not there any more."""
-    found = {(file.path, function): f"{line}: {what}" for file in files for function, line, what in find(file)}
+    """Return places that are not reviewed, and reviewed places that no longer exist."""
+    found = {(file.path, function): f"{line}: {sink}" for file in files for function, line, sink in find(file)}
     unknown = [f"{path}:{found[path, name]} in {name}()" for path, name in found if (path, name) not in reviewed]
     return unknown + [f"{path}: nothing is left in {name}(): drop it" for path, name in set(reviewed) - set(found)]
 
 
 def sinks(file: SourceFile) -> Iterator[tuple[str, int, str]]:
-    """Function, line and name of what in a file turns text into code without the gate."""
+    """Yield function, line and name of each place in a file that turns text into code without the gate."""
     aliases = aliases_of(file)
     constants = {
         t.id for node in file.tree.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
@@ -145,7 +145,7 @@ def sinks(file: SourceFile) -> Iterator[tuple[str, int, str]]:
 
 
 def sources(file: SourceFile) -> Iterator[tuple[str, int, str]]:
-    """Function, line and name of what in a file reads what somebody else may have written."""
+    """Yield function, line and name of each place in a file that reads foreign data."""
     aliases = aliases_of(file)
     for function, node in by_function(file.tree):
         if isinstance(node, ast.Call) and (name := spelled(node.func, aliases)):
@@ -155,7 +155,7 @@ def sources(file: SourceFile) -> Iterator[tuple[str, int, str]]:
 
 
 def by_function(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Every node with the name of the innermost function around it."""
+    """Yield every node with the name of its innermost enclosing function."""
     for node in ast.iter_child_nodes(tree):
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         yield name, node
@@ -163,7 +163,7 @@ def by_function(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def aliases_of(file: SourceFile) -> dict[str, str]:
-    """Full names of what a file imports, by the names that it uses."""
+    """Return the full names of a file's imports by their local names."""
     aliases = {}
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Import):
@@ -177,7 +177,7 @@ def aliases_of(file: SourceFile) -> dict[str, str]:
 
 
 def spelled(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
-    """The full name of a name or a chain of attributes; of an attribute of anything else ``.attribute``."""
+    """Return the full name of a name or attribute chain, ``.attribute`` for attributes of other expressions."""
     if isinstance(node, ast.Name):
         return aliases.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
@@ -193,7 +193,7 @@ def _is_sink(name: str) -> bool:
 
 
 def _is_written(node: ast.AST, constants: set[str]) -> bool:
-    """Whether a text is a constant, or begins with a constant of the module."""
+    """Return True if a text is a constant, or begins with a constant of the module."""
     if isinstance(node, ast.JoinedStr):
         return all(
             _is_written(part.value if isinstance(part, ast.FormattedValue) else part, constants) for part in node.values
@@ -203,7 +203,7 @@ def _is_written(node: ast.AST, constants: set[str]) -> bool:
 
 
 def _is_module(node: ast.AST, aliases: Mapping[str, str]) -> bool:
-    """Whether it is a module, as far as the text tells: imported as a whole, or returned by an import."""
+    """Return True for a module: imported as a whole, or returned by an import function."""
     if isinstance(node, ast.Call):
         return ast.unparse(node.func).endswith("import_module")
     root = ast.unparse(node).partition(".")[0]

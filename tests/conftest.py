@@ -1,4 +1,4 @@
-"""Set up JAX for the tests, before anything imports it: CPU, four virtual devices, a compilation cache of our own."""
+"""Configure JAX before any import: CPU, four virtual devices, and a separate compilation cache."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Children started by tests (the command line, mostly) inherit what stands in the environment.
+# Child processes (mostly the command line) inherit the environment variables.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Most programs run for moments: see ``tests/support/compilation.py`` for those that do not, which are as fast at
-# level 2 and take two thirds of the time to compile. So they do by the older emitters, by which evorl compiles initial
-# states (``evorl.execution.programs``), and small ones are not worth dividing among threads.
+# Most programs run for moments and need no optimization; ``tests/support/compilation.py`` excepts the others, which are
+# as fast at level 2 and compile in two thirds of the time. The older emitters, with which evorl compiles initial states
+# (``evorl.execution.programs``), have the same purpose, and small programs are not worth dividing among threads.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-# Each flag is there once: workers have them from the process that starts them, and programs are known by their flags.
+# Set each flag once: workers inherit the flags of their parent process, and the flags are part of the cache key.
 os.environ["XLA_FLAGS"] = " ".join(
     dict.fromkeys(
         (
@@ -41,10 +41,10 @@ from tests.lanes import reason_for_long, unused_patterns
 
 NUM_DEVICES = 4
 
-# Contracts say what is not as they promise: their asserts are rewritten like those of test files.
+# Rewrite the asserts of contracts as in test files, for detailed failures.
 pytest.register_assert_rewrite("tests.conformance", "tests.support")
 
-# Properties are tried on few examples, the same in every run, and compiling one of them may take its time.
+# Hypothesis tries few examples, the same in every run, without a deadline because of compilation.
 hypothesis.settings.register_profile("evorl", max_examples=25, deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("evorl")
 
@@ -63,7 +63,7 @@ def _is_whole_suite(config: pytest.Config) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files of which all tests run in the long lane: importing them takes 10 processor seconds per worker."""
+    """Skip files whose tests are all in the long lane: importing them takes 10 processor seconds per worker."""
     if config.getoption("--lane") != "short" or not _is_whole_suite(config):
         return None
     beginning = f"{collection_path.relative_to(config.rootpath).as_posix()}::"
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the tests of the lane.
 
     Raises:
-        UsageError: of the whole suite, no test matches some pattern of the long lane.
+        UsageError: a pattern of the long lane matches no test of the whole suite.
     """
     lane = config.getoption("--lane")
     if lane == "all":
@@ -90,16 +90,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise."""
-    from tests.support.compilation import keep_programs  # its asserts are to be rewritten
+    """Prepare 4 devices: tests run on 1, 2 and 4 of them, and arrays are on the first unless a test places them."""
+    from tests.support.compilation import keep_programs  # imported here so that its asserts are rewritten
 
     collect_garbage_seldom()
     if config.getoption("--lane") == "long":
         from tests.support.jax_internals import lower_in_one_context
 
         lower_in_one_context()
-    # What has survived twice is mostly kept by caches of JAX, millions of objects that take 5 s to go through, until
-    # ``release_programs`` does.
+    # Objects that survive two collections mostly belong to JAX's caches: millions, which take 5 s to traverse, until
+    # ``release_programs`` frees them.
     gc.set_threshold(*gc.get_threshold()[:2], 10_000)
     prepare_runtime(NUM_DEVICES, compilation_cache=False)
     if os.environ.get("EVORL_TEST_CACHE", "on") != "off":
@@ -108,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A worker has told all it has to tell: to take down thousands of programs one by one would take it 9 seconds."""
+    """Exit workers at once after their report: freeing thousands of programs takes 9 seconds."""
     if hasattr(config, "workerinput"):
         os._exit(0)
 
@@ -118,9 +118,9 @@ _tests = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """No process compiles so many programs that the system has no room for more: looked after at every 40th test.
+    """Release programs before a process reaches the system's limit of memory maps; checked at every 40th test.
 
-    To look takes 34 ms where there are 30,000 maps, and no 40 tests add more than 11,000 (of 65,530).
+    The check takes 34 ms with 30,000 maps, and 40 tests add at most 11,000 (of 65,530).
     """
     yield
     if next(_tests) % 40 == 0:
@@ -129,7 +129,7 @@ def few_programs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def flags() -> str:
-    """The compiler's, before any test: they and the number of devices are settled, whichever test is the first."""
+    """Return the compiler flags before any test, once the number of devices is fixed."""
     jax.devices()
     return os.environ["XLA_FLAGS"]
 
@@ -146,7 +146,7 @@ def train_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     @functools.cache
     def train(*arguments: str) -> RunFolder:
         root = tmp_path_factory.mktemp("runs")
-        # What it prints is not the output of the test that happens to be the first.
+        # Discard the output, which does not belong to the first test that calls this.
         with pytest.MonkeyPatch.context() as context, contextlib.redirect_stdout(io.StringIO()):
             context.setattr(sys, "argv", ["evorl", *arguments, f"runs_folder={root}"])
             cli.train()
@@ -157,10 +157,10 @@ def train_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 @pytest.fixture(autouse=True)
 def same_settings(flags: str) -> Iterator[None]:
-    """No test leaves JAX set up otherwise for those after it, such as without the cache of compiled programs.
+    """Assert that no test changes JAX's settings for later tests, such as the compilation cache.
 
-    Flags that commands add are taken back: what tests start would be compiled otherwise after a test of such a command
-    than before it, and programs kept under two names.
+    Flags that commands add are reset. Otherwise child processes would compile differently after such a test, and the
+    cache would store programs twice.
     """
     before = dict(jax.config.values)
     yield
@@ -171,7 +171,9 @@ def same_settings(flags: str) -> Iterator[None]:
 
 @pytest.fixture
 def few_objects() -> Iterator[None]:
-    """Looking for garbage takes seconds in a process that has traced much: what was there before is left out."""
+    """Exclude existing objects from garbage collection, which takes seconds in a process that has traced
+    many programs.
+    """
     gc.freeze()
     yield
     gc.unfreeze()
@@ -179,7 +181,7 @@ def few_objects() -> Iterator[None]:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs a command in this process: what it printed, and its error if it failed."""
+    """Return a function that runs a command in this process and returns its output and error text."""
 
     def run(command, *arguments: str) -> tuple[str, str]:
         monkeypatch.setattr(sys, "argv", ["evorl", *arguments])

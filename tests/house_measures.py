@@ -50,7 +50,7 @@ def imports_in_functions(files: list[SourceFile]) -> int:
 
 
 def load_strings_in_tables(files: list[SourceFile]) -> int:
-    """Return the number of strings such as ``"evorl.ops.trees:pack"``, which load a name late, in tables of them."""
+    """Return the number of strings such as ``"evorl.ops.trees:pack"``, which load a name late, in tables."""
     return sum(len(file.loads) for file in files if file.path in LOAD_TABLES)
 
 

@@ -1,8 +1,8 @@
-"""The two lanes of the suite: the tests that run only in the long one, with the reason of each group.
+"""The two lanes of the test suite: patterns of the tests that run only in the long lane, grouped by reason.
 
-``make test`` runs the short lane: at least one test of everything that is essential in each part. ``make test-long``
-runs the rest. A pattern is a regular expression that matches the beginning of a test's id. The comment above a group
-names what the short lane keeps of it.
+``make test`` runs the short lane: at least one test of every essential feature of each part. ``make test-long`` runs
+the rest. A pattern is a regular expression that matches the beginning of a test's id. The comment above a group lists
+its tests in the short lane.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 LONG: dict[str, tuple[str, ...]] = {
-    # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. Every algorithm is built by tests/test_configs.py.
+    # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. tests/test_configs.py builds every algorithm.
     "further algorithms of a family": (
         r"tests/algorithms/test_(a2c|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2|reinforce)\.py::",
         r"tests/algorithms/test_(td3|td3_bc|tqc|trpo|soft_updates|td3_noise|soft_actor_critics)\.py::",
@@ -39,7 +39,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm)",
         r"tests/test_rollout\.py::test_memory_is_threaded\w*\[2",
     ),
-    # Short: PPO and SAC train from the command line; the first wrong values, failing disks and documented agents.
+    # Short: PPO and SAC train from the command line; invalid values, full disks and documented agents are tested once.
     "start of a further agent, and further values of settings, from the command line": (
         r"tests/cli/test_every_agent\.py::test_an_agent_trains_from_the_command_line\[(?!ppo\]|sac\])",
         r"tests/cli/test_app_agents\.py::test_every_agent",
@@ -55,8 +55,8 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/cli/test_overrides\.py::test_no_wrong_value_of_any_setting",
         r"tests/cli/test_plan\.py::test_a_plan_is_of_all\w*\[arguments[1-9]",
     ),
-    # Short: gymnax, Gymnasium, the simulators of the tests, and the description of brax's hopper. The contract of
-    # environments holds for gymnax's CartPole.
+    # Short: gymnax, Gymnasium, the simulators of the tests, and the description of brax's hopper. gymnax's CartPole is
+    # tested against the contract of environments.
     "environments of a further library, and the contract for further ones": (
         r"tests/envs/test_(craftax|envpool|envpool_compiled|jaxmarl|jumanji|mjx|navix|pgx|playground|xminigrid)\.py::",
         r"tests/envs/test_(gymnasium_goals|mujoco|mujoco_shapes|mjx_contacts|pettingzoo|dm_control|physics)\.py::",
@@ -90,7 +90,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/envs/host/test_bridge\.py::test_the_numbers_are_those_of_the_same_environment_in_jax\[(?!ppo-loop)",
         r"tests/envs/host/test_bridge\.py::test_a_faulty_simulator\w*\[callback",
     ),
-    # Short: the worker and the supervisor of actors, one worker of a parameter server that learns as the training does.
+    # Short: the worker and the supervisor of actors, and one worker of a parameter server, which learns as in training.
     "processes of actors, Ray, several servers": (
         r"tests/actors/test_(ray_pool|process_pool|actor_loop)\.py::",
         r"tests/cli/test_app_run\.py::",
@@ -98,7 +98,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/parameter_server/test_(delayed_workers|service)\.py::",
         r"tests/test_(launch|launchers|installs|host_runs)\.py::",
     ),
-    # Short: OpenES keeps the contract of optimizers; each optimizer keeps what it alone promises.
+    # Short: OpenES is tested against the contract of optimizers, and each optimizer by its specific tests.
     "contracts and fronts of further optimizers, thousands of generations, and large populations": (
         r"tests/ec/test_safeguards\.py::",
         r"tests/ec/optimizers/test_cma_es\.py::",
@@ -114,7 +114,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/ec/test_injection\.py::test_(a_fit_solution|samples_from_outside\w*\[(?!openes))",
         r"tests/ec/test_noise\.py::test_devices_share",
     ),
-    # Short: Gaussian mutation, uniform crossover, one share of a selection.
+    # Short: Gaussian mutation, uniform crossover, one selection.
     "operators of evolution beyond the first of a kind": (
         r"tests/ec/operators/test_mutation\.py::test_individuals_and_leaves\w*\[(?!gaussian)",
         r"tests/ec/operators/test_crossover\.py::test_pairs_and_leaves\w*\[(?!uniform)",
@@ -126,7 +126,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/ops/test_selection\.py::test_the_lowest_share\w*\[(?!5-)",
         r"tests/ec/operators/test_pareto\.py::test_distances_and_order\w*\[(?!2)",
     ),
-    # Short: the contract holds for the uniform buffer and for sequences; each buffer keeps what it alone promises.
+    # Short: the contract for the uniform buffer and for sequences, and the specific tests of each buffer.
     "contract and kinds of further replay buffers": (
         r"tests/replay_buffers/test_(slots|episode|recency|prioritized|latest)\.py::TestContract::",
         r"tests/replay_buffers/test_sequence\.py::TestPrioritizedContract::",
@@ -136,13 +136,13 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/interop/test_replay_memory\.py::test_what_is_kept\w*\[(?!UniformReplayBuffer-1-)",
         r"tests/interop/test_replay_memory\.py::test_the_oldest\w*\[(?!Uniform)",
     ),
-    # Short: the snippets with which the package was first described, apart from those of brax.
+    # Short: the snippets of the seed documents, except for brax.
     "every command of a page, notebooks, examples": (
         r"tests/test_(docs|notebooks|relaax_page|first_steps)\.py::",
         r"tests/examples/",
         r"tests/cli/test_render\.py::test_(of_several_seeds|where_nothing_can_draw)",
     ),
-    # Short: PPO, DQN and MAP-Elites depend neither on devices nor on seeds; a population on four devices; a sweep.
+    # Short: independence of devices and seeds for PPO, DQN and MAP-Elites; a population on four devices; a sweep.
     "resumption, memory, devices and seeds of further workflows": (
         r"tests/test_(run_lifecycle|adding_an_algorithm|nested_configs)\.py::",
         r"tests/workflows/test_device_exactness\.py::",
@@ -166,7 +166,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/execution/test_recorded_steps\.py::test_what_is_loaded_is_what_was_recorded\[(?!plain)",
         r"tests/execution/test_recorded_steps\.py::test_(episodes_of_slots|goals_are_saved|saved_and_loaded)",
     ),
-    # Short: one experiment of each kind of algorithm is built, and every agent, once.
+    # Short: one experiment of each kind of algorithm is built, and every agent once.
     "experiments and combinations beyond the first of a kind": (
         r"tests/test_configs\.py::test_an_experiment_builds\[(?!ppo/cartpole\]|sac/pendulum\]|dqn/cartpole\])",
         r"tests/test_configs\.py::test_an_agent_builds\[cartpole-(crossq|ddpg|fast_td3|iql|td3|td3_bc|tqc|erl/|qd/pga_me)",
@@ -201,7 +201,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/networks/test_convolution\.py::test_windows_of_any_size\w*\[(?!8-4-12-same)",
         r"tests/ops/test_exploration\.py::test_the_scale_of_noise",
     ),
-    # Short: the first of a kind, for which a program is compiled.
+    # Short: the first of each kind that requires a compiled program.
     "further sizes, shapes and modes": (
         r"tests/algorithms/test_action_masks\.py::test_(only_allowed\w*\[(?!dqn|ppo)|a_run_is_never\w*\[dqn)",
         r"tests/cli/test_(evaluation\.py::test_a_resumed_run|watch\.py::test_it_says_where\w*\[15)",
@@ -224,7 +224,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/runs/test_rescue\.py::test_a_folder_that_is_gone_at\w*\[(?!removed\])",
         r"tests/serving/test_batched_inference\.py::test_nobody_sees\w*\[dqn-exploiting",
     ),
-    # Short: PPO is served, policies are exported as a page, as ONNX and to a server, a sweep is trained.
+    # Short: PPO is served, policies are exported as page, ONNX and server, a sweep is trained.
     "packages that are missing, broken clients, other processes, sweeps of every kind": (
         r"tests/test_extras\.py::",
         r"tests/recorders/test_wandb_recorder\.py::",
@@ -252,7 +252,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/apps/(files/test_bandit_app|test_app_text|test_supervision)\.py::",
         r"tests/benchmarks/",
     ),
-    # Short: none; make check runs those of the architecture and of English.
+    # Short: none; make check runs the rules of architecture and English.
     "static checks of sources and pages": (r"tests/test_(architecture|code_sinks|house|plain_english)\.py::",),
 }
 

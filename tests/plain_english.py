@@ -127,7 +127,7 @@ def page_breaches(text: str) -> list[Breach]:
 
 
 def breaches_of(path: Path) -> list[Breach]:
-    """Return the breaches of a file, by its kind; other kinds of files have none."""
+    """Return the breaches of a file, by its kind; empty for other kinds of files."""
     kinds = {".py": python_breaches, ".yaml": yaml_breaches, ".yml": yaml_breaches, ".md": page_breaches}
     return kinds[path.suffix](path.read_text("utf-8")) if path.suffix in kinds else []
 

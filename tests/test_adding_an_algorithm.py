@@ -1,4 +1,4 @@
-"""Adding an algorithm edits no file: a toy, added to a copy of the tree, trains, is tested and has its page."""
+"""Adding an algorithm edits no file: a toy in a copy of the tree trains, passes its tests and has a page."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _digests(root: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository with the toy's four files, and no other difference."""
+    """Copy the repository and add the toy's four files."""
     root = tmp_path_factory.mktemp("copy")
     for path in tracked_paths(ROOT):
         target = root / path.relative_to(ROOT)
@@ -130,7 +130,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-# What `python -m tests.support.doc_pages` does, to the new page alone.
+# Runs `python -m tests.support.doc_pages` for the new page only.
 _FILL_TABLE = """
 from pathlib import Path
 from tests import architecture
@@ -174,7 +174,7 @@ def test_it_trains_by_its_name(tree: Path, tmp_path: Path) -> None:
 
 
 def test_its_page_is_built(tree: Path, tmp_path: Path) -> None:
-    """It is in the navigation, and in the lists of all."""
+    """The page is in the navigation and in all lists of algorithms."""
     sys.path.insert(0, str(tree / "docs"))
     try:
         spec = importlib.util.spec_from_file_location("algorithm_pages", tree / "docs/algorithm_pages.py")
@@ -188,7 +188,7 @@ def test_its_page_is_built(tree: Path, tmp_path: Path) -> None:
     config = {"docs_dir": str(tree / "docs"), "nav": [{"Overview": "index.md"}, {"Algorithms": "algorithms/"}]}
     assert {"Toy": "algorithms/toy.md"} in module.on_config(config)["nav"][1]["Algorithms"]
     if importlib.util.find_spec("mkdocs") is None:
-        return  # the documentation's tools are an extra
+        return  # documentation tools are an extra
     _run(tree, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path))
     for page in ("index.html", "reference/workflows/index.html"):
         assert "algorithms/toy/" in (tmp_path / page).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The distribution of actions that a space asks for."""
+"""Action distributions that match a space."""
 
 from __future__ import annotations
 

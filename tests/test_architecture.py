@@ -1,4 +1,4 @@
-"""The repository keeps the rules of the house, and each rule is shown to bite on a small broken tree."""
+"""The repository keeps the architecture rules, and each rule fails on a small broken tree."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _function(num_lines: int) -> str:
 
 
 def _tree(**files: str) -> dict[str, str]:
-    """Paths are written with two underscores for the slash."""
+    """Return files by path, with two underscores as slash."""
     plain = {name: name.replace("__init__", "INIT").replace("__", "/").replace("INIT", "__init__") for name in files}
     return {f"{plain[name]}.py": text for name, text in files.items()}
 
 
-# rule, broken tree, what the rule says of it, and a tree that differs only in being right
+# rule, broken tree, expected message, and a tree that is correct but otherwise equal
 CASES = [
     ("layers", _tree(evorl__rollout="import evorl.workflows"), "above", _tree(evorl__rollout="import evorl.agent")),
     (
@@ -263,11 +263,11 @@ def _read(tmp_path: Path, files: dict[str, str]) -> list[SourceFile]:
     return read_tree(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "broken", "says", "right"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
-def test_rule_bites(name: str, broken: dict, says: str, right: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "broken", "message", "right"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
+def test_rule_bites(name: str, broken: dict, message: str, right: dict, tmp_path: Path) -> None:
     rule = getattr(architecture, name)
     breaches = rule(_read(tmp_path / "broken", broken))
-    assert any(says in breach for breach in breaches), f"{name} let it pass, or said something else: {breaches}"
+    assert any(message in breach for breach in breaches), f"{name} let it pass, or said something else: {breaches}"
     assert rule(_read(tmp_path / "right", right)) == []
 
 

@@ -1,4 +1,4 @@
-"""From a config to a workflow: conversion of valid values, and errors for invalid ones before anything is built."""
+"""Conversion of configs to workflows: valid values, and errors for invalid ones before anything is built."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_evaluation_reports_what_the_environment_pays() -> None:
     assert as_paid_by_the_environment("hopper") == "hopper"
     assert workflow.eval_env == small("ppo").eval_env
     state = workflow.env.step(workflow.env.reset(jax.random.key(0)), jnp.zeros(workflow.env.num_envs, jnp.int32))
-    assert not state.reward.any()  # training is paid later
+    assert not state.reward.any()  # rewards for training only
     metrics = workflow.evaluate(workflow.init(0))
     assert metrics.episode_return == metrics.episode_length
 

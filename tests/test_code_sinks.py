@@ -1,4 +1,4 @@
-"""Every place where text becomes code, and every place where a stranger's files come in, is known."""
+"""Every place where text becomes code, and every place where untrusted files are read, is registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every config file that is shipped composes, builds, and explains each of its keys."""
+"""Every shipped config file composes, builds, and describes each of its keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.optional_packages import need
 from tests.support.physics_shapes import let_bodies_be_still
 from tests.text_rules import repeated_lines, setting_lines
 
-# Those of single environments hold a name each: see tests/envs/test_env_configs.py.
+# Files of single environments contain only a name: see tests/envs/test_env_configs.py.
 FILES = sorted(
     str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml") if path.relative_to(CONFIGS).parts[0] != "env"
 )
@@ -39,18 +39,18 @@ EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix(""))
     for path in (CONFIGS / "experiment").rglob("[!_]*.yaml")
 )
-# Those that are what their class is, and no variant of it.
+# Agents that equal the defaults of their class.
 ONE_LINE_AGENTS = set(
     "a2c crossq discor dqn impala ppo pqn r2d2 random reinforce sac td3 tqc trpo ec/nsga2 ec/openes".split()
 )
-# Physics takes seconds to load: these stand for all brax environments, whose files must say the same.
+# Physics takes seconds to load: these represent all brax environments, whose files must have the same entries.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> None:
-    """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to what the file says."""
-    env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"  # without experiments
+    """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to settings of the file."""
+    env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "gymnax/PointRobot-misc"  # has no experiments
     config = composed(f"agent={agent}", f"env={env}", *_online(agent))
     file_config = said_by(f"agent/{agent}")
     cls = workflow_class(file_config.pop("workflow"))
@@ -74,7 +74,7 @@ def test_a_file_repeats_no_default_of_its_class(agent: str) -> None:
 
 
 def _named_optimizer(file_config: dict[str, Any]) -> dict[str, Any]:
-    """An optimizer has the defaults of the search that it names, and no population of its own."""
+    """Return the optimizer's name and population size, since its defaults depend on its name."""
     optimizer = file_config.get("optimizer", {})
     needed = {key: optimizer[key] for key in ("name", "pop_size") if key in optimizer}
     return {"optimizer": needed} if needed else {}
@@ -125,7 +125,7 @@ def test_every_setting_that_can_be_given_is_explained(agent: str) -> None:
     ],
 )
 def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict[str, Any]) -> None:
-    """A notebook that calls Hydra has the config of the command line; every setting is given without a plus."""
+    """Hydra in a notebook composes the config of the command line, and every setting is overridden without a plus."""
     with initialize_configs():
         config = compose("config", [*overrides, "devices=1"])
     assert config == composed(*overrides)
@@ -135,7 +135,7 @@ def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict
 def test_settings_stand_in_one_file() -> None:
     texts = {str(file): (CONFIGS / file).read_text() for file in FILES}
     repeated = repeated_lines(texts)
-    # 0.15 when the settings of runs, none of which is repeated, were YAML too.
+    # 0.15 before the settings of runs, which are never repeated, moved from YAML to classes.
     assert len(repeated) < 0.16 * sum(len(setting_lines(text)) for text in texts.values()), sorted(repeated)
     assert sum(text.count("\n") for text in texts.values()) <= 1000
 
@@ -144,7 +144,7 @@ def test_a_copied_file_is_noticed() -> None:
     text = "# @package _global_\n# One.\ndefaults:\n  - x\nagent:\n  size: 3 # of it\nrate: 0.1\n"
     assert setting_lines(text) == ["size: 3 # of it", "rate: 0.1"]
     assert repeated_lines({"a": text, "b": "rate: 0.2\n", "c": "other:\n  size: 3 # of another\n"}) == []
-    assert repeated_lines({"a": text, "b": "rate: 0.1\n"}) == []  # by chance
+    assert repeated_lines({"a": text, "b": "rate: 0.1\n"}) == []  # a coincidence
     assert repeated_lines({"a": text, "b": "x: 1\n" + text}) == [
         "a: size: 3 # of it",
         "a: rate: 0.1",
@@ -154,14 +154,14 @@ def test_a_copied_file_is_noticed() -> None:
 
 
 def _online(agent: str) -> list[str]:
-    """What makes an agent that learns from recorded transitions one of its environment."""
+    """Return the override with which an offline agent learns from its environment."""
     usual = complete_config(workflow_class(said_by(f"agent/{agent}")["workflow"]), {})
     return ["offline=false"] if usual.get("offline") else []
 
 
 @functools.cache
 def _abstract_step(*overrides: str) -> Any:
-    """Traced once where an agent and an environment, and an experiment of theirs, are the same config."""
+    """Trace a step, once for equal configs of agent, environment and experiment."""
     config = composed(*overrides)
     workflow = workflow_from_config(config)
     metrics, state = jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
@@ -186,7 +186,7 @@ NOT_OF_GYMNAX = ("brax", *available_envs()["brax"], "atari", "remote", "user")
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_builds(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    let_bodies_be_still(monkeypatch)  # of physics hundreds of equations would be traced over and over
+    let_bodies_be_still(monkeypatch)  # avoids tracing hundreds of physics equations repeatedly
     agent = max((agent for agent in AGENTS if experiment.startswith(f"{agent}/")), key=len)
     env = experiment.removeprefix(f"{agent}/")
     library = env.partition("/")[0]
@@ -240,7 +240,7 @@ def test_every_environment_of_a_library_with_a_folder_has_a_file() -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_every_key_is_explained(file: str) -> None:
-    """By a comment behind it; files of differences and of short names are explained by their first line."""
+    """Every key has a trailing comment; files of differences and of short names are described in their first line."""
     text = (CONFIGS / file).read_text()
     if file != "config.yaml":
         assert text.startswith("# @package _global_\n# ")

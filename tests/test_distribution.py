@@ -1,4 +1,4 @@
-"""The version is that of this distribution, even if another one has the same import name."""
+"""The version belongs to this distribution, even if another one has the same import name."""
 
 from __future__ import annotations
 

@@ -145,5 +145,5 @@ def test_nonsense_is_refused_in_words(build, parts: tuple[str, ...]) -> None:
 
 
 def test_the_entropy_of_a_standard_normal() -> None:
-    """``1/2 (log 2 pi + 1)``, a bonus."""
+    """The entropy is ``1/2 (log 2 pi + 1)``."""
     np.testing.assert_allclose(Normal(jnp.zeros(1), jnp.ones(1)).entropy(), 1.4189, atol=5e-5)

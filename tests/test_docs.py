@@ -1,4 +1,4 @@
-"""The documentation is true: its Python runs, its commands name options that exist, its tables follow the YAML."""
+"""The documentation is correct: its Python runs, its commands use existing options, its tables match the YAML."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate", "evorl evaluate", "e
 
 
 def run_python(block: Block, page: Path, module: types.ModuleType) -> str:
-    """Run a block as a cell of the page's notebook; tracebacks point into the page."""
+    """Run a block like a notebook cell; tracebacks refer to lines of the page."""
     code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
     output = io.StringIO()
     with redirect_stdout(output):
@@ -55,8 +55,8 @@ def run_python(block: Block, page: Path, module: types.ModuleType) -> str:
     return output.getvalue()
 
 
-def says(expected: str, actual: str) -> bool:
-    """Whether an output is the expected one, where ``...`` stands for anything and white space does not count."""
+def matches(expected: str, actual: str) -> bool:
+    """Return True if an output matches, where ``...`` matches anything and white space is ignored."""
     pattern = r".*?".join(re.escape(" ".join(part.split())) for part in expected.split("..."))
     return re.fullmatch(pattern.replace(r"\ ", r"\s*"), " ".join(actual.split()), re.DOTALL) is not None
 
@@ -74,7 +74,7 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
         with compiled_to_run_long() if trains_for_long else contextlib.nullcontext():
             output = run_python(block, page, module)
         if following is not None and following.language == "text":
-            assert says(following.text, output), (
+            assert matches(following.text, output), (
                 f"{page}:{following.line} shows\n{following.text}\nand the code prints\n{output}"
             )
 
@@ -89,17 +89,19 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("block", "following"), SCRIPTS)
 def test_a_script_runs_in_a_process_of_its_own(block: Block, following: Block, tmp_path: Path) -> None:
-    """Those fenced as ``python3``, such as what starts a cluster."""
+    """Blocks fenced as ``python3``, such as one that starts a cluster, run in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", block.text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert following.language == "text"
-    assert says(following.text, done.stdout), f"the page shows\n{following.text}\nand prints\n{done.stdout}"
+    assert matches(following.text, done.stdout), f"the page shows\n{following.text}\nand prints\n{done.stdout}"
 
 
 def commands(page: Path) -> list[tuple[int, str]]:
-    """The command lines in a page's shell blocks, with their lines; continued ones joined, comments dropped."""
+    """Return the command lines in a page's shell blocks with line numbers; continuations are joined,
+    comments removed.
+    """
     found = []
     for block in blocks(page):
         if block.language in ("bash", "console"):
@@ -112,7 +114,7 @@ def commands(page: Path) -> list[tuple[int, str]]:
 
 
 def compose(overrides: list[str]):
-    """What the command line composes, for every combination that a sweep of these overrides would run."""
+    """Return the composed configs, one for every combination of a sweep over these overrides."""
     from hydra import compose
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -136,7 +138,7 @@ def test_commands_name_options_that_exist(page):
         overrides = overrides_of(command, TRAIN)
         if overrides is None:
             overrides = overrides_of(command, EVALUATE)
-        if overrides is not None and "--config-dir" not in command:  # those are run below
+        if overrides is not None and "--config-dir" not in command:  # the others run below
             try:
                 assert compose(overrides), where
             except Exception as error:
@@ -151,7 +153,7 @@ _READERS = ("resume", "init_from", "replay.load", "parameters.cert", "parameters
 
 
 def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """The trainings that a page's commands would start, and where: of sweeps all, but for their seeds."""
+    """Yield the configs that a page's commands would train, with their lines; of sweeps all except for seeds."""
     for line, command in commands(page):
         overrides = overrides_of(command, (*TRAIN, "evorl serve "))
         if overrides is None or "--config-dir" in command:
@@ -160,7 +162,7 @@ def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
             overrides = ["env=remote", *overrides]
         in_sweep = ["-m"] if {"-m", "--multirun"} & set(command.split()) else []
         overrides = [word for word in overrides_first([*overrides, *in_sweep]) if not word.startswith("-")]
-        # Runs of the reader; physics whose numbers are randomized, of which there are none where bodies are still.
+        # Runs of the reader; randomized physics, which still bodies do not have.
         if any(word.startswith(("resume=", "hydra", "init_from", "env.randomization")) for word in overrides):
             continue
         overrides = [word for word in overrides if not word.startswith(tuple(f"{name}=" for name in _READERS))]
@@ -170,8 +172,8 @@ def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_trainings_are_built_as_they_are_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the shapes of the first state: a setting that is refused would be refused here."""
-    let_bodies_be_still(monkeypatch)  # of physics hundreds of equations would be traced over and over
+    """Commands of a page build their workflows up to the shapes of the initial state."""
+    let_bodies_be_still(monkeypatch)  # avoids tracing hundreds of physics equations repeatedly
     monkeypatch.setenv("TOKEN", "x" * 40)
     for where, job in trainings(page):
         if str(job) in BUILT:
@@ -179,19 +181,19 @@ def test_trainings_are_built_as_they_are_printed(page: Path, monkeypatch: pytest
         BUILT.add(str(job))
         try:
             config = compose_config([*job, "compilation_cache=false"])
-            if config.get("offline"):  # of data of the reader
+            if config.get("offline"):  # with data of the reader
                 config.offline = False
             check_training(RunSpec.from_config(config))
         except ImportError:
-            continue  # of an extra that is not installed here
+            continue  # requires an extra that is not installed here
         except Exception as error:
-            if "Python finds no module" not in str(error):  # of the reader's own
+            if "Python finds no module" not in str(error):  # module of the reader
                 pytest.fail(f"{where}\n{error}")
 
 
 BUILT: set[str] = set()
 
-# Options that make any training of a page short.
+# Options that shorten any training run of a page.
 SHORT = (
     "total_timesteps=64 num_envs=4 rollout_length=16 eval_interval=0 devices=1 compilation_cache=false "
     "recorders.tensorboard=false recorders.learning_curve=false recorders.progress=false"
@@ -239,7 +241,7 @@ def test_pages_train_with_configs_of_their_own() -> None:
 def test_a_command_with_configs_of_its_own_trains(
     page: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is run as it is printed, with options behind it that make it short."""
+    """Commands with configs shown on the page train, shortened by additional options."""
     from evorl.cli import main as cli
 
     for module in write_files_of(page, tmp_path):
@@ -256,7 +258,7 @@ def test_a_command_with_configs_of_its_own_trains(
     assert metrics.read_text().count("\n") >= 2
 
 
-# Commands whose arguments are options of their own, not settings of a training.
+# Commands whose arguments are their own options, not training settings.
 OWN_OPTIONS = {name: command for name, command in COMMANDS.items() if command.options}
 
 
@@ -269,7 +271,7 @@ def test_commands_with_options_of_their_own_name_those(page: Path) -> None:
         flags = load({"run": "evorl.cli.app_run:_FLAGS"}.get(name, "evorl.cli.app_commands:_FLAGS"))
         words = without_flags(arguments, flags)
         options = OWN_OPTIONS[name].options
-        if name == "run":  # others are settings of the app's training
+        if name == "run":  # the others are settings of the app's training
             words = [word for word in words if "=" not in word or word.partition("=")[0] in options]
         read_options(words, options, f"{page}:{line}: evorl {name}", unnamed="name")
 
@@ -289,10 +291,10 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_setting_is_told():
-    """Each key of the run's and the algorithms' configs stands in a settings table, with a comment."""
-    told = "".join(page.read_text(encoding="utf-8") for page in pages())
+    """Each key of the run's and the algorithms' configs is in a settings table, with a description."""
+    text = "".join(page.read_text(encoding="utf-8") for page in pages())
     for file in [ROOT / "configs/config.yaml", *sorted((ROOT / "configs/agent").glob("*.yaml"))]:
-        assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in told, f"no page tells of {file.name}"
+        assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in text, f"no page tells of {file.name}"
         for name, value, comment in settings(file):
             assert comment or not value, f"{file.name}: {name} has no comment"
 
@@ -302,8 +304,8 @@ def test_every_command_is_told():
 
 
 def test_reference_has_every_module():
-    told = "\n".join(page.read_text(encoding="utf-8") for page in pages())
-    named = re.findall(r"^::: (\S+)$", told, re.MULTILINE)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    named = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     for path in sorted((ROOT / "evorl").rglob("[!_]*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         assert named.count(module) == 1, f"add a line '::: {module}' to the page of its room in docs/reference"
@@ -336,8 +338,8 @@ def test_this_test_bites(tmp_path):
     assert (first.language, first.line) == ("python", 4)
     with pytest.raises(ZeroDivisionError) as raised:
         run_python(first, page, types.ModuleType("notebook"))
-    assert raised.traceback[-1].lineno == 4  # counted from 0: line 5 of the page
-    assert says("a ... c", "a b\n c")
-    assert not says("a ... d", "a b c")
+    assert raised.traceback[-1].lineno == 4  # zero-based: line 5 of the page
+    assert matches("a ... c", "a b\n c")
+    assert not matches("a ... d", "a b c")
     with pytest.raises(AssertionError):
         test_commands_name_options_that_exist(page)

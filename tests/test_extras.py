@@ -1,4 +1,4 @@
-"""Every command works with the packages that it declares, and without others."""
+"""Every command works with only the packages that it declares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEARCH = "search={over: {discount: {low: 0.9,high: 0.99}},trials: 1}"
 
 
 def run(folder: Path, extras: str, *commands: list[str]) -> subprocess.CompletedProcess[str]:
-    """The commands in one process, which sees the packages of the core and of these extras."""
+    """Run commands in one process with only the packages of the core and of these extras."""
     words = [word for command in commands for word in ("--", *command)]
     return subprocess.run(
         [sys.executable, "-m", "tests.support.only_extras", extras, *words],
@@ -36,7 +36,7 @@ def run(folder: Path, extras: str, *commands: list[str]) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run, and of a sweep, that the core trained and watched by itself."""
+    """Train a run and a sweep with the core only; return their folder."""
     folder = tmp_path_factory.mktemp("core")
     done = run(
         folder,
@@ -61,7 +61,7 @@ def test_the_core_is_enough_to_train_to_watch_to_compare_and_to_take_away(traine
 
 
 @pytest.mark.parametrize(
-    ("extra", "package", "command", "says"),
+    ("extra", "package", "command", "message"),
     [
         ("video", "av", ["render", "run=latest", "episodes=1", "format=mp4"], "pip install av"),
         ("onnx", "onnxruntime", ["export", "run=latest", "format=onnx"], "pip install onnx"),
@@ -80,14 +80,14 @@ def test_the_core_is_enough_to_train_to_watch_to_compare_and_to_take_away(traine
     ],
 )
 def test_an_extra_is_enough_for_its_command_which_names_it(
-    extra: str, package: str, command: list[str], says: str, trained: Path
+    extra: str, package: str, command: list[str], message: str, trained: Path
 ) -> None:
     need(package, extra)
     done = run(trained, f"before+{extra}", command)
     assert done.returncode == 0, done.stdout + done.stderr
     without, _, _ = done.stderr.partition(WITH_THE_EXTRA)
     (last,) = without.splitlines()[-1:]
-    assert re.fullmatch(rf"(Import)?Error: .*{says}.*", last)
+    assert re.fullmatch(rf"(Import)?Error: .*{message}.*", last)
 
 
 def test_what_is_beyond_an_extra_cannot_be_imported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Fields of nodes: intervals next to the annotation, which does not change whether a field is static."""
+"""Fields of nodes: intervals next to the annotation, without effect on whether a field is static."""
 
 from __future__ import annotations
 

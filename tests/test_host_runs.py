@@ -1,4 +1,4 @@
-"""Runs in environments outside JAX, from the config to the resumed checkpoint."""
+"""Runs in environments outside of JAX, from the config to the resumed checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL += ["log_interval=8", "checkpoint_interval=0", "recorders.progress=false",
 
 
 def run(tmp_path: Path, name: str, *overrides: str) -> tuple[Any, RunFolder]:
-    """The last state of a run, and its folder."""
+    """Return the last state of a run, and its folder."""
     config = compose_config([*SMALL, f"runs_folder={tmp_path / name}", "compilation_cache=false", *overrides])
     train_from_spec(RunSpec.from_config(config))
     folder = RunFolder.find("latest", str(tmp_path / name))
@@ -52,7 +52,7 @@ def test_simulators_that_can_be_saved_go_on_exactly(agent: str, tmp_path: Path) 
     _, folder = run(tmp_path, "half", *options, "total_timesteps=64")
     again = resumed(tmp_path, "half", folder, 128)
     assert int(again.iterations) == 128 // 8
-    if agent == "sac":  # schedules of PPO look at the end of the plan, which was another one
+    if agent == "sac":  # schedules of PPO depend on the total steps, which differed
         whole, _ = run(tmp_path, "whole", *options, "total_timesteps=128")
         assert_identical(again, whole)
     assert NEW_EPISODES not in folder.log.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_other_simulators_start_new_episodes_and_the_run_says_so(tmp_path: Path)
 
 
 def test_what_plays_whole_episodes_plays_them_on_the_host() -> None:
-    """A population's episodes, their recording for learners, and normalized observations: the numbers of JAX."""
+    """Population episodes on the host, with recording and normalized observations, equal the results in JAX."""
     network = {"network": {"torso": [4]}}
     small = {"agent": {**network, "normalize_obs": True}, "optimizer": {"name": "openes", "pop_size": 6}}
     path = "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow"

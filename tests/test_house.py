@@ -1,4 +1,4 @@
-"""The house stands as well as it did: its measures keep their bars, and the measures see what they should."""
+"""Code quality measures stay within their bars, and each measure detects its problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.source_tree import SourceFile, closure, import_graph
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, float]:
-    """By a process that has traced nothing yet."""
+    """Run the measures in a process that has traced nothing yet."""
     command = [sys.executable, "-m", "tests.house", "--json"]
     done = subprocess.run(command, cwd=house.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

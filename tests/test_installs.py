@@ -1,4 +1,4 @@
-"""No line of the repository, and no message, installs the projects that package indexes know as evorl or evorl-jax."""
+"""No text or message installs the foreign projects that package indexes list as evorl or evorl-jax."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUIREMENT = re.compile(r"[A-Za-z][\w.-]*")
 
 
 def texts() -> dict[str, str]:
-    """All texts of the repository by path, apart from this file."""
+    """Return all texts of the repository by path, except for this file."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"
     )
@@ -35,7 +35,7 @@ def texts() -> dict[str, str]:
 
 
 def strangers(text: str) -> list[str]:
-    """What a text installs, or asks for, of others' projects."""
+    """Return foreign projects that a text installs or requires."""
     found = [match[0] for match in WITH_EXTRAS.finditer(text)]
     for line in INSTALLS.finditer(text):
         for word in re.findall(r"[^\s\"'()]+", line[1]):

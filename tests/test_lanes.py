@@ -1,4 +1,4 @@
-"""The lanes of the suite: every test is in one of them, by the patterns of ``tests/lanes.py``."""
+"""Every test is in one lane of the suite, by the patterns of ``tests/lanes.py``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_first_of_a_family_is_in_the_short_lane(test: str, is_long: bool) -> Non
 
 
 def test_a_file_is_left_out_only_if_all_of_its_tests_are_long() -> None:
-    """The short lane does not import a file if a pattern matches the beginning of its ids, whatever comes after."""
+    """The short lane skips a file only if one pattern covers all of its tests."""
     patterns = [pattern for patterns in LONG.values() for pattern in patterns]
     assert not [pattern for pattern in patterns if re.search(r"::\(*\?[!=]|::.*\|\)", pattern)]
     assert reason_for_long("tests/envs/test_mjx.py::") is not None

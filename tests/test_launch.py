@@ -1,4 +1,4 @@
-"""Several processes are one program: same results as one, the first writes, and none outlives another."""
+"""Several processes act as one program: equal results, only the first writes, and none outlives another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.small_workflows import assert_identical
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of each family one, a mesh of seeds, an array that all processes write, a chart of what the processes share out.
+# One of each family, a mesh of seeds, an array written by all processes, and a chart of sharded data.
 TRAININGS = ["ppo", "ppo-seeds", "sac-large", "neuroevolution", "map_elites"]
 ITERATION = 64  # environment steps
 OPTIONS = [
@@ -40,7 +40,7 @@ OPTIONS = [
     "recorders.tensorboard=false",
     "recorders.learning_curve=false",
 ]
-# The launcher, less patient than for users.
+# The launcher with less patience than for users.
 LAUNCHER = "import sys; from evorl import launch; launch.PATIENCE = 1.0; sys.exit(launch.main())"
 
 
@@ -61,7 +61,7 @@ def _launch(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _finish(launcher: subprocess.Popen[str], timeout: float = 300) -> tuple[int, str, str]:
-    """Exit status, output and errors."""
+    """Return exit status, output and errors."""
     try:
         printed, errors = launcher.communicate(timeout=timeout)
     finally:
@@ -76,18 +76,18 @@ def _program(folder: Path, text: str) -> str:
 
 
 def _children(launcher: subprocess.Popen[str]) -> list[int]:
-    """Process identifiers in the order of their start."""
+    """Return process ids in the order of their start."""
     return [int(pid) for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()]
 
 
 @pytest.fixture(scope="module")
 def by_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of trainings by two processes with a device each."""
+    """Train with two processes of one device each, and return the folder."""
     folder = tmp_path_factory.mktemp("by_two")
     program = _program(folder, "from tests.support.trained_together import main\nmain()\n")
     status, printed, errors = _finish(_launch(folder, "-n", "2", program, ".", *TRAININGS), timeout=600)
     assert (status, errors) == (0, "")
-    (line,) = printed.splitlines()  # of the first process; nothing of Gloo, nothing of the others
+    (line,) = printed.splitlines()  # only the first process prints, without output of Gloo
     assert line.endswith("is done")
     return folder
 
@@ -99,7 +99,7 @@ def test_two_processes_compute_what_two_devices_of_one_do(name: str, by_two: Pat
     assert_identical(trained_together.saved_states(by_two, name), expected)
     tables = {path.name for path in (tmp_path / name).glob("*.csv")}
     assert tables >= {"metrics.csv"}
-    for table in tables:  # a second writer would show in them
+    for table in tables:  # would contain rows of a second writer
         assert (by_two / name / table).read_bytes() == (tmp_path / name / table).read_bytes()
     assert {path.name for path in (by_two / name).iterdir()} == {path.name for path in (tmp_path / name).iterdir()}
     assert [path.name for path in (tmp_path / name).glob("archive*.csv")] == ["archive.csv"] * (name == "map_elites")
@@ -119,11 +119,11 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
     status, printed, errors = _finish(launcher, timeout=30)
     assert status == 128 + signal.SIGKILL, printed + errors
     folder = RunFolder.latest(tmp_path / "runs")
-    first_said, launcher_said = errors.splitlines()
-    # It notices by itself where it trains, and is ended by a signal where it waits for the other to save.
-    assert first_said.startswith(("Error: Another process of this run has ended", "SIGTERM: ended."))
-    assert f"To resume: python -m evorl.launch -n 2 resume={folder.path}" in first_said
-    assert not missing_parts(launcher_said, "Process 1 of 2", "SIGKILL", "stopped")
+    first_message, launcher_message = errors.splitlines()
+    # It detects the loss itself during training, and is ended by a signal while it waits for the other to save.
+    assert first_message.startswith(("Error: Another process of this run has ended", "SIGTERM: ended."))
+    assert f"To resume: python -m evorl.launch -n 2 resume={folder.path}" in first_message
+    assert not missing_parts(launcher_message, "Process 1 of 2", "SIGKILL", "stopped")
     saved = RunCheckpointer(folder.checkpoints).steps[-1]
     assert 0 < saved < 200
     shutil.copytree(tmp_path / "runs", tmp_path / "again" / "runs")
@@ -145,7 +145,7 @@ def _same_ends(by_two: RunFolder, by_one: RunFolder) -> None:
     assert by_two.metrics_csv.read_bytes() == by_one.metrics_csv.read_bytes()
 
 
-# Of these the first process waits for signals, or for an hour.
+# In these the first process waits for signals, or for an hour.
 WAITING = (
     "import json, os, sys, time\nif json.loads(os.environ['EVORL_PROCESS'])['index'] == 0:\n    time.sleep(3600)\n"
 )

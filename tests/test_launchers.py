@@ -14,7 +14,7 @@ from tests.support.command_line import SMALL
 from tests.support.optional_packages import need
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "train.py"
-# Nothing that learns has to be compiled in each process.
+# Settings of learning, which each process would compile.
 OF_LEARNING = ("rollout_length", "num_epochs", "num_minibatches", "agent.")
 UNLEARNED = ["agent=random", *(word for word in SMALL if not word.startswith(OF_LEARNING))]
 

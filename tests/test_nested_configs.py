@@ -1,4 +1,4 @@
-"""Nested agents: their members and learners match the config files."""
+"""Nested agents: members and learners match the config files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: s
     assert type(workflow.learner).__name__ == expected
 
 
-# What the files of these learners say that is for trainings of their own.
+# Settings in the files of these learners that apply only to separate training.
 AS_A_LEARNER = {
     "crossq": ["learner.agent.network.torso=[32]"],
     "fast_td3": ["learner.num_envs=1", "learner.agent.normalize_obs=false"],
@@ -100,7 +100,7 @@ def test_every_learner_that_improves_policies_is_taken(agent: str, learner: str)
     ],
 )
 def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks: tuple[str, ...]) -> None:
-    """Though the agent's file sets keys that such a learner does not have."""
+    """Unsuitable learners are rejected with the list of suitable ones, even if the agent's file has other keys."""
     with raises_naming(ValueError, *lacks, *policy_improvers()):
         workflow_from_config(composed(f"agent={agent}", f"learner={learner}", "env=cartpole"))
 
@@ -134,7 +134,7 @@ def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: 
     [("erl/erl", "learner"), ("erl/cemrl", "learner"), ("qd/pga_me", "learner"), ("meta/pbt", "inner")],
 )
 def test_replay_of_the_whole_is_answered_by_the_key_of_the_part_that_has_a_buffer(agent: str, part: str) -> None:
-    """And that key works."""
+    """``replay`` for the whole workflow is rejected with the key of the part that has a buffer, which works."""
     words = [f"agent={agent}", "env=goal/reacher", *(["inner=sac"] if part == "inner" else [])]
     config = composed(*words, "replay=hindsight")
     with raises_naming(ValueError, "replay buffer", f"{part}.replay.hindsight=future"):

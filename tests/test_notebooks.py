@@ -1,4 +1,4 @@
-"""The notebooks of the documentation follow from their pages, which ``test_docs.py`` runs, and run in a real kernel."""
+"""The notebooks of the documentation match their pages, which ``test_docs.py`` runs, and run in a real kernel."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_a_notebook_is_its_page_with_outputs(page: Path) -> None:
     kept = nbformat.read(page.with_suffix(".ipynb"), as_version=4)
     nbformat.validate(kept)
     made_anew = "; make it anew by python -m tests.support.notebooks"
-    asked, there = ([(cell.cell_type, cell.source) for cell in n.cells] for n in (notebook_of(page), kept))
-    assert there == asked, f"{page.name} has changed since its notebook was made{made_anew}"
+    expected, there = ([(cell.cell_type, cell.source) for cell in n.cells] for n in (notebook_of(page), kept))
+    assert there == expected, f"{page.name} has changed since its notebook was made{made_anew}"
     outputs = [output for cell in kept.cells if cell.cell_type == "code" for output in cell.outputs]
     assert outputs
     assert not [output for output in outputs if output.output_type == "error"]

@@ -1,4 +1,4 @@
-"""Padded batches, by numbers that can be counted by hand; NumPy stays NumPy."""
+"""Padded batches equal manual results; NumPy stays NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = [6, 10, 3]
 
 
 def _batch(lengths: list[int], num_steps: int = 10) -> PaddedBatch:
-    """Step t of row b has the number ``100 b + t``, also beyond its length."""
+    """Return steps with number ``100 b + t`` for step t of row b, also beyond its length."""
     number = 100 * np.arange(len(lengths))[:, None] + np.arange(num_steps)
     data = PyTreeDict(obs=number[..., None].astype(np.float32), actions=number.astype(np.int32))
     return padded_batch(data, np.array(lengths), info=PyTreeDict(agent_id=np.arange(len(lengths))))
@@ -108,7 +108,7 @@ def test_episodes_go_in_and_come_out() -> None:
 
 
 def test_a_trajectory_is_split_where_episodes_end() -> None:
-    """Two environments over four steps: ends after steps 1 and 3, and after step 2."""
+    """A trajectory of two environments is split after steps 1 and 3, and after step 2."""
     dones = np.array([[0, 0], [1, 0], [0, 1], [1, 0]])
     trajectory = SampleBatch(obs=np.arange(8).reshape(4, 2), dones=dones)
     batch = split_episodes(trajectory, dones)

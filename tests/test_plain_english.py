@@ -1,4 +1,4 @@
-"""The repository keeps the rules of English, and each rule bites on a sentence that breaks it."""
+"""The repository follows the rules of English, and each rule fails on a sentence that breaks it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.plain_english import breaches_of, constructions, docstring, page_brea
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["CHANGELOG.md", "README.md", "CONTRIBUTING.md", "SECURITY.md"]
-READ = [*PAGES, "benchmarks", "configs", "docs", "evorl", "examples"]
+READ = [*PAGES, "benchmarks", "configs", "docs", "evorl", "examples", "scripts", "tests"]
 FILES = sorted(
     path
     for root in READ

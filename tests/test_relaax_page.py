@@ -37,7 +37,7 @@ NO_SUCH_ROWS = {41, 42, 43}
 
 
 def is_taken(setting: str) -> bool:
-    """Whether a training of one of the algorithms can be built with it."""
+    """Return True if a training run of one of the algorithms can be built with the setting."""
     with initialize_configs():
         for agent in ALGORITHMS:
             env = "pendulum" if "ddpg" in (agent, setting.removeprefix("agent=")) else "cartpole"
@@ -50,7 +50,7 @@ def is_taken(setting: str) -> bool:
                     else [f"env={env}"]
                 )
                 workflow_from_config(compose("config", [*agents, *sees, *more, setting]))
-            except Exception:  # of whatever sort: another algorithm may take it
+            except Exception:  # of any kind: another algorithm may accept it
                 continue
             return True
     return False
@@ -58,7 +58,7 @@ def is_taken(setting: str) -> bool:
 
 @functools.cache
 def known_names() -> frozenset[str]:
-    """Of settings of a training, whatever its algorithm."""
+    """Return the names of training settings of all algorithms."""
     files = [ROOT / "configs/config.yaml", *(ROOT / f"configs/agent/{agent}.yaml" for agent in ALGORITHMS)]
     return frozenset(name for file in files for name, _, _ in settings(file))
 
@@ -88,11 +88,11 @@ def test_layers_can_be_built(layer: str) -> None:
 
 
 def test_every_capability_is_answered() -> None:
-    told: set[int] = set()
+    rows: set[int] = set()
     for row in ROWS:
         for first, last in re.findall(r"L(\d+)[a-d]?(?:-L(\d+))?", row[0]) if len(row) == 3 else ():
-            told |= set(range(int(first), int(last or first) + 1))
-    assert told == set(range(1, 49)) - NO_SUCH_ROWS
+            rows |= set(range(int(first), int(last or first) + 1))
+    assert rows == set(range(1, 49)) - NO_SUCH_ROWS
 
 
 def test_it_bites() -> None:

@@ -1,4 +1,4 @@
-"""Rollouts record what happened, and do not depend on how environments are blocked or how many there are."""
+"""Rollouts record the transitions, independent of blocks and the number of environments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = jax.random.key(3)
 
 
 def _act(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-    """A random action around the agent's only parameter; ``key`` is one per row, or the key of a single environment."""
+    """Return a random action around the agent's only parameter; ``key`` is one per row, or a single one."""
     sample = Countdown().action_space.sample
     noise = sample(key) if key.ndim == 0 else jax.vmap(sample)(key)
     return agent_state.params + 0.1 * noise, PyTreeDict(seen=batch.obs * 2)
@@ -34,7 +34,7 @@ def _act(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[j
 
 @functools.cache
 def _run(num_envs: int = NUM_ENVS, env_chunk: int | None = None) -> tuple[EnvState, SampleBatch, EnvState]:
-    """First state, trajectory and last state."""
+    """Return the initial state, the trajectory and the last state."""
     env = VmapAutoResetWrapper(Countdown(), num_envs)
 
     @jax.jit
@@ -56,7 +56,7 @@ def test_transitions_are_those_of_the_environment() -> None:
     assert batch_obs.shape == (LENGTH, NUM_ENVS, 1)
     _assert_equal(batch_obs[0], start.obs)
     np.testing.assert_allclose(batch.rewards, (batch_obs + batch.actions)[..., 0], rtol=1e-6)
-    _assert_equal(batch.next_obs, batch_obs - 1)  # the true successor, at the end of an episode too
+    _assert_equal(batch.next_obs, batch_obs - 1)  # the true next observation, also at the end of an episode
     _assert_equal(batch.dones, np.asarray(batch.next_obs)[..., 0] == 0)
     follows = np.concatenate([batch_obs[1:], last.obs[None]])
     goes_on = ~np.asarray(batch.dones)
@@ -117,7 +117,7 @@ def test_blocks_are_the_largest_even_ones(num_envs: int, env_chunk: int | None, 
 
 
 def _counting(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-    """Remembers how many steps of the episode it has seen, and the first of its observations."""
+    """Policy that remembers the number of steps of the episode, and its first observation."""
     recurrent_state = batch.extras.recurrent_state
     first = jnp.where(recurrent_state.steps[..., None] == 0, batch.obs, recurrent_state.first)
     actions, _ = _act(agent_state, batch, key)
@@ -154,13 +154,13 @@ def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(env_chunk: i
 
 
 def _recalling(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
-    """Acts by all observations of the episode so far."""
+    """Policy that depends on all observations of the episode."""
     total = batch.extras.recurrent_state + batch.obs
     return jnp.tanh(agent_state.params * total), PyTreeDict(recurrent_state=total, total=total)
 
 
 def test_an_agent_acts_again_as_it_did() -> None:
-    """Over whole windows, in which episodes end; over slices, from the recurrent state then; over single episodes."""
+    """Replayed actions equal the recorded ones for windows with episode ends, slices with their state, and episodes."""
     env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
     agent_state = AgentState(jnp.float32(0.1), recurrent_state=jnp.zeros(1))
     _, last = rollout(env.step, _recalling, env.reset(KEY), agent_state, KEY, 2)

@@ -1,4 +1,4 @@
-"""A run as its user meets it: started by the script, killed, resumed, swept, and read."""
+"""Runs as a user starts them: trained by the script, killed, resumed, swept, and read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 ITERATION = 64  # environment steps
-# Long enough to be stopped on the way: some seconds of training.
+# Long enough to be stopped midway: some seconds of training.
 OPTIONS = [
     "env=cartpole",
     "env.max_episode_steps=10",
@@ -77,7 +77,7 @@ def _train_until_signal(
     options: Sequence[str] = OPTIONS,
     once_there_is: str = "runs/*/*/checkpoints/[0-9]*",
 ) -> tuple[int, str]:
-    """Start a training and send the signal once there is such a file; the exit status and what was printed."""
+    """Train until a file exists, send the signal, and return exit status and output."""
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), *options]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -93,7 +93,7 @@ def _train_until_signal(
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """An uninterrupted run."""
+    """Return an uninterrupted run."""
     tmp_path = tmp_path_factory.mktemp("whole")
     done = _script(tmp_path, "train.py", *OPTIONS)
     assert done.returncode == 0, done.stdout + done.stderr

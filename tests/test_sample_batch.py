@@ -68,7 +68,7 @@ def test_episode_sums_up_to_its_end() -> None:
 
 
 def test_first_episodes_are_chosen_turn_by_turn() -> None:
-    """Of environments 2 and 3 of four: five episodes are the first of each, and the second of environment 0."""
+    """Episodes are chosen in turn over environments: of five, environment 0 has two and the others one."""
     dones = jnp.array([[1, 0], [0, 0], [1, 1], [0, 0]])
     for num_episodes, first, second in ((2, 0, 0), (3, 1, 0), (4, 1, 3), (7, 3, 3), (8, 3, 4), (11, 4, 4)):
         chosen = first_episodes(dones, num_episodes, jnp.array([2, 3]), 4)

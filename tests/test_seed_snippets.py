@@ -1,6 +1,6 @@
-"""The snippets with which the package was first described run as they were written, imports added."""
+"""The snippets of the seed documents run unchanged, with imports added."""
 
-# ruff: noqa: C408 (the snippets are left as they are)
+# ruff: noqa: C408 (the snippets are unchanged)
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.errors import raises_naming
 
 
 def test_algorithms_are_found_in_evorl_algorithm() -> None:
-    """By every way of importing, and as the very modules of ``evorl.algorithms``."""
+    """All import styles of ``evorl.algorithm`` return the modules of ``evorl.algorithms``."""
     import evorl.algorithm.a2c
     from evorl.algorithm.ppo import PPOWorkflow
 
@@ -92,7 +92,7 @@ def test_pytree_dict() -> None:
     assert len(jax.tree.leaves(d)) == 3
 
 
-# Classes stand at module level, where their annotations can be resolved.
+# Classes are at module level, where their annotations can be resolved.
 class SampleBatch(PyTreeData):
     obs: jax.Array | None = None
     actions: jax.Array | None = None
@@ -124,7 +124,7 @@ def test_static_fields_and_replace() -> None:
 
 
 class EvoOptimizer(PyTreeNode):
-    """Stands for the base of evolutionary optimizers: what the snippet needs of it is that it is a node."""
+    """Stand-in for the base of evolutionary optimizers: the snippet only requires a node."""
 
 
 def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
@@ -150,7 +150,7 @@ class OpenES(EvoOptimizer):
 def test_pytree_node() -> None:
     schedule = ExponentialScheduleSpec(init=0.01, final=0.001, decay=0.999)
     es = OpenES(pop_size=8, lr_schedule=schedule, noise_std_schedule=schedule)
-    assert len(jax.tree.leaves(es)) == 6  # the numbers of the two schedules
+    assert len(jax.tree.leaves(es)) == 6  # two numbers of each schedule
     updates, _ = es.optimizer.update({"w": jnp.ones(2)}, es.optimizer.init({"w": jnp.zeros(2)}))
     np.testing.assert_allclose(updates["w"], -0.01, rtol=1e-5)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -1,4 +1,4 @@
-"""The containers keep their promises: access, tree structure, immutability, static against data."""
+"""Containers: access, tree structure, immutability, static fields and data fields."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from evorl.types import (
     State,
     check_entries,
     declared_entries,
+    is_entry_name,
     pytree_field,
 )
 from tests.support.errors import raises_naming
@@ -88,8 +89,9 @@ def test_dict_converts_nested_mappings_everywhere() -> None:
     assert d.pair[0].y == 2
 
 
-@pytest.mark.parametrize("key", ["items", "keys", "update", 3])
+@pytest.mark.parametrize("key", [*dir(PyTreeDict), 3])
 def test_dict_refuses_keys_that_shadow_methods(key) -> None:
+    assert not is_entry_name(key)
     with raises_naming(AttributeError, repr(key), "dict method" if isinstance(key, str) else "strings"):
         PyTreeDict()[key] = 1
 
@@ -230,7 +232,7 @@ def test_a_state_declares_its_entries() -> None:
 
 
 def test_a_state_of_a_class_stays_one() -> None:
-    """Also through JAX, whose leaves have the names of a plain state."""
+    """A state keeps its class through updates and JAX transformations, and its leaves keep their paths."""
     state = Declared(rows=jnp.ones((2, 3)), count=jnp.zeros(()))
     others = [state.replace(count=jnp.ones(())), state | {"extra": jnp.ones(())}, copy.deepcopy(state)]
     others.append(jax.jit(lambda state: state)(state))

@@ -1,4 +1,4 @@
-"""Runs that start with the parameters of another run: loaded parts, fresh parts, and errors."""
+"""Runs initialized with the parameters of another run: loaded parts, fresh parts, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENV = "Pendulum-v1"
 
 
 def stored(folder: Path, workflow: Workflow, seed: int = 3, score: float | None = None) -> State:
-    """A state of the workflow as a run's only checkpoint."""
+    """Save a state of the workflow as the only checkpoint; return its agent state."""
     state = workflow.init(seed)
     about = {"iterations": 0, "timesteps": 640}
     RunCheckpointer(folder / "checkpoints").save(state, about, score)
@@ -35,7 +35,7 @@ def ppo() -> Workflow:
 
 @pytest.fixture(scope="module")
 def ppo_run(tmp_path_factory: pytest.TempPathFactory, ppo: Workflow) -> tuple[Path, Any]:
-    """The folder of a run of PPO with normalized observations, and its agent."""
+    """Create a run of PPO with normalized observations; return its folder and agent."""
     folder = tmp_path_factory.mktemp("ppo")
     return folder, stored(folder, ppo)
 
@@ -139,7 +139,7 @@ def test_evolution_searches_around_the_policy_of_a_gradient_learner(ppo_run: tup
     solution = evolution.optimizer.solution(state.ec_state)
     for policy in (solution, state.agent_state.params.policy, state.best.policy):
         policy = policy["params"]
-        assert equal(policy, {name: agent.params.policy[name] for name in policy})  # all but the spread of actions
+        assert equal(policy, {name: agent.params.policy[name] for name in policy})  # all except action spread
     assert not equal(evolution.init(5).agent_state.params.policy, agent.params.policy)
 
 

@@ -6,21 +6,21 @@ import collections
 import itertools
 import re
 
-# Spelt in parts, so that this file keeps its own rule.
+# In parts, so that this file follows its own rule.
 _HOSTS = ["pypi" + ".org", "python" + "hosted", "ana" + "conda.org", "--index" + "-url", "--find" + "-links"]
 _MACHINE_PATH = re.compile(r"(?<![\w.~}/-])/(?:work|root|home|tmp|opt|mnt|Users)/\w")
 
 
 def setting_lines(text: str) -> list[str]:
-    """The lines of a YAML file that give a setting a value, with their comments; which class it is counts as a name."""
+    """Return the lines of a YAML file that set a value, with their comments, except for class names."""
     lines = [line.strip() for line in re.sub(r"^defaults:\n(?:[ ].*\n?)*", "", text, flags=re.MULTILINE).splitlines()]
     return [line for line in lines if re.match(r"(?!defaults:|workflow:)[\w.]+: *[^# ]", line)]
 
 
 def repeated_lines(texts: dict[str, str]) -> list[str]:
-    """The settings of YAML files, by name, that stand in another file too, value and comment, two after one another.
+    """Return settings of YAML files, by name, that also occur in another file: two consecutive equal lines.
 
-    A single number may be the same by chance, as the length of a training.
+    A single equal number, such as a number of steps, may be a coincidence.
     """
     lines = {name: setting_lines(text) for name, text in texts.items()}
     files = collections.Counter(pair for of_file in lines.values() for pair in set(itertools.pairwise(of_file)))
@@ -32,12 +32,12 @@ def repeated_lines(texts: dict[str, str]) -> list[str]:
 
 
 def _near(pairs: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """For each of the lines that pairs are of: the pair it ends and the one it begins."""
+    """Return for each line the pair that it ends and the pair that it begins."""
     return [before + after for before, after in zip([(), *pairs], [*pairs, ()], strict=True)]
 
 
 def portable_text(path: str, text: str) -> list[str]:
-    """No tracked file names a package registry's host or a folder of somebody's machine."""
+    """No tracked file names a package registry's host or a folder of a developer's machine."""
     breaches = []
     for number, line in enumerate(text.splitlines(), start=1):
         breaches += [f"{path}:{number}: names the package host {host}" for host in _HOSTS if host in line]

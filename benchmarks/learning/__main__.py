@@ -21,9 +21,9 @@ def show(task: LearningTask, result: Mapping[str, Any]) -> str:
     judgment = task.judge(result["curve"])
     last = result["curve"][-1] if result["curve"] else None
     lines = [f"    required {task.limit}: {'met' if judgment.met else 'NOT MET'}"]
-    for what, point in (("counts", judgment.point), ("reached at", judgment.reached), ("last", last)):
+    for label, point in (("counts", judgment.point), ("reached at", judgment.reached), ("last", last)):
         if point is not None:
-            lines.append(f"    {what}: {show_value(point)} at {point['timesteps']:,} steps")
+            lines.append(f"    {label}: {show_value(point)} at {point['timesteps']:,} steps")
     lines.append(f"    {result['timesteps']:,} steps in {result['seconds']:.0f} s")
     return "\n".join(lines)
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recorded = {**result, **about()}
             recorded["command"] = f"python -m benchmarks.learning {name} --seeds {len(result['seeds'])}"
             print(show(task, recorded), flush=True)
-            if options.total_timesteps is None:  # after each seed: a training that is stopped loses none
+            if options.total_timesteps is None:  # after each seed, so that a stopped training loses none
                 record("learning", name, recorded)
                 write_pages()
         failed |= recorded is None or not task.judge(recorded["curve"]).met

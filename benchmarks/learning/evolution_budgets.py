@@ -31,26 +31,26 @@ NOISE_STD = ExponentialScheduleSpec(init=0.1, final=1e-5, decay=0.98)
 
 
 def sphere(x: jax.Array) -> jax.Array:
-    """Sums of squares of ``x`` ``[..., n]``."""
+    """Return sums of squares of ``x`` ``[..., n]``."""
     return jnp.sum(jnp.square(x), axis=-1)
 
 
 def rosenbrock(x: jax.Array) -> jax.Array:
-    """A bent valley with its optimum at 1."""
+    """Return the cost of a bent valley with its optimum at 1."""
     return jnp.sum(100.0 * jnp.square(x[..., 1:] - jnp.square(x[..., :-1])) + jnp.square(1.0 - x[..., :-1]), axis=-1)
 
 
 def ellipsoid(x: jax.Array) -> jax.Array:
-    """Axes whose squared lengths differ by a factor of a million."""
+    """Return the cost of an ellipsoid with condition number 1e6."""
     return jnp.sum(SCALES * jnp.square(x), axis=-1)
 
 
 def rotated_ellipsoid(x: jax.Array) -> jax.Array:
-    """The same along other axes than the coordinates'."""
+    """Return the cost of an ellipsoid with rotated axes."""
     return ellipsoid(x @ ROTATION)
 
 
-PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # and the range of the initial numbers
+PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # with the range of initial values
     "sphere": (sphere, 3.0),
     "Rosenbrock": (rosenbrock, 0.0),
     "rotated ellipsoid": (rotated_ellipsoid, 3.0),
@@ -60,13 +60,13 @@ PROBLEMS: dict[str, tuple[Callable[[jax.Array], jax.Array], float]] = {  # and t
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One of our optimizers, and the strategy of evosax that does the same.
+    """One of evorl's optimizers, and the equivalent strategy of evosax.
 
     Attributes:
-        optimizer: ours.
-        generations: how many at most.
-        evosax: makes evosax's algorithm from ``population_size`` and ``solution``; ``None`` where it has no such one.
-        std: its ``std_init``, if it has such a number.
+        optimizer: evorl's optimizer.
+        generations: maximum number of generations.
+        evosax: creates evosax's algorithm from ``population_size`` and ``solution``; ``None`` without an equivalent.
+        std: its ``std_init``, if it has this parameter.
     """
 
     optimizer: EvoOptimizer
@@ -76,7 +76,7 @@ class Case:
 
 
 def cases() -> dict[str, Case]:
-    """The comparisons by the name of our optimizer."""
+    """Return the comparisons by the name of evorl's optimizer."""
     import evosax.algorithms as algorithms
     import optax
 
@@ -115,7 +115,7 @@ def cases() -> dict[str, Case]:
 
 @functools.partial(jax.jit, static_argnames=("problems", "generations"))
 def best_so_far(optimizer: EvoOptimizer, problems: tuple[str, ...], keys: Key, generations: int) -> jax.Array:
-    """The least cost of an individual up to each generation, ``[problems, seeds, generations]``."""
+    """Return the lowest cost of an individual up to each generation, ``[problems, seeds, generations]``."""
 
     def steps(state: Any, cost: Callable[[jax.Array], jax.Array]) -> tuple[Any, jax.Array]:
         costs = cost(optimizer.ask(state))
@@ -125,7 +125,7 @@ def best_so_far(optimizer: EvoOptimizer, problems: tuple[str, ...], keys: Key, g
 
 
 def evosax_best_so_far(case: Case, problems: tuple[str, ...], keys: Key) -> jax.Array:
-    """The same of evosax's algorithm."""
+    """Return the lowest costs of evosax's algorithm."""
     assert case.evosax is not None, "evosax has this strategy"
     algorithm = case.evosax(population_size=case.optimizer.pop_size, solution=jnp.zeros(DIMENSIONS))
     params = algorithm.default_params
@@ -150,7 +150,7 @@ def evosax_best_so_far(case: Case, problems: tuple[str, ...], keys: Key) -> jax.
 def _minima(
     init: Callable[..., Any], step: Callable[..., Any], problems: tuple[str, ...], keys: Key, generations: int
 ) -> jax.Array:
-    """One program for all problems and seeds."""
+    """Compute the lowest costs with one program for all problems and seeds."""
     functions = [PROBLEMS[name][0] for name in problems]
 
     def run(number: jax.Array, start: jax.Array, key: Key) -> jax.Array:
@@ -167,7 +167,7 @@ def _minima(
 
 
 def evaluations_needed(best: jax.Array, pop_size: int) -> np.ndarray:
-    """From ``[..., generations]`` to ``[...]``: evaluations until the target; infinity if it was not reached."""
+    """Convert ``[..., generations]`` to ``[...]``: evaluations until the target; infinity if it was not reached."""
     reached = np.asarray(best) <= TARGET
     return np.where(reached.any(axis=-1), (reached.argmax(axis=-1) + 1.0) * pop_size, np.inf)
 

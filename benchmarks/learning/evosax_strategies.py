@@ -1,4 +1,4 @@
-"""``python -m benchmarks.learning.evosax_strategies [names...]``: evosax on a sphere, by our adapter."""
+"""``python -m benchmarks.learning.evosax_strategies [names...]``: evosax on a sphere, by evorl's adapter."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from evorl.ec.evosax import EvosaxStrategy, strategy_names
 from evorl.types import Key, Params, State
 
 START: Params = {"matrix": jnp.zeros((2, 2)), "vector": jnp.zeros(3)}
-# What compiles fast: a program that runs for milliseconds is not worth more.
+# Compiles quickly, since the program runs only for milliseconds.
 FAST_COMPILE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def fitness(population: Params) -> jax.Array:
-    """The negative cost ``[P]`` of a sphere with another center in each leaf."""
+    """Return the negative cost ``[P]`` of a sphere with another center in each leaf."""
     cost = jnp.square(population["matrix"] - 1.0).sum(axis=(1, 2)) + jnp.square(population["vector"] + 0.5).sum(axis=1)
     return -cost
 
@@ -29,7 +29,7 @@ def fitness_of(solution: Params) -> float:
 
 
 def evolve(strategy: EvosaxStrategy, key: Key, num_generations: int) -> tuple[State, jax.Array]:
-    """The last state, and the mean fitness of each generation."""
+    """Return the last state, and the mean fitness of each generation."""
 
     def generation(state: State, _: None) -> tuple[State, jax.Array]:
         values = fitness(strategy.ask(state))

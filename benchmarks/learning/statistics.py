@@ -1,4 +1,4 @@
-"""Few numbers, one of each seed: their mean or interquartile mean, and how far it may be off."""
+"""Means or interquartile means over few seeds, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """The center of ``values`` ``[n]``, with its interval from 5 seeds on."""
+    """Return the center of ``values`` ``[n]``, with its interval from 5 seeds on."""
     if len(values) < SEEDS_FOR_INTERVAL:
         return Summary(center(values))
     is_iqm = len(values) >= SEEDS_FOR_IQM

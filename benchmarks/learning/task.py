@@ -12,10 +12,10 @@ import yaml
 from benchmarks.learning.statistics import center
 from benchmarks.shared_lists import flat
 
-EVAL_EPISODES = 20  # of each seed in each evaluation
-NEARLY_AS_LONG = 0.9  # trainings of at least this fraction of the published steps are complete
+EVAL_EPISODES = 20  # per seed and evaluation
+NEARLY_AS_LONG = 0.9  # training runs with at least this fraction of the published steps are complete
 TASK_FILE = Path(__file__).with_name("tasks.yaml")
-Point = Mapping[str, Any]  # an evaluation: timesteps, seconds, mean, spread, and by_seed where there are several
+Point = Mapping[str, Any]  # an evaluation: timesteps, seconds, mean, spread, and by_seed for several seeds
 
 
 def value(point: Point) -> float:
@@ -43,7 +43,7 @@ class Published:
 
     @property
     def lower(self) -> float:
-        """The lower end of the published band; the return itself where no spread is published."""
+        """The lower end of the published band; the return itself without a published spread."""
         return self.mean - (self.spread or 0.0)
 
 
@@ -66,7 +66,7 @@ class Judgment:
 
 @dataclasses.dataclass(frozen=True)
 class LearningTask:
-    """A training with the shipped configs, and its requirement.
+    """A training run with the shipped configs, and its requirement.
 
     With a published figure, the mean return at the published number of steps has to be in the published band or above
     it. Without one, some evaluation within ``within_timesteps`` or ``within_minutes`` has to reach ``threshold``.
@@ -76,12 +76,12 @@ class LearningTask:
         title: description.
         overrides: overrides for ``scripts/train.py``.
         published: published result; ``None`` for none.
-        threshold: the mean over all seeds that counts as reached.
-        within_timesteps: environment steps of each seed it may take; or
-        within_minutes: minutes it may take, set-up and compilation included; the training ends then.
-        solvable: whether the threshold can be reached; unsolvable tasks must stay below it.
-        score: the column of the rows of metrics that is judged.
-        one_seed_at_a_time: true if each seed is a separate training, as with actors.
+        threshold: required mean over all seeds.
+        within_timesteps: maximum environment steps of each seed; or
+        within_minutes: maximum minutes, including setup and compilation; the training ends then.
+        solvable: True if the threshold is reachable; unsolvable tasks must stay below it.
+        score: judged column of the metrics.
+        one_seed_at_a_time: True if each seed is a separate training, as with actors.
         recorded_by: overrides of the training that records the replay buffer; ``None`` for online learning.
     """
 
@@ -108,7 +108,7 @@ class LearningTask:
 
     @property
     def bound(self) -> float:
-        """The return (or score) that is asked for."""
+        """The required return (or score)."""
         if self.published is not None:
             return self.published.lower
         assert self.threshold is not None, "checked when the task is made"
@@ -119,8 +119,8 @@ class LearningTask:
         """Description of the requirement."""
         if self.published:
             return f">= {self.bound:,.1f} at {self.published.timesteps:,} steps"
-        what = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
-        bound = f"{what}{'>=' if self.solvable else '<'} {self.bound:g} within"
+        quantity = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
+        bound = f"{quantity}{'>=' if self.solvable else '<'} {self.bound:g} within"
         if self.within_minutes is not None:
             return f"{bound} {self.within_minutes:g} minutes"
         return f"{bound} {self.within_timesteps:,} steps"
@@ -145,7 +145,7 @@ class LearningTask:
 
 
 def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:
-    """The tasks of a file by name.
+    """Return the tasks of a file by name.
 
     Raises:
         ValueError: a task has both a published figure and a threshold, or neither.

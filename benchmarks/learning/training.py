@@ -1,4 +1,4 @@
-"""One learning task, trained as the command line trains, with its learning curve."""
+"""Trains one learning task as the command line does, with its learning curve."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "e
 
 
 class ScoreCurve(Recorder):
-    """A recorder that keeps a score, with the seconds since it was made.
+    """A recorder that keeps a score, with the seconds since its creation.
 
     Args:
         score: the column of the rows.
-        clock: tells seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, score: str = LearningTask.score, clock: Callable[[], float] = time.perf_counter) -> None:
         self.score = score
         self.points: list[dict[str, Any]] = []
-        self.timesteps = 0  # of each seed, at the last sign of life
+        self.timesteps = 0  # of each seed, at the last progress report
         self._clock, self._start = clock, clock()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the curve was made."""
+        """Seconds since the curve was created."""
         return self._clock() - self._start
 
     def write(self, row: Row) -> None:
-        """Keep a row's score: the mean, of an evaluation over seeds and episodes, with the spread over seeds, or over
-        the episodes of a single one.
+        """Keep a row's score: the mean of an evaluation over seeds and episodes, with the spread over seeds, or over
+        the episodes of a single seed.
         """
         if self.score not in row:
             return
@@ -54,7 +54,7 @@ class ScoreCurve(Recorder):
         self.points.append({**point, **({"by_seed": by_seed} if by_seed else {})})
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
-        """Remember how far the training is."""
+        """Record the progress of the training."""
         self.timesteps = timesteps
 
 
@@ -149,7 +149,7 @@ def trainings(
 
 
 def _of_each_seed(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A result of seeds that were trained one after another, as the results they were joined of."""
+    """Return the results from which a result of sequentially trained seeds was merged."""
     share = result["seconds"] / len(result["seeds"])
     of_seeds = []
     for i, seed in enumerate(result["seeds"]):
@@ -159,7 +159,7 @@ def _of_each_seed(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> dict[str, Any]:
-    """The whole of ``trainings``."""
+    """Return the final result of ``trainings``."""
     return list(trainings(task, num_seeds, total_timesteps))[-1]
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks of speed, memory and starting: ``python -m benchmarks.speed [names...]``."""
+"""Benchmarks of speed, memory and start-up: ``python -m benchmarks.speed [names...]``."""

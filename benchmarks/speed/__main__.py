@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, options: argparse.Namespace, folder: Path) -> bool:
-    """Measure one comparison, show it, record it if asked; whether no bar was missed."""
+    """Measure one comparison, show it, and record it if requested; return False if a bar was missed."""
     comparison = COMPARISONS[name]
     pythons = {peer: getattr(options, f"{peer}_python") for peer in OWN_PYTHON}
     for peer, python in pythons.items():

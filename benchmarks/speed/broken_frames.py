@@ -25,7 +25,7 @@ SPACE = {"shape": [3], "low": -1.0, "high": 1.0}
 
 
 def valid_messages(state: Any) -> list[dict[str, Any]]:
-    """Return the valid messages of a client with such a state."""
+    """Return the valid messages of a client with the given state."""
     update = {"command": "update", "reward": 0.5, "state": state, "terminal": False}
     return [
         {"command": "init", "exploit": False, "token": "none", "obs_space": SPACE, "action_space": SPACE, "sid": 1},
@@ -41,7 +41,7 @@ def valid_messages(state: Any) -> list[dict[str, Any]]:
 
 
 def packed(carrier: str, message: Any) -> bytes:
-    """The payload of a message, in the carrier's own format."""
+    """Return the payload of a message in the carrier's format."""
     if carrier == "rlx":
         return encode(message)
     return pack_message(message) if carrier == "binary" else json.dumps(message, default=_plain).encode()
@@ -52,13 +52,13 @@ def _plain(value: Any) -> Any:
 
 
 def framed(carrier: str, payload: bytes) -> bytes:
-    """The payload as it travels."""
+    """Return the framed payload."""
     return as_netstring(payload) if carrier == "rlx" else websocket_frame(payload, OPCODES[carrier])
 
 
-def websocket_frame(payload: bytes, opcode: int, told_size: int | None = None, is_last: bool = True) -> bytes:
-    """Return a WebSocket frame of a client, masked with zeros; ``told_size`` is the size in its header."""
-    size = len(payload) if told_size is None else told_size
+def websocket_frame(payload: bytes, opcode: int, declared_size: int | None = None, is_last: bool = True) -> bytes:
+    """Return a WebSocket frame of a client, masked with zeros; ``declared_size`` is the size in its header."""
+    size = len(payload) if declared_size is None else declared_size
     first = opcode | (0x80 if is_last else 0)
     if size < 126:
         header = struct.pack("!BB", first, 0x80 | size)
@@ -70,11 +70,11 @@ def websocket_frame(payload: bytes, opcode: int, told_size: int | None = None, i
 
 
 class BrokenFrames:
-    """Draws frames.
+    """Generates frames.
 
     Args:
-        state: that an honest client shows.
-        seed: of the draws.
+        state: state of a valid client.
+        seed: seed of the random numbers.
     """
 
     def __init__(self, state: np.ndarray, seed: int) -> None:
@@ -97,18 +97,18 @@ class BrokenFrames:
         return tuple(self._kinds)
 
     def draw(self, carrier: str) -> bytes:
-        """A frame of any kind."""
+        """Return a frame of a random kind."""
         return self.of_kind(self._rng.choice(self.kinds), carrier)
 
     def of_kind(self, kind: str, carrier: str) -> bytes:
-        """A frame with which this is wrong."""
+        """Return a frame with this fault."""
         return self._kinds[kind](carrier)
 
     def _payload(self, carrier: str) -> bytearray:
         return bytearray(packed(carrier, self._rng.choice(self._messages)))
 
     def _truncated(self, carrier: str) -> bytes:
-        """The stream stops within a frame, or the frame within its message."""
+        """End the stream within a frame, or the frame within its message."""
         payload = bytes(self._payload(carrier))
         if self._rng.random() < 0.5:
             return framed(carrier, payload[: self._rng.randrange(len(payload))])
@@ -116,7 +116,7 @@ class BrokenFrames:
         return whole[: self._rng.randrange(1, len(whole))]
 
     def _oversized(self, carrier: str) -> bytes:
-        """Lengths that nothing follows, and frames that are large indeed."""
+        """Declare lengths that exceed the payload, or send large frames."""
         rng, payload = self._rng, self._payload(carrier)
         how = rng.randrange(3)
         if how == 0 and carrier == "rlx":
@@ -132,7 +132,7 @@ class BrokenFrames:
         return framed(carrier, packed(carrier, message))
 
     def _deep(self, carrier: str) -> bytes:
-        """Lists or maps in one another."""
+        """Nest lists or maps."""
         depth, maps = self._rng.choice((2, 15, 17, 100, 2000, 20_000)), self._rng.random() < 0.5
         if carrier == "text":
             return framed(carrier, (b'{"state":' if maps else b"[") * depth + b"1" + (b"}" if maps else b"]") * depth)
@@ -142,7 +142,7 @@ class BrokenFrames:
         return framed(carrier, struct.pack("<II", 1, 5) + b"state" + value)
 
     def _wrong_types(self, carrier: str) -> bytes:
-        """An entry is something else."""
+        """Replace entries by values of other types."""
         message = dict(self._rng.choice(self._messages))
         for name in self._rng.choices([*message], k=self._rng.randint(1, 2)):
             message[name] = self._other()
@@ -187,15 +187,15 @@ class BrokenFrames:
         return framed(carrier, bytes(whole)) if whole is payload else bytes(whole)
 
     def _random(self, carrier: str) -> bytes:
-        """Bytes that mean nothing, with a frame around them or without."""
+        """Return random bytes, with or without a frame."""
         rng = self._rng
         noise = rng.randbytes(rng.randint(1, 400))
-        if carrier != "rlx" and rng.random() < 0.3:  # a frame of another sort: going on, ending, asking for an answer
+        if carrier != "rlx" and rng.random() < 0.3:  # another frame type: continuation, close, or ping
             return websocket_frame(noise[:200], rng.choice((0, 3, 8, 9, 10, 15)), is_last=rng.random() < 0.5)
         return framed(carrier, noise) if rng.random() < 0.5 else noise
 
     def _out_of_turn(self, carrier: str) -> bytes:
-        """Messages that mean something, when they do not: at once, twice, by unknown commands."""
+        """Return valid messages at the wrong time: together, repeated, or with unknown commands."""
         rng = self._rng
         messages = [dict(rng.choice(self._messages)) for _ in range(rng.randint(1, 4))]
         if rng.random() < 0.3:

@@ -1,4 +1,4 @@
-"""An environment whose steps cost time and nothing else: where actors and workers are worth their processes."""
+"""An environment with an adjustable processor time per step, for which actors and workers are useful."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _OBS_SIZE = 4
 
 
 class BusyEnv(HostVectorEnv):
-    """Observations are random, an action is paid if it is the sign of the first one.
+    """Observations are random; the reward is 1 for the sign of the first entry.
 
     Args:
         num_envs: B, stepped one after another.
-        milliseconds: processor time that a step of one environment takes.
+        milliseconds: processor time of one environment's step.
         max_episode_steps: steps after which an episode is truncated.
-        waits: steps take time of the clock, and no processor.
+        waits: steps take wall time instead of processor time.
     """
 
     def __init__(self, num_envs: int, milliseconds: float, max_episode_steps: int, waits: bool = False) -> None:
@@ -63,5 +63,5 @@ def spin(seconds: float) -> None:
 def make_busy_env(
     num_envs: int, milliseconds: float = 1.0, max_episode_steps: int = 200, waits: bool = False
 ) -> BusyEnv:
-    """The simulators of ``env: {factory: "benchmarks.speed.busy_env:make_busy_env"}``."""
+    """Create the simulators of ``env: {factory: "benchmarks.speed.busy_env:make_busy_env"}``."""
     return BusyEnv(num_envs, milliseconds, max_episode_steps, waits)

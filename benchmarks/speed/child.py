@@ -19,7 +19,7 @@ Reading = Mapping[str, Any]
 
 
 def read_settings() -> dict[str, Any]:
-    """The settings of this child: the JSON object in its first argument."""
+    """Return the settings of this child: the JSON object in its first argument."""
     return json.loads(sys.argv[1])
 
 

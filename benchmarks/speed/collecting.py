@@ -18,7 +18,7 @@ class CollectingWorkflow(PPOWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """The mean of each number that PPO would learn from: so no program leaves out to compute one."""
+        """Return the mean of each array that PPO would use, so that no program omits its computation."""
         del key, progress
         numbers = {"obs": trajectory.obs, "actions": trajectory.actions, "rewards": trajectory.rewards}
         numbers |= {"next_obs": trajectory.next_obs, **trajectory.extras.policy_extras}

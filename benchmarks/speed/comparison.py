@@ -12,7 +12,7 @@ import yaml
 
 COMPARISON_FILE = Path(__file__).with_name("comparisons.yaml")
 Reading = Mapping[str, Any]
-Readings = Mapping[str, Sequence[Reading]]  # by side, one of each round
+Readings = Mapping[str, Sequence[Reading]]  # per side, one per round
 Medians = Mapping[str, Reading]
 
 DRIVERS = {  # module that a child process runs with python -m
@@ -42,7 +42,7 @@ OWN_PYTHON = {  # peers with further packages; each has a separate virtual envir
     "grpc": "ours and grpcio 1.85.1",
     "sb3": "stable-baselines3 2.9.2, sbx-rl 0.28.0, gymnasium[mujoco] 1.4.0 and imageio",
 }
-CPU_QUANTITIES = {  # the same by the processor time of all threads, which depends less on what else the machine does
+CPU_QUANTITIES = {  # the same for the processor time of all threads, which depends less on other load
     "steps_per_second": "steps_per_cpu_second",
     "seconds": "cpu_seconds",
     "add_seconds": "add_cpu_seconds",
@@ -54,7 +54,7 @@ class Side:
     """One configuration, measured by a child process.
 
     Attributes:
-        driver: what measures it, a name of ``DRIVERS``.
+        driver: measurement program, a name of ``DRIVERS``.
         settings: its settings, JSON.
     """
 
@@ -73,28 +73,28 @@ class Side:
 
 
 def ratio(medians: Medians, quantity: str, numerator: str, denominator: str) -> float:
-    """The quotient of two sides."""
+    """Return the quotient of two sides."""
     return medians[numerator][quantity] / medians[denominator][quantity]
 
 
 def difference(medians: Medians, quantity: str, larger: str, smaller: str) -> float:
-    """Difference between two sides."""
+    """Return the difference between two sides."""
     return medians[larger][quantity] - medians[smaller][quantity]
 
 
 def value(medians: Medians, quantity: str, side: str) -> float:
-    """The quantity of one side."""
+    """Return the quantity of one side."""
     return medians[side][quantity]
 
 
 def per_state(medians: Medians, quantity: str, large: str, bare: str) -> float:
-    """Memory beyond that of a bare process without its state, in units of the large side's state."""
+    """Return the memory beyond that of a bare process without its state, in units of the large side's state."""
     added = medians[large][quantity] - medians[bare][quantity]
     return (added + medians[bare]["state_bytes"]) / medians[large]["state_bytes"]
 
 
 def over_echo_and_policy(medians: Medians, quantity: str, server: str, echo: str) -> float:
-    """Cost of a server, relative to its minimum: bare messages and its share of the policy."""
+    """Return the cost of a server relative to its minimum: bare messages and its share of the policy."""
     return medians[server][quantity] / (medians[echo][quantity] + medians[server]["policy_cpu_seconds"])
 
 
@@ -132,7 +132,7 @@ class Bar:
         return "-" if self.at_most is None else f"<= {self.at_most:g}"
 
     def value(self, medians: Medians) -> float:
-        """The number."""
+        """Return the number for the given medians."""
         return FORMULAS[self.formula](medians, self.quantity, *self.sides) / self.unit
 
     def is_measured(self, readings: Readings) -> bool:
@@ -140,7 +140,7 @@ class Bar:
         return all(side in readings and self.quantity in readings[side][0] for side in self.sides)
 
     def judge(self, readings: Readings) -> Verdict:
-        """The number of the medians, its range over the rounds, and whether the bar is met."""
+        """Return the number for the medians, its range over the rounds, and whether the bar is met."""
         value = self.value(medians_of(readings))
         in_rounds = [self.value(dict(zip(readings, round_))) for round_ in zip(*readings.values())]
         met = None
@@ -200,12 +200,12 @@ class Comparison:
         return {side.python for side in self.sides.values()}
 
     def show(self, reading: Reading) -> str:
-        """The reading's quantity with its unit."""
+        """Return the reading's quantity with its unit."""
         return show_quantity(self.quantity, reading[self.quantity])
 
 
 def readings_by_side(rows: Sequence[Reading]) -> dict[str, list[Reading]]:
-    """Recorded rows, each with its ``side`` and ``round``, as readings."""
+    """Return recorded rows, each with its ``side`` and ``round``, as readings."""
     readings: dict[str, list[Reading]] = {}
     for row in rows:
         readings.setdefault(row["side"], []).append({k: v for k, v in row.items() if k not in ("side", "round")})
@@ -213,7 +213,7 @@ def readings_by_side(rows: Sequence[Reading]) -> dict[str, list[Reading]]:
 
 
 def medians_of(readings: Readings) -> dict[str, dict[str, float]]:
-    """The median of every entry, by side."""
+    """Return the median of every entry, by side."""
     return {
         side: {entry: statistics.median(reading[entry] for reading in rounds) for entry in rounds[0]}
         for side, rounds in readings.items()
@@ -221,7 +221,7 @@ def medians_of(readings: Readings) -> dict[str, dict[str, float]]:
 
 
 def show_quantity(quantity: str, value: float) -> str:
-    """A value with the unit that its name ends in."""
+    """Return a value with the unit at the end of its name."""
     if quantity == "steps_per_second":
         return f"{value:,.0f} steps/s"
     if quantity == "steps_per_cpu_second":
@@ -237,10 +237,10 @@ def show_quantity(quantity: str, value: float) -> str:
 
 
 def read_comparisons(path: Path = COMPARISON_FILE) -> dict[str, Comparison]:
-    """The comparisons of a file by name.
+    """Return the comparisons of a file by name.
 
     Raises:
-        ValueError: a side has no driver that exists, or a bar not exactly one formula over sides that exist.
+        ValueError: a side has an unknown driver, or a bar does not have exactly one formula over existing sides.
     """
     comparisons = yaml.safe_load(path.read_text(encoding="utf-8"))["comparisons"]
     return {name: _comparison(name, **fields) for name, fields in comparisons.items()}

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.speed.env_chunk``: learning speed by the number of environments that are stepped at a time.
+"""``python -m benchmarks.speed.env_chunk``: learning speed by the number of environments stepped at a time.
 
 ``env_chunk=auto`` is compared with 16, 32, 64, 128 and all together, in turn, on two physics of hopper. It must reach
-0.95 of the speed of the best. Steps per second are the result; those per second of processor time, over all threads,
-depend less on the load of the machine.
+0.95 of the best speed. Steps per second are the result; steps per second of processor time, over all threads, depend
+less on the load of the machine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(name: str, devices: str | int, options: argparse.Namespace) -> bool:
-    """Measure one task with every chunk in turn, and show it; whether the bar is met."""
+    """Measure one task with every chunk in turn, show it, and return True if the bar is met."""
     sides = {}
     for chunk in CHUNKS:
         measure, taken = _training({**PPO, **TASKS[name], "devices": devices, "env_chunk": chunk}, options.seconds)

@@ -1,4 +1,4 @@
-"""Measuring side by side: a child process for every side, asked in turn, so that a noisy machine is noisy to all."""
+"""Side-by-side measurements: one child process per side, used in turn, so that load affects all sides equally."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Any
 from benchmarks.speed.comparison import Comparison, Side
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ENDING_SECONDS = 10.0  # that a child has for it; then it is killed
+ENDING_SECONDS = 10.0  # time for a child to end; then it is killed
 
 
 class MeasurementFailed(RuntimeError):
-    """A child process ended without an answer."""
+    """A child process ended without a response."""
 
 
 class Child:
     """A process that measures once for every line it receives; see ``benchmarks.speed.child``.
 
     Args:
-        side: what to run.
+        side: side to measure.
         python: the interpreter.
         cache: folder for compiled programs.
         log: file for the output of the child.
@@ -52,7 +52,7 @@ class Child:
             raise
 
     def measure(self) -> dict[str, Any]:
-        """One measurement."""
+        """Return one measurement."""
         assert self.process.stdin is not None, "opened as a pipe"
         self.process.stdin.write("\n")
         self.process.stdin.flush()
@@ -92,14 +92,14 @@ def run_comparison(
     """Measure every side once in each round, in turn.
 
     Args:
-        comparison: what to compare.
+        comparison: sides and bars.
         pythons: interpreters by the names in ``Side.python``; by default this one.
         rounds: number of rounds; the comparison may have a smaller maximum.
         folder: for logs and compiled programs.
         report: function that receives a line about every round.
 
     Returns:
-        JSON: title, versions by side, the greatest ``load`` of the machine, and ``readings``, each with its side and
+        JSON: title, versions by side, the largest ``load`` of the machine, and ``readings``, each with its side and
         round.
     """
     rows: list[dict[str, Any]] = []

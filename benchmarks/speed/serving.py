@@ -41,11 +41,11 @@ CONFIG = {
 
 
 class Policy:
-    """The agent of a training, which acts and does not learn.
+    """The agent of a training, which acts without learning.
 
     Args:
         max_clients: rows of the table.
-        records: whether its transitions are wanted, as in a training.
+        records: record transitions, as in a training.
 
     Attributes:
         workflow: workflow of the training.
@@ -85,17 +85,17 @@ class Policy:
         return spent / sum(size * count for size, count in self.sizes.items())
 
     def _call_of(self, size: int) -> Callable[[], object]:
-        """The program on arrays that are there already."""
+        """Return a call of the program on existing arrays."""
         from evorl.serving.batched_inference import ActionRequest
 
         inference = self.inference
         question = ActionRequest(0, 0, 0, STATE, 0.5, False, False, False, False, None)
-        told = inference.inputs([question._replace(session=i, slot=i) for i in range(size)])
-        return lambda: inference.run(told, exploit=False)
+        inputs = inference.inputs([question._replace(session=i, slot=i) for i in range(size)])
+        return lambda: inference.run(inputs, exploit=False)
 
 
 def cpu_seconds_of(call: Callable[[], object], seconds: float = 0.3) -> float:
-    """Processor time of one call."""
+    """Return the processor time of one call."""
     call()
     count, start, end = 0, time.process_time(), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -133,16 +133,16 @@ class Clients:
         return self._process.poll() is not None
 
     def close(self) -> dict[str, Any]:
-        """Results of the clients."""
-        told, _ = self._process.communicate(timeout=STARTING_SECONDS)
-        return json.loads(told or "{}")
+        """Return the results of the clients."""
+        output, _ = self._process.communicate(timeout=STARTING_SECONDS)
+        return json.loads(output or "{}")
 
 
 class Load(Clients):
     """Clients that repeat one request.
 
     Args:
-        address: of the server, host and port.
+        address: host and port of the server.
         carrier: rlx, websocket or grpc.
         clients: number of clients.
         messages: the first and the repeated message, as bytes.
@@ -172,12 +172,12 @@ def loads(*arguments: tuple[Any, ...]) -> Iterator[list[dict[str, float]]]:
 def message_cpu_seconds(
     count: Callable[[], int], begin: Callable[[], object] = lambda: None, seconds: float = MEASURED_SECONDS
 ) -> dict[str, float]:
-    """Processor time of this process for a message, while clients ask.
+    """Return the processor time of this process per message, while clients send requests.
 
     Args:
-        count: messages answered so far.
-        begin: is called when the warm-up is over.
-        seconds: that are measured.
+        count: returns the number of messages answered so far.
+        begin: called at the end of the warm-up.
+        seconds: duration of the measurement.
     """
     time.sleep(WARM_UP_SECONDS)
     begin()

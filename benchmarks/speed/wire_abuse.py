@@ -1,8 +1,8 @@
-"""Clients that keep no rule, all in one process: ``python -m benchmarks.speed.wire_abuse SETTINGS``.
+"""Misbehaving clients, all in one process: ``python -m benchmarks.speed.wire_abuse SETTINGS``.
 
-Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``connections`` (50), ``frames`` (100,000, of
-all of them), ``seed``. Each sends broken frames, some of them a few bytes at a time, until the server ends its
-connection or it has had enough, and comes again. At the end it tells how many frames were sent and how often it came.
+Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``connections`` (50), ``frames`` (100,000 in
+total), ``seed``. Each client sends broken frames, some of them a few bytes at a time, until it or the server closes the
+connection, and reconnects. At the end it prints the number of sent frames and of connections.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from benchmarks.speed.broken_frames import BrokenFrames, framed, packed
 from benchmarks.speed.serving import STATE
 from benchmarks.speed.wire_load import UPGRADE
 
-PATIENCE = 0.02  # seconds that an answer to a frame is waited for
-SHARE_DRIPPED = 0.01  # of the frames, in pieces with pauses between them
+PATIENCE = 0.02  # seconds to wait for a response to a frame
+SHARE_DRIPPED = 0.01  # of the frames are sent in pieces with pauses
 MOST_PIECES, MOST_PAUSE = 200, 0.03  # seconds
 MOST_FRAMES_A_VISIT = 40
 WAYS_OUT = ("close", "abort", "write_eof")
 LEAVING_SECONDS = 0.1
-CLOSED_BY_SERVER = 0x88  # the first byte of a frame of WebSocket
+CLOSED_BY_SERVER = 0x88  # the first byte of a WebSocket close frame
 
 
 class Line(asyncio.Protocol):
-    """One connection: whether anything was answered, and whether it is over."""
+    """A connection with two events: a response arrived, and the connection was closed."""
 
     def __init__(self) -> None:
         self.answered = asyncio.Event()
@@ -49,7 +49,7 @@ class Line(asyncio.Protocol):
         self.answered.set()
 
     async def send(self, data: bytes, patience: float = PATIENCE) -> bool:
-        """Send something; whether anything came back soon."""
+        """Send data; return True if a response arrives soon."""
         self.answered.clear()
         self.transport.write(data)
         try:
@@ -60,10 +60,10 @@ class Line(asyncio.Protocol):
 
 
 class Abuser:
-    """A client that reconnects again and again.
+    """A client that reconnects repeatedly.
 
     Args:
-        address: of the server.
+        address: address of the server.
         carrier: rlx, text or binary.
         frames: total number of frames to send.
         seed: seed of its actions.
@@ -78,7 +78,7 @@ class Abuser:
         self._broken, self._rng = BrokenFrames(STATE, seed), random.Random(seed)
 
     async def stay(self) -> None:
-        """Go on until all frames were sent."""
+        """Continue until all frames were sent."""
         while self._left > 0:
             _, line = await asyncio.get_running_loop().create_connection(Line, self._host, self._port)
             self._tally["connections"] += 1
@@ -132,7 +132,7 @@ async def abuse(
         address = addresses["rlx" if carrier == "rlx" else "websocket"]
         abusers.append(Abuser(address, carrier, share, seed * connections + i, tally))
     await asyncio.gather(*[abuser.stay() for abuser in abusers])
-    await asyncio.sleep(LEAVING_SECONDS)  # the last are gone, too
+    await asyncio.sleep(LEAVING_SECONDS)  # the last ones have disconnected, too
     return dict(tally)
 
 

@@ -1,11 +1,11 @@
-"""Clients that play and check each answer, all in one process: ``python -m benchmarks.speed.wire_honest SETTINGS``.
+"""Clients that play and check each response, in one process: ``python -m benchmarks.speed.wire_honest SETTINGS``.
 
 Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``clients`` (8, by both in turn), ``pause``
-(seconds between a response and the next request). It prints ``ready`` when all have been answered, continues until its
-input is closed, and reports the numbers of requests, correct responses and lost responses.
+(seconds between a response and the next request). It prints ``ready`` when all have received a response, continues
+until its input is closed, and reports the numbers of requests, correct responses and lost responses.
 
-Every second pair of clients exploits: its responses to the same state must be the same each time, and must differ from
-the responses to its neighbors.
+Every second pair of clients exploits: its responses to equal states must be equal, and must differ from the responses
+to its neighbors.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from benchmarks.speed.serving import STATE
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.serving.rlx import FrameReader, decode, encode, frame
 
-MOST_SECONDS = 20.0  # that an answer may take
+MOST_SECONDS = 20.0  # timeout of a response
 EPISODE_STEPS = 25
-NUM_STATES = 3  # that a client shows in turn
-TOLERANCE = 1e-4  # of the same action by programs for other numbers of questions
+NUM_STATES = 3  # states of a client, in turn
+TOLERANCE = 1e-4  # between programs of different batch sizes, for the same action
 
 
 class OverTcp:
-    """A conversation over RLX."""
+    """A client connection over RLX."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._frames = FrameReader()
 
     async def ask(self, message: Mapping[str, Any]) -> Any:
-        """The answer to a message."""
+        """Send a message and return the response."""
         self._writer.write(frame(encode(message)))
         while True:
             data = await self._reader.read(2**16)
@@ -49,29 +49,29 @@ class OverTcp:
                 return decode(payload)
 
     async def close(self) -> None:
-        """Go."""
+        """Close the connection."""
         self._writer.close()
 
 
 class OverWebSocket:
-    """A conversation in MessagePack."""
+    """A client connection with MessagePack."""
 
     def __init__(self, session: Any, socket: Any) -> None:
         self._session, self._socket = session, socket
 
     async def ask(self, message: Mapping[str, Any]) -> Any:
-        """The answer to a message."""
+        """Send a message and return the response."""
         await self._socket.send_bytes(pack_message(message))
         return unpack_message(await self._socket.receive_bytes())
 
     async def close(self) -> None:
-        """Go."""
+        """Close the connection."""
         await self._socket.close()
         await self._session.close()
 
 
 async def connect(carrier: str, address: Sequence[Any]) -> OverTcp | OverWebSocket:
-    """A connection to the server."""
+    """Connect to the server."""
     host, port = address
     if carrier == "rlx":
         return OverTcp(*await asyncio.open_connection(host, port))
@@ -86,16 +86,16 @@ class Tally:
 
     def __init__(self, clients: int) -> None:
         self.clients, self.begun = clients, 0
-        self.asked = self.answered = 0
+        self.requests = self.answered = 0
         self.seconds: list[float] = []
         self.failures: list[str] = []
 
-    def told(self) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Return the number of lost or wrong responses, the median latency and the 99th percentile, in seconds."""
         middle, slow = np.quantile(self.seconds or [np.nan], (0.5, 0.99))
         return {
-            "asked": self.asked,
-            "lost": self.asked - self.answered,
+            "asked": self.requests,
+            "lost": self.requests - self.answered,
             "failures": self.failures[:10],
             "answer_seconds": float(middle),
             "slow_answer_seconds": float(slow),
@@ -106,9 +106,9 @@ class Honest:
     """One client.
 
     Args:
-        number: of the client.
-        state: that it shows, more or less.
-        tally: of all of them.
+        number: number of the client.
+        state: its approximate state.
+        tally: results of all clients.
     """
 
     def __init__(self, number: int, state: np.ndarray, tally: Tally) -> None:
@@ -156,8 +156,8 @@ class Honest:
         self._tally.answered += 1
 
     async def _ask(self, connection: OverTcp | OverWebSocket, message: Mapping[str, Any], expected: Any) -> Any:
-        """The answer, which counts where it is the expected one; the caller checks and counts where none is given."""
-        self._tally.asked += 1
+        """Return the response, and count it if it equals ``expected``; without ``expected`` the caller counts it."""
+        self._tally.requests += 1
         start = time.perf_counter()
         answer = await asyncio.wait_for(connection.ask(message), MOST_SECONDS)
         self._tally.seconds.append(time.perf_counter() - start)
@@ -176,7 +176,7 @@ async def play_together(
     state: np.ndarray = STATE,
     all_began: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """All clients in one loop, until it is over; what ``Tally.told`` gives."""
+    """Run all clients in one event loop until the end; return ``Tally.results``."""
     tally = Tally(clients)
 
     def began() -> None:
@@ -189,15 +189,15 @@ async def play_together(
         carrier = ("rlx", "websocket")[number % 2]
         players.append(Honest(number, state, tally).play(carrier, addresses[carrier], pause, is_over, began))
     await asyncio.gather(*players)
-    return tally.told()
+    return tally.results()
 
 
 def main() -> None:
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     settings = json.loads(sys.argv[1])
-    told = asyncio.run(play_together(is_over=over.is_set, all_began=lambda: print("ready", flush=True), **settings))
-    print(json.dumps(told), flush=True)
+    results = asyncio.run(play_together(is_over=over.is_set, all_began=lambda: print("ready", flush=True), **settings))
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Settings, JSON: ``address`` (host, port), ``carrier`` (rlx, websocket, grpc), ``clients``, ``hello`` and ``question``
 (the bytes of a message without its frame, base64; the first is sent once), ``pause`` (mean seconds between a response
-and the next request, uniform between 0 and twice that; 0 for none). It prints ``ready`` when all have been answered,
-continues until its input is closed, and reports latencies in seconds.
+and the next request, uniform between 0 and twice that; 0 for none). It prints ``ready`` when all have received a
+response, continues until its input is closed, and reports latencies in seconds.
 
 It requires only the standard library, except for grpc, so that encoding and decoding messages costs nothing.
 """
@@ -32,7 +32,7 @@ METHOD = "/serving/Play"  # of gRPC
 
 
 def as_netstring(payload: bytes) -> bytes:
-    """The frame that RLX has."""
+    """Return an RLX frame."""
     return b"%d:%b," % (len(payload), payload)
 
 
@@ -43,14 +43,14 @@ def netstring_ends(data: bytes) -> int:
 
 
 def as_websocket_frame(payload: bytes) -> bytes:
-    """A binary frame of a client."""
+    """Return a binary frame of a client."""
     size = len(payload)
     header = struct.pack("!BB", 0x82, 0x80 | size) if size < 126 else struct.pack("!BBH", 0x82, 0xFE, size)
     return header + MASK + payload
 
 
 def websocket_frame_ends(data: bytes) -> int:
-    """Like ``netstring_ends``, of a server's frame, which is not masked."""
+    """Return the end of a server's unmasked frame, like ``netstring_ends``."""
     if len(data) < 4:
         return len(data) + 1
     size = data[1] & 127
@@ -75,19 +75,19 @@ class Asking:
         self.begun = 0
 
     def begins(self) -> None:
-        """A client has been answered for the first time."""
+        """Record that a client received its first response."""
         self.begun += 1
         if self.begun == self.clients:
             self.seconds.clear()
             print("ready", flush=True)
 
     def draw_pause(self) -> float:
-        """Seconds until the next question."""
+        """Return the seconds until the next request."""
         return self.waits.uniform(0.0, 2 * self.pause)
 
 
 class Client(asyncio.Protocol):
-    """One that asks when it has been answered."""
+    """A client that sends a request after each response."""
 
     def __init__(self, asking: Asking) -> None:
         self.asking = asking
@@ -95,7 +95,7 @@ class Client(asyncio.Protocol):
         self.hello, self.question = frame(asking.hello), frame(asking.question)
         self.buffer = b""
         self.upgrades = asking.carrier == "websocket"
-        self.asked = -1.0
+        self.sent_at = -1.0
         self.has_begun = False
         self.transport: Any = None
 
@@ -113,8 +113,8 @@ class Client(asyncio.Protocol):
         if len(data) < self.ends(data):
             return
         self.buffer = b""
-        if self.asked > 0.0:
-            self.asking.seconds.append(time.perf_counter() - self.asked)
+        if self.sent_at > 0.0:
+            self.asking.seconds.append(time.perf_counter() - self.sent_at)
             if not self.has_begun:
                 self.has_begun = True
                 self.asking.begins()
@@ -124,8 +124,8 @@ class Client(asyncio.Protocol):
             self.ask()
 
     def ask(self) -> None:
-        """Send the question."""
-        self.asked = time.perf_counter()
+        """Send the request."""
+        self.sent_at = time.perf_counter()
         self.transport.write(self.question)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -133,7 +133,7 @@ class Client(asyncio.Protocol):
 
 
 async def ask_together(asking: Asking) -> None:
-    """All clients in one loop, until the input is closed."""
+    """Run all clients in one event loop, until the input is closed."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(over.set)), daemon=True).start()
@@ -146,17 +146,17 @@ async def ask_together(asking: Asking) -> None:
 
 
 async def ask_by_grpc(asking: Asking, over: asyncio.Event) -> None:
-    """All clients as streams of one channel each."""
+    """Run all clients as streams of one channel each."""
     import grpc
 
     async def play() -> None:
         async with grpc.aio.insecure_channel("{}:{}".format(*asking.address)) as channel:
             stream = channel.stream_stream(METHOD)()
             while not over.is_set():
-                asked = time.perf_counter()
+                sent_at = time.perf_counter()
                 await stream.write(asking.question)
                 await stream.read()
-                asking.seconds.append(time.perf_counter() - asked)
+                asking.seconds.append(time.perf_counter() - sent_at)
                 if not begun.get(asyncio.current_task()):
                     begun[asyncio.current_task()] = True
                     asking.begins()
@@ -167,7 +167,7 @@ async def ask_by_grpc(asking: Asking, over: asyncio.Event) -> None:
 
 
 def ask_alone(asking: Asking) -> None:
-    """One client as a simulator is: it waits for the answer, and does nothing else; until the input is closed."""
+    """Run one blocking client, like a simulator, until the input is closed."""
     frame, ends = FRAMES[asking.carrier]
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
@@ -183,9 +183,9 @@ def ask_alone(asking: Asking) -> None:
     answer(frame(asking.hello))
     question = frame(asking.question)
     while not over.is_set():
-        asked = time.perf_counter()
+        sent_at = time.perf_counter()
         answer(question)
-        asking.seconds.append(time.perf_counter() - asked)
+        asking.seconds.append(time.perf_counter() - sent_at)
         if not asking.begun:
             asking.begins()
         time.sleep(asking.draw_pause())
@@ -197,8 +197,8 @@ def main() -> None:
         ask_alone(asking)
     else:
         asyncio.run(ask_together(asking))
-    told = {"answers": len(asking.seconds), "answer_seconds": statistics.median(asking.seconds)}
-    print(json.dumps(told), flush=True)
+    results = {"answers": len(asking.seconds), "answer_seconds": statistics.median(asking.seconds)}
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A simulator that plays for a training server: ``python -m benchmarks.speed.wire_player HOST:PORT SEED``.
 
-CartPole of Gymnasium, episode after episode, until its server or its parent is gone.
+It plays episodes of Gymnasium's CartPole until its server or its parent has ended.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from evorl.serving.client import AgentProxy, AgentProxyException
 
 
 def end_with_parent() -> None:
-    """The parent's end of the input is closed when it ends, however it does."""
+    """Exit once the parent's end of the input is closed, which happens however it ends."""
     sys.stdin.read()
     os._exit(0)
 
 
 def play(address: str, seed: int) -> None:
-    """Play until the server is gone."""
+    """Play until the server is closed."""
     agent = AgentProxy(address, seed=seed, sleep=lambda seconds: time.sleep(seconds / 10))
     agent.connect(retry=1000)
     agent.init()

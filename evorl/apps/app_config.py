@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.apps.app_text import read_mapping
-from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.config.values import check_names, checked_mapping, checked_value, positive, short_repr
 from evorl.config.yaml_text import read_text_file
 from evorl.distribution import installed_version
 
@@ -140,6 +140,8 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
     check_names(run, fields, "entry of run")
     kinds = {"int": int, "bool": bool, "float": float}
     checked = {name: checked_value(value, kinds[str(fields[name])], f"run.{name}") for name, value in run.items()}
+    if wrong := [name for name, value in checked.items() if value < 0]:
+        raise ValueError(f"run.{wrong[0]} must not be negative, got {checked[wrong[0]]}.")
     return AppConfig(
         folder=path.resolve().parent,
         agent=checked_value(config.get("agent"), str, "agent"),
@@ -195,6 +197,6 @@ def _address(section: Any, name: str, variables: Mapping[str, str]) -> Address:
     token = variables.get(str(section.get("token_by_env_var")), token)
     host, colon, port = str(bind).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{name}.bind must be like 127.0.0.1:{_PORTS[name]}, got {bind!r}.")
+    if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise ValueError(f"{name}.bind must be like 127.0.0.1:{_PORTS[name]}, got {short_repr(bind)}.")
     return Address(host, int(port), None if token is None else str(token))

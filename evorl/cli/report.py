@@ -53,11 +53,13 @@ def write_report(arguments: Sequence[str]) -> Path:
     outputs = {page: text}
     if settings["csv"] is not None:
         outputs[user_path(settings["csv"]) if settings["csv"] else page.with_suffix(".csv")] = as_csv(report.groups)
+    # Names of folders may have bytes that are not UTF-8.
+    outputs = {path: content.encode(errors="backslashreplace").decode() for path, content in outputs.items()}
     for path, content in outputs.items():
         with writing_to(path.parent):
             make_folder(path.parent)
             write_text(path, content)
-    print_line(f"{_counted(report)}: {' and '.join(map(str, outputs))} ({len(text.encode()) / 1e6:.1f} MB)")
+    print_line(f"{_counted(report)}: {' and '.join(map(str, outputs))} ({len(outputs[page].encode()) / 1e6:.1f} MB)")
     return page
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evorl.cli.command_options import read_options
 from evorl.cli.options import SHOW_EPISODE
 from evorl.cli.render import refuse_large_pictures
@@ -85,11 +87,13 @@ def _path_of(settings: dict[str, Any]) -> Path:
 def _draw(target: Path, episode: Any, env: Any) -> None:
     """Plot the trajectory of an episode in the first two dimensions of its achieved goals or observations."""
     shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
-    name = next((name for name in shown if name in episode.arrays), None)
-    if name is None or episode.arrays[name].ndim != 2:
+    name = next((name for name in shown if name in episode.arrays), "obs")
+    path, goals = episode.arrays.get(name, np.zeros(0)), episode.arrays.get("obs.desired_goal")
+    is_shown = path.ndim == 2 and 0 not in path.shape
+    if not is_shown or (shown[name] == "goal" and (goals is None or goals.shape != path.shape)):
         raise ValueError(
             "this episode has no body positions, and its observations are not vectors, so it cannot be drawn. Its "
             f"arrays are {', '.join(episode.arrays)}."
         )
-    dimensions = tuple(range(min(2, episode.arrays[name].shape[1])))
+    dimensions = tuple(range(min(2, path.shape[1])))
     draw_episodes(target, [episode], shown[name], dimensions, env, str(episode.about.get("name") or ""))

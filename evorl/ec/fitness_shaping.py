@@ -67,33 +67,48 @@ def log_rank_weights(num_elites: int) -> jax.Array:
     return weights / weights.sum()
 
 
-def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
-    """Return weights ``[P]`` of individuals: ``best_weights[k]`` for the k-th best, 0 beyond the end of
-    ``best_weights``.
+def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the weights of individuals, and the precision of sums with these weights.
 
-    Positive weights of individuals with non-finite fitness are distributed over the others, in proportion to theirs.
+    The k-th best individual has weight ``best_weights[k]``, and 0 beyond the end of ``best_weights``. Individuals with
+    non-finite fitness have weight 0. The others are then treated as a smaller population: the P ranks are divided
+    evenly between them, and each has the sum of the weights of its ranks. The sums of positive and of negative weights
+    do not change.
+
+    Args:
+        fitness: fitness ``[P]``.
+        best_weights: weights of the best individuals, best first, at most P.
+
+    Returns:
+        Weights ``[P]``; and the variance-effective number of individuals with positive weights relative to that
+        without failures, a scalar in [0, 1], exactly 1 without failures.
     """
-    ranks_from_best = fitness.shape[0] - 1 - compute_ranks(fitness)
+    size, is_finite = fitness.shape[0], jnp.isfinite(fitness)
+    ranks_from_best = size - 1 - compute_ranks(fitness)
     padded = jnp.zeros(fitness.shape).at[: best_weights.shape[0]].set(best_weights)
-    weights = padded[ranks_from_best]
-    is_finite = jnp.isfinite(fitness)
-    rest = jnp.where(is_finite | (weights < 0), weights, 0.0)
-    total, left = (jnp.maximum(w, 0.0).sum() for w in (weights, rest))
-    shared = jnp.where(rest > 0, rest * (total / jnp.where(left > 0, left, 1.0)), rest)
-    return jnp.where(is_finite.all(), weights, shared)
+    sums = jnp.concatenate([jnp.zeros(1), jnp.cumsum(padded)])
+    ranks_each = size / jnp.maximum(is_finite.sum(), 1)
+    first, end = (jnp.interp((ranks_from_best + k) * ranks_each, jnp.arange(size + 1.0), sums) for k in (0, 1))
+    rest = jnp.where(is_finite, end - first, 0.0)
+    positive, negative = (_rescaled(part(rest, 0.0), part(padded, 0.0).sum()) for part in (jnp.maximum, jnp.minimum))
+    weights = jnp.where(is_finite.all(), padded[ranks_from_best], positive + negative)
+    before, after = (jnp.square(jnp.maximum(w, 0.0)).sum() for w in (padded, weights))
+    precision = jnp.where(after > 0, jnp.minimum(before / jnp.where(after > 0, after, 1.0), 1.0), 0.0)
+    return weights, jnp.where(is_finite.all(), 1.0, precision)
+
+
+def _rescaled(weights: jax.Array, total: jax.Array) -> jax.Array:
+    """Scale weights to a sum, unless they are all 0."""
+    current = weights.sum()
+    return weights * jnp.where(current == 0, 0.0, total / jnp.where(current == 0, 1.0, current))
 
 
 def is_flat(fitness: jax.Array) -> jax.Array:
-    """Return True, as a bool scalar, if the fitness ``[P]`` of a generation gives no direction to the search.
-
-    It is flat if no value is finite, or if all finite values are equal and more than half of the values are finite. If
-    most individuals fail, equal survivors do give a direction: the search should move towards them.
-    """
+    """Return True, as a bool scalar, if no two individuals of the generation have different finite fitness ``[P]``."""
     is_finite = jnp.isfinite(fitness)
     highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
     lowest = jnp.min(fitness, initial=jnp.inf, where=is_finite)
-    count = is_finite.sum()
-    return (count == 0) | ((highest == lowest) & (2 * count > fitness.shape[0]))
+    return highest <= lowest
 
 
 def failures_to_worst(fitness: jax.Array) -> jax.Array:

@@ -92,7 +92,13 @@ class GaussianStrategy(EvoOptimizer):
 
         def with_injected(total: Params, weights: jax.Array, power: int) -> Params:
             row_weights = weights.at[rows].get(mode="fill", fill_value=0.0)  # [K]
-            return jax.tree.map(lambda x, noise: x + jnp.tensordot(row_weights, noise**power, axes=1), total, noise)
+
+            def add(x: jax.Array, noise: jax.Array) -> jax.Array:
+                # A solution of a diverged learner is not finite, and its fitness neither: it has no weight.
+                powers = jnp.where(jnp.isfinite(noise), noise, 0.0) ** power
+                return x + jnp.tensordot(row_weights, powers, axes=1)
+
+            return jax.tree.map(add, total, noise)
 
         return tuple(with_injected(total, *term) for total, term in zip(sums, terms, strict=True))
 

@@ -29,7 +29,7 @@ from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
-from evorl.types import Action, Key, Observation, PyTreeDict
+from evorl.types import Action, Key, Observation, PyTreeDict, is_entry_name
 
 ENV_NAMES = (
     "BinPack-v2",
@@ -222,7 +222,7 @@ def _as_dict(obs: Any) -> Any:
     names = getattr(obs, "_fields", ()) or getattr(obs, "__dataclass_fields__", ())
     if not names:
         return obs
-    return PyTreeDict({f"{name}_" if hasattr(dict, name) else name: _as_dict(getattr(obs, name)) for name in names})
+    return PyTreeDict({name if is_entry_name(name) else f"{name}_": _as_dict(getattr(obs, name)) for name in names})
 
 
 def _space(spec: Any, obs: Any) -> Space:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.space_bounds import check_size, filled_bound, fits_32_bits, known_bound, require_int32
-from evorl.types import ByValue, PyTreeDict
+from evorl.types import ByValue, PyTreeDict, is_entry_name
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # keys of observations with goals
 ACTION_MASK = "action_mask"  # entry of a dict observation: true for the allowed discrete actions
@@ -200,7 +200,7 @@ class DictSpace(Space):
 
     def __init__(self, spaces: Mapping[str, Space]) -> None:
         for name in spaces:
-            if not isinstance(name, str) or hasattr(dict, name):
+            if not is_entry_name(name):
                 kind = "the name of a method of dict" if isinstance(name, str) else f"of type {type(name).__name__}"
                 raise ValueError(
                     f"a dict of spaces has an entry {name!r}, {kind}: rename it, for example to {str(name) + '_'!r}, "

@@ -31,7 +31,8 @@ def physics_in(episode: SavedEpisode, env: Env) -> tuple[np.ndarray, np.ndarray]
     qpos, qvel = physics
     if qpos.shape[1:] != (model.nq,) or qvel.shape[1:] != (model.nv,):
         raise ValueError(
-            f"The episode has {qpos.shape[1]} coordinates and {qvel.shape[1]} velocities, but the model of its "
-            f"environment has {model.nq} and {model.nv}: it was saved with another version of the environment."
+            f"The episode has coordinates of shape {list(qpos.shape)} and velocities of shape {list(qvel.shape)}, but "
+            f"the model of its environment has {model.nq} and {model.nv}: it was saved with another version of the "
+            "environment."
         )
     return qpos, qvel

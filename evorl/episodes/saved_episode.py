@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
@@ -17,9 +16,13 @@ from typing import IO, Any, Self
 import numpy as np
 
 from evorl.config.command_lines import user_path
+from evorl.config.values import short_repr
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, writing_to
+from evorl.runs.npz_file import read_npz
 
 FORMAT = 1
+_PER_STEP = ("action", "reward", "termination", "success")  # arrays with one row less than all others
+_SUCCESS = {"success", "success_ever"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +30,7 @@ class SavedEpisode:
     """An episode of T steps.
 
     Attributes:
-        about: description, JSON data: ``env`` is the config of its environment, ``length`` is T.
+        about: description, JSON data: ``env`` is the config of its environment, ``length`` is T, ``return`` its return.
         arrays: arrays by name. Observations (``obs``, or ``obs.<entry>``) and physics states (``qpos``, ``qvel``; for
             brax ``q``, ``qd``) have T + 1 rows; actions, rewards and flags have T.
     """
@@ -64,19 +67,36 @@ class SavedEpisode:
                     f"There is no file {file}: an episode consists of an .npz and a .json file with the same name."
                 )
         try:
-            about = json.loads(files[0].read_text(encoding="utf-8"))
-            with files[1].open("rb") as file, np.load(file) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-        except (ValueError, OSError, EOFError, KeyError, RecursionError, zipfile.BadZipFile) as error:
+            about, arrays = json.loads(files[0].read_text(encoding="utf-8")), read_npz(files[1])
+        except (ValueError, OSError, RecursionError) as error:
             raise RunFolderError(f"The episode {path} is corrupted, or was not written by evorl: {error}") from error
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), dict):
             raise RunFolderError(f"{files[0]} is not the description of an episode in the format of this version.")
-        shapes = {name: list(x.shape) for name, x in arrays.items()}
-        described = about.get("arrays")
-        entries = described.items() if isinstance(described, dict) else ()
-        if {name: isinstance(x, dict) and x.get("shape") for name, x in entries} != shapes:
-            raise RunFolderError(f"The episode {path} is corrupted: its description does not match its arrays.")
+        if problem := _problem_of(about, arrays):
+            raise RunFolderError(f"The episode {path} is corrupted: {problem}.")
         return cls(about, arrays)
+
+
+def _problem_of(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str | None:
+    """Return the reason why a description and arrays do not form an episode; ``None`` if they do."""
+    entries, length, total = about.get("arrays"), about.get("length"), about.get("return")
+    described = entries.items() if isinstance(entries, dict) else ()
+    shapes = {name: isinstance(x, dict) and (x.get("shape"), x.get("dtype")) for name, x in described}
+    if shapes != {name: (list(x.shape), str(x.dtype)) for name, x in arrays.items()}:
+        return "its description does not match its arrays"
+    if type(length) is not int or not 0 <= length < 2**53:
+        return f"its length is {short_repr(length)}, and not a number of steps"
+    if not isinstance(total, float) and (type(total) is not int or abs(total) >= 2**53):
+        return f"its return is {short_repr(total)}, and not a number"
+    if any(type(about.get(name, False)) is not bool for name in _SUCCESS) or len(_SUCCESS & about.keys()) == 1:
+        return f"{' and '.join(sorted(_SUCCESS))} must be true or false, or missing"
+    if not isinstance(about.get("name", ""), str | None):
+        return f"its name is {short_repr(about['name'])}, and not text"
+    for name, x in arrays.items():
+        rows = length + (name.partition(".")[0] not in _PER_STEP)
+        if x.shape[:1] != (rows,):
+            return f"{name} has the shape {list(x.shape)}, and not {rows} rows as an episode of {length} steps"
+    return None
 
 
 def _put(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from evorl.config.command_lines import user_path
 from evorl.envs.multi_discrete import MultiDiscrete
-from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_spaces, leaf_values
 from evorl.envs.space_bounds import check_size
 from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
@@ -84,13 +84,36 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MAX_BYTES:,}.")
     about, call = readers[path.suffix](path, trust)
     try:
-        return ExportedPolicy(
-            _policy_of(about, call), path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"])
-        )
+        policy = _policy_of(about, call)
+        exported = ExportedPolicy(policy, path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunFolderError(
             f"{path} lacks the description of a policy that evorl export writes: {error!r}."
         ) from error
+    try:
+        _check_step(policy)
+    except Exception as error:  # raised by onnxruntime or jax
+        raise RunFolderError(f"{path} does not act as its description says: {_in_one_line(error)}") from error
+    return exported
+
+
+def _check_step(policy: PortablePolicy) -> None:
+    """Run one step, and compare its arrays with the spaces.
+
+    Raises:
+        ValueError: an input or an output has another shape than in the description or the spaces.
+        Exception: the program fails.
+    """
+    outputs = policy.runnable()({port.name: np.zeros((1, *port.shape), port.dtype) for port in policy.inputs})
+    action = leaf_values(policy.action_space, policy.action_of(outputs))
+    expected = {port.name: port.shape for port in policy.outputs}
+    expected |= {f"observation {i}": space.shape for i, space in enumerate(leaf_spaces(policy.obs_space))}
+    expected |= {f"action {i}": space.shape for i, space in enumerate(leaf_spaces(policy.action_space))}
+    found = {port.name: np.shape(outputs[port.name])[1:] for port in policy.outputs}
+    found |= {f"observation {i}": port.shape for i, port in enumerate(policy.observations)}
+    found |= {f"action {i}": np.shape(x)[1:] for i, x in enumerate(action)}
+    if found != expected or not set(policy.kinds) <= {"uniform", "normal"}:
+        raise ValueError(f"the shapes are {found}, but {expected} are expected")
 
 
 def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
@@ -102,7 +125,7 @@ def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., A
     except ImportError:
         raise
     except Exception as error:  # onnxruntime has its own exception types
-        raise RunFolderError(f"{path} is not an ONNX model: {str(error)[:200]}") from error
+        raise RunFolderError(f"{path} is not an ONNX model: {_in_one_line(error)}") from error
     return _description(path, session.about), session
 
 
@@ -112,20 +135,24 @@ def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[.
         raise RunFolderError(
             f"{described} is missing: it describes inputs and outputs of {path.name} and belongs in the same folder."
         )
-    about, content = _description(path, described.read_text(encoding="utf-8")), path.read_bytes()
+    about, content = _description(path, described.read_bytes().decode(errors="replace")), path.read_bytes()
     if hashlib.sha256(content).hexdigest() != about.get("sha256"):
         raise RunFolderError(f"{path} does not match its description {described.name}: export the policy again.")
     try:
         exported = jax.export.deserialize(bytearray(content))
         calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
     except Exception as error:  # raised by flatbuffers, MLIR or jax
-        raise RunFolderError(f"{path} is not a program of jax.export: {str(error)[:200]}") from error
+        raise RunFolderError(f"{path} is not a program of jax.export: {_in_one_line(error)}") from error
     if calls and not trust:
         raise RunFolderError(
             f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: set trust=true if you trust its "
             "author."
         )
     return about, jax.jit(exported.call)
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def _description(path: Path, text: str) -> dict[str, Any]:

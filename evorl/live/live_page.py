@@ -173,7 +173,7 @@ class LivePage:
     async def _index(self, request: web.Request) -> web.Response:
         text = self._page.joinpath("index.html").read_text(encoding="utf-8")
         text = text.replace("<!-- metrics -->", await asyncio.to_thread(self._metrics_in_html))
-        return self._web.Response(text=text, content_type="text/html")
+        return self._web.Response(body=_encoded(text), content_type="text/html", charset="utf-8")
 
     def _metrics_in_html(self) -> str:
         """Return HTML with a link to the points of every metric, for clients without scripts, such as curl."""
@@ -251,7 +251,7 @@ class LivePage:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         text = as_text(await asyncio.to_thread(gauges_of, self.runs, self.store))
-        return self._web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        return self._web.Response(body=_encoded(text), headers={"Content-Type": CONTENT_TYPE})
 
     async def _health(self, request: web.Request) -> web.Response:
         return self._web.json_response({"status": "ok"})
@@ -291,6 +291,11 @@ class LivePage:
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
+
+
+def _encoded(text: str) -> bytes:
+    """Encode a text with names of folders, which may have bytes that are not UTF-8."""
+    return text.encode(errors="backslashreplace")
 
 
 def _cookie_name(request: web.Request) -> str:

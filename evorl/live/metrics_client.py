@@ -6,6 +6,7 @@ limit, so a simulator neither blocks nor fails if the page is down.
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
 import urllib.error
@@ -16,6 +17,7 @@ from typing import Any, Self
 
 MAX_WAITING = 10_000  # maximum number of buffered points; beyond it the oldest are dropped
 AT_ONCE = 500
+_LONGEST_ANSWER = 1 << 20  # bytes
 
 
 class MetricsClient:
@@ -93,7 +95,11 @@ class MetricsClient:
             self._enabled = self._ask("/api/enabled")
         if self._enabled is None:
             return False
-        return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
+        try:
+            return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
+        except (TypeError, KeyError, AttributeError) as error:
+            self._enabled = None
+            raise ConnectionError(f"{self._address} does not answer like a page of evorl watch.") from error
 
     def _ask(self, path: str, body: Any = None) -> Any:
         """Return the response; ``None`` if the server cannot be reached or requests a retry."""
@@ -101,7 +107,7 @@ class MetricsClient:
         request = urllib.request.Request(self._address + path, data, self._headers)
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                return json.load(answer)
+                return json.loads(answer.read(_LONGEST_ANSWER))
         except urllib.error.HTTPError as error:
             with error:
                 reason = error.read(2000).decode(errors="replace")
@@ -109,5 +115,5 @@ class MetricsClient:
                 return None
             self._waiting.clear()
             raise ConnectionError(f"{self._address} rejected the metrics: {reason}") from error
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException, RecursionError):
             return None

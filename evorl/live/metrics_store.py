@@ -21,6 +21,7 @@ from evorl.config.values import LARGEST_FLOAT, checked_value
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 
+STEP = "timesteps"  # entry of a recorded row that contains its step
 LONGEST_NAME = 200  # maximum number of characters of a name
 MAX_VALUES = 100_000  # maximum number of values of a histogram
 MAX_BINS = 40
@@ -223,9 +224,10 @@ class MetricsStore:
 
     def _step_of(self, name: str, x: float | None) -> float | None:
         """Check a name; return and remember the step of its new point, or ``None`` if the metric is disabled."""
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name == STEP:
             raise MetricsRefusedError(
-                f"the name of a metric must have 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
+                f"the name of a metric must have 1 to {LONGEST_NAME} printable characters and not be {STEP!r}, got "
+                f"{str(name)[:60]!r}."
             )
         step = None if x is None else _finite(x, "x")
         if name not in self.enabled:
@@ -259,7 +261,7 @@ class MetricsStore:
             )
         self._file.append(line)
         self._bytes += len(line) + 1
-        self._events.write({"timesteps": int(x), name: y})
+        self._events.write({STEP: int(x), name: y})
 
     def _stored_points(self) -> Iterator[tuple[str, float, float]]:
         """Yield the points in the file, without corrupted lines."""

@@ -12,8 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Self
 
+from evorl.config.values import short_repr
 from evorl.parameter_server.frames import (
     LENGTHS,
+    MAX_BODY,
     CommandRefused,
     WireError,
     frame,
@@ -24,6 +26,9 @@ from evorl.sockets.access import host_and_port
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two connection attempts
 _MAX_CONFIG = 1 << 20  # bytes of JSON
+_LONGEST_ERROR = 1000  # characters of a server's error message
+_PROGRESS = {"step": int, "updates": int, "stop": bool}
+_TRAINING = {"send": str, "total_timesteps": float, "parameters": str, "rest": str}
 _RESPONSE_SECONDS = 600.0  # timeout of a response in seconds: the server may evaluate first
 
 
@@ -72,11 +77,11 @@ class ParameterClient:
 
     def n_step(self) -> dict[str, Any]:
         """Return ``step``, ``updates``, ``pushes``, ``workers`` and ``score`` of the server, and its settings."""
-        return self.request({"command": "n_step"})[0]
+        return self._checked("n_step", self.request({"command": "n_step"})[0], _PROGRESS | _TRAINING)
 
     def checkpoint(self) -> dict[str, Any]:
         """Request a checkpoint; ``saved`` in the response is the number of pushes that it contains."""
-        return self.request({"command": "checkpoint"})[0]
+        return self._checked("checkpoint", self.request({"command": "checkpoint"})[0], {"saved": int})
 
     def config(self) -> dict[str, Any]:
         """Return the config of the training that the server provides; its content is not checked.
@@ -84,18 +89,29 @@ class ParameterClient:
         Raises:
             CommandRefused: the server provides no config, or the response is not a JSON object.
         """
-        body = self.request({"command": "config"})[1]
+        body = self.request({"command": "config"}, most=_MAX_CONFIG)[1]
         try:
-            config = json.loads(body) if len(body) <= _MAX_CONFIG else None
+            config = json.loads(body)
         except (ValueError, RecursionError):
             config = None
         if not isinstance(config, dict):
             raise CommandRefused(f"The config that the server at {self.address} sent is not a JSON object.")
         return config
 
-    def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
-        """Return the server's ``step``, ``updates`` and parameters; with ``rest`` also the other agent arrays."""
-        return self.request({"command": "pull", "rest": rest})
+    def pull(self, rest: bool = False, size: int | None = None) -> tuple[dict[str, Any], bytes]:
+        """Return the server's ``step``, ``updates`` and parameters; with ``rest`` also the other agent arrays.
+
+        Args:
+            rest: request the other agent arrays.
+            size: expected number of bytes; ``None`` for any.
+
+        Raises:
+            CommandRefused: the response is invalid, or has another size.
+        """
+        answer, body = self.request({"command": "pull", "rest": rest}, most=MAX_BODY if size is None else size)
+        if size is not None and len(body) != size:
+            raise self._refusal("pull", f"{len(body):,} bytes", f"{size:,} bytes")
+        return self._checked("pull", answer, _PROGRESS), body
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
         """Send a gradient or a delta; ``accepted`` in the response is true if it was applied.
@@ -109,19 +125,40 @@ class ParameterClient:
         """
         self._sequence += 1
         numbers = {"sequence": self._sequence, "step": step, "updates": updates, "steps": steps}
-        return self.request({"command": "push", "worker": self.worker, **numbers, **statistics}, body)[0]
+        header = {"command": "push", "worker": self.worker, **numbers, **statistics}
+        return self._checked("push", self.request(header, body)[0], _PROGRESS | {"accepted": bool})
 
-    def request(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """Send a command and return the response.
+    def _checked(self, command: str, answer: dict[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+        """Return the header of a response.
 
         Raises:
-            CommandRefused: the server rejected the command; with its error message.
+            CommandRefused: an entry is missing, has another type, or is a number that is negative or beyond 2^53.
+        """
+        for name, kind in kinds.items():
+            value = answer.get(name)
+            fits = type(value) is kind or (kind is float and type(value) is int)
+            if not fits or (kind in (int, float) and (value is None or not 0 <= value <= 2**53)):
+                expected = "a number from 0 to 2^53" if kind in (int, float) else kind.__name__
+                raise self._refusal(command, f"{name}={short_repr(value)}", expected)
+        return answer
+
+    def _refusal(self, command: str, received: str, expected: str) -> CommandRefused:
+        return CommandRefused(
+            f"The server at {self.address} answered {command} with {received}, but {expected} was expected: it is no "
+            "parameter server of this version."
+        )
+
+    def request(self, header: Mapping[str, Any], body: bytes = b"", most: int = 0) -> tuple[dict[str, Any], bytes]:
+        """Send a command and return the response, whose body may have ``most`` bytes.
+
+        Raises:
+            CommandRefused: the server rejected the command, with its error message; or the response is too large.
             ServerLost: the server cannot be reached.
         """
         message = frame(header, body)
         for attempt in range(self._attempts):
             try:
-                answer, out = self._exchange(message)
+                answer, out = self._exchange(message, most)
             except (OSError, WireError) as error:
                 self.close()
                 if attempt + 1 == self._attempts:
@@ -133,7 +170,10 @@ class ParameterClient:
                 time.sleep(self._pauses.uniform(longest / 2, longest))
             else:
                 if "error" in answer:
-                    raise CommandRefused(str(answer["error"]))
+                    raise CommandRefused(" ".join(str(answer["error"]).split())[:_LONGEST_ERROR])
+                if out is None:
+                    self.close()
+                    raise self._refusal(str(header["command"]), "more", f"a body of at most {most:,} bytes")
                 return answer, out
         raise ValueError(f"attempts must be at least 1, got {self._attempts}.")
 
@@ -144,16 +184,18 @@ class ParameterClient:
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def _exchange(self, message: bytes) -> tuple[dict[str, Any], bytes]:
+    def _exchange(self, message: bytes, most: int) -> tuple[dict[str, Any], bytes | None]:
+        """Send a request; return the response, with ``None`` in place of a body that is too large."""
         if self._socket is None:
             self._socket = self._connected()
             self._socket.sendall(frame({"command": "n_step", "token": self._token or ""}))
-            greeting, _ = self._answer(self._socket)
-            if "error" in greeting:
+            greeting, body = self._answer(self._socket, 0)
+            if "error" in greeting or body is None:
                 self.close()
-                return greeting, b""
+                return greeting, body
+        self._socket.settimeout(_RESPONSE_SECONDS)
         self._socket.sendall(message)
-        return self._answer(self._socket)
+        return self._answer(self._socket, most)
 
     def _connected(self) -> socket.socket:
         connection = socket.create_connection((self._host, self._port), timeout=_RESPONSE_SECONDS)
@@ -167,15 +209,20 @@ class ParameterClient:
         return connection
 
     @staticmethod
-    def _answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
-        header, body = lengths(_received(connection, LENGTHS.size))
-        return parsed_header(_received(connection, header)), _received(connection, body)
+    def _answer(connection: socket.socket, most: int) -> tuple[dict[str, Any], bytes | None]:
+        until = time.monotonic() + _RESPONSE_SECONDS
+        size, body = lengths(_received(connection, LENGTHS.size, until))
+        header = parsed_header(_received(connection, size, until))
+        return header, _received(connection, body, until) if body <= most else None
 
 
-def _received(connection: socket.socket, size: int) -> bytes:
+def _received(connection: socket.socket, size: int, until: float) -> bytes:
     data = bytearray(size)
     view = memoryview(data)
     while len(view):
+        if (left := until - time.monotonic()) <= 0:  # a server that sends single bytes is never silent
+            raise TimeoutError("the response is incomplete")
+        connection.settimeout(left)
         count = connection.recv_into(view)
         if not count:
             raise ConnectionError("the server closed the connection")

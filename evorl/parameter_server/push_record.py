@@ -15,12 +15,14 @@ from typing import Any
 from evorl.config.values import LARGEST_FLOAT
 from evorl.execution.trainable import most_timesteps
 from evorl.parameter_server.frames import CommandRefused, whole_number
+from evorl.types import is_entry_name
 from evorl.workflows.workflow import Workflow
 
 MAX_METRICS = 100  # maximum number of metrics of one push
 MAX_NAMES = 1000  # metric names in the whole training: each is a column of its files
 MAX_LENGTHS = 2**53  # sum of the episode lengths of one push
 MAX_STEPS = 2**32 - 1  # environment steps of one push, if no workflow determines the limit
+SERVER_COLUMNS = ("episodes", "episode_return", "episode_length", "staleness", "workers", "dropped")
 _WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
 
 
@@ -89,8 +91,12 @@ def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
     if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_finite, metrics.values())):
         raise CommandRefused(f"metrics must be at most {MAX_METRICS} numbers by name, finite in float32.")
     names = [re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics]
-    if "" in names:
-        raise CommandRefused("the name of a metric must not be empty.")
+    for name, sent in zip(names, metrics, strict=True):
+        if not name or not is_entry_name(name) or name in SERVER_COLUMNS or names.count(name) > 1:
+            raise CommandRefused(
+                "the name of a metric must not be empty, a reserved word of Python or of the server, or equal to "
+                f"another one after the conversion of special characters to _; got {str(sent)[:80]!r}: rename it."
+            )
     if len({*known_names, *names}) > MAX_NAMES:
         raise CommandRefused(
             f"a training records at most {MAX_NAMES} metric names, and {len(known_names)} are in "

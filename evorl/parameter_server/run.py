@@ -115,7 +115,7 @@ class ParameterRun:
         self._workers.add(pushed.worker)
         self._dropped += not pushed.accepted
         count, returns, lengths = (jnp.full(1, x) for x in pushed.episodes)
-        rows = PyTreeDict({name: np.full(1, x) for name, x in pushed.metrics.items() if name != "episodes"})
+        rows = PyTreeDict({name: np.full(1, x) for name, x in pushed.metrics.items()})
         rows["staleness"] = np.full(1, float(pushed.staleness))
         rows["episodes"] = EpisodeStatistics(count, returns, lengths, jnp.zeros(1), jnp.zeros(1))
         steps = pushed.step - pushed.before

@@ -235,7 +235,7 @@ class _Link:
             )
         self.pushes = self.accepted = 0
         self._asked = time.monotonic()
-        pulled, body = client.pull(rest=True)
+        pulled, body = client.pull(rest=True, size=self._layout.num_bytes + self._rest.num_bytes)
         rest = self._rest.from_bytes(memoryview(body)[self._layout.num_bytes :])
         local.take_rest([jnp.asarray(x) for x in rest])
         self._take(pulled, body[: self._layout.num_bytes])
@@ -263,7 +263,7 @@ class _Link:
             self.pushes += 1
             self.accepted += bool(answer["accepted"])
         with self._spans.span("pull"):
-            pulled = self._client.pull()
+            pulled = self._client.pull(size=self._layout.num_bytes)
         self._take(*pulled)
 
 

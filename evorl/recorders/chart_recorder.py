@@ -76,7 +76,7 @@ def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
         else:
             _draw_heat(axes, panel, panel.heat)
         if i == 0:
-            axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
+            axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False)
     with writing_to(Path(path).parent), open_to_write(path, "wb") as file:
         figure.savefig(file, format="png")
 

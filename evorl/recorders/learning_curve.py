@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, spread_column
 from evorl.runs.files import open_to_write, writing_to
 from evorl.runs.recorder import Recorder, RunPlan
@@ -90,13 +90,12 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
 def read_curves(metrics_csv: Path | str) -> Curves:
     """Return the finite values of every column with their environment steps, ``name -> (steps, values)``."""
     curves: Curves = {}
-    with open(metrics_csv, encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            for name, text in row.items():
-                if text and name not in ("iterations", "timesteps") and math.isfinite(float(text)):
-                    steps, values = curves.setdefault(name, ([], []))
-                    steps.append(float(row["timesteps"]))
-                    values.append(float(text))
+    for row in RowFile(metrics_csv).records():
+        for name, text in row.items():
+            if text and name not in ("iterations", "timesteps") and math.isfinite(float(text)):
+                steps, values = curves.setdefault(name, ([], []))
+                steps.append(float(row["timesteps"]))
+                values.append(float(text))
     return curves
 
 
@@ -120,7 +119,7 @@ def _draw_returns(axes: Axes, curves: Curves, title: str) -> None:
         axes.plot(steps, means, color=GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
         _label_last(axes, steps[-1], means[-1])
     tidy(axes)
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False)
     axes.set_xlabel("environment steps", fontsize=9, color=GRAY)
     axes.set_ylabel("episode return", fontsize=9, color=GRAY)
     if axes.get_legend_handles_labels()[0]:
@@ -137,7 +136,7 @@ def _label_last(axes: Axes, step: float, mean: float) -> None:
 def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) -> None:
     axes.plot(steps, values, color=GRAY, linewidth=1.0, marker="." if len(steps) == 1 else None)
     tidy(axes)
-    axes.set_title(name.replace("_", " "), loc="left", fontsize=8, color="#222222")
+    axes.set_title(name.replace("_", " "), loc="left", fontsize=8, color="#222222", parse_math=False)
     axes.tick_params(labelsize=6.5)
     axes.locator_params(nbins=4)
 

@@ -143,7 +143,15 @@ def _label(axes: Axes, episodes: list[SavedEpisode], of: str, dimensions: tuple[
     across, up = names if len(names) == 2 else ("step of the episode", names[0])
     axes.set_xlabel(across, fontsize=9, color=GRAY)
     axes.set_ylabel(up, fontsize=9, color=GRAY)
-    axes.set_title(_headline(episodes, title), loc="left", fontsize=11, fontweight="bold", color="#222222", pad=10)
+    axes.set_title(
+        _headline(episodes, title),
+        loc="left",
+        fontsize=11,
+        fontweight="bold",
+        color="#222222",
+        pad=10,
+        parse_math=False,
+    )
     colors = {_color(episode) for episode in episodes}
     meanings = {GREEN: "ended at its goal", "#d99a2b": "was at its goal", RED: "never at its goal", BLUE: "an episode"}
     handles = [Line2D([], [], color=c, linewidth=2, label=text) for c, text in meanings.items() if c in colors]

@@ -44,6 +44,33 @@ class RowFile:
         except UnicodeDecodeError as error:
             raise self.damaged(f"{error.reason} at byte {error.start:,}") from error
 
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the header and the rows of a file of CSV; both empty for an empty file.
+
+        Raises:
+            RunFolderError: the file is not CSV, or two columns have the same name.
+        """
+        try:
+            table = list(csv.reader(self.lines(), strict=True))
+        except csv.Error as error:
+            raise self.damaged(str(error)) from error
+        header, rows = (table[0], table[1:]) if table else ([], [])
+        if len(set(header)) < len(header):
+            raise self.damaged("two columns have the same name")
+        return header, rows
+
+    def records(self) -> list[dict[str, str]]:
+        """Return the rows of a file of CSV by column.
+
+        Raises:
+            RunFolderError: the file is not CSV, or a row does not have a cell for each column.
+        """
+        header, rows = self.table()
+        for number, row in enumerate(rows, start=2):
+            if len(row) != len(header):
+                raise self.damaged(f"line {number} is not a row of {len(header)} numbers")
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
     def damaged(self, reason: str) -> RunFolderError:
         """Build the error for a corrupted file; ``reason`` describes the problem."""
         return RunFolderError(
@@ -140,7 +167,7 @@ class CsvRecorder(Recorder):
         self._columns: list[str] | None = None
 
     def resume_at(self, iterations: int) -> None:
-        header, rows = self._table()
+        header, rows = self._file.table()
         if not header:
             return
         rows = [row for at, row in zip(self._iterations(header, rows), rows, strict=True) if at <= iterations]
@@ -156,7 +183,7 @@ class CsvRecorder(Recorder):
     def write(self, row: Row) -> None:
         values = {name: repr(as_number(name, value)) for name, value in row.items() if not name.startswith(TIMED)}
         if self._columns is None:
-            self._columns = self._table()[0]
+            self._columns = self._file.table()[0]
         new = [name for name in values if name not in self._columns]
         if new:
             self._add_columns(new)
@@ -164,14 +191,6 @@ class CsvRecorder(Recorder):
 
     def close(self) -> None:
         self._file.close()
-
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header and the rows; both empty for an empty file."""
-        try:
-            table = list(csv.reader(self._file.lines(), strict=True))
-        except csv.Error as error:
-            raise self._file.damaged(str(error)) from error
-        return (table[0], table[1:]) if table else ([], [])
 
     def _iterations(self, header: list[str], rows: list[list[str]]) -> list[int]:
         """Return the iteration of each row, and check that every row has a cell for each column."""

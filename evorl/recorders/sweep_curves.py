@@ -72,7 +72,7 @@ def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) ->
         marker = "o" if len(steps) <= 40 else None
         axes.plot(steps, means, color=color, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{mean_label}")
     tidy(axes)
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222", parse_math=False)
     axes.set_xlabel("environment steps", fontsize=9, color=GRAY)
     axes.set_ylabel("evaluation return", fontsize=9, color=GRAY)
     handles, labels = axes.get_legend_handles_labels()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import datetime
 import functools
@@ -18,6 +17,7 @@ import numpy as np
 
 from evorl.config.command_lines import user_path
 from evorl.config.values import plain
+from evorl.ops.terminal_text import escaped
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, best_evaluation
 from evorl.runs.about import read_starts
@@ -123,9 +123,9 @@ class RecordedRun:
             try:
                 row = json.loads(line)
                 rows.append({k: float(v) for k, v in row.items() if k == "timesteps" or k.startswith("time/")})
-            except (ValueError, TypeError, AttributeError, RecursionError):
+            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue  # timings are optional: a corrupted line is skipped
-        return curves_in(row for row in rows if "timesteps" in row)
+        return curves_in(row for row in rows if math.isfinite(row.get("timesteps", math.nan)))
 
     def is_readable(self) -> bool:
         """Read config and metrics; return True if the config is one of a run.
@@ -231,7 +231,8 @@ def named(folders: Sequence[RunFolder], root: Path | None = None) -> list[Record
     paths = list(dict.fromkeys(folder.path for folder in folders))
     if root is None or root in paths:
         root = _above(paths)
-    return [RecordedRun(RunFolder(path), path.relative_to(root).as_posix()) for path in paths]
+    # Names of folders may have bytes that are not UTF-8, which neither a page nor a chart can contain.
+    return [RecordedRun(RunFolder(path), escaped(path.relative_to(root).as_posix(), lines=True)) for path in paths]
 
 
 def _above(paths: Sequence[Path]) -> Path:
@@ -263,15 +264,14 @@ def _has_records(folder: Path) -> bool:
 def _table(path: Path) -> Iterable[dict[str, float]]:
     """Yield the complete rows of a table of numbers; the last one may be incomplete after a kill."""
     file = RowFile(path)
-    rows = csv.reader(file.lines())
-    header = next(rows, [])
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header) or "timesteps" not in header:
-            raise file.damaged(f"line {number} is not a row of {len(header)} numbers")
+    for number, row in enumerate(file.records(), start=2):
         try:
-            yield {name: float(text) for name, text in zip(header, row, strict=True) if text}
+            numbers = {name: float(text) for name, text in row.items() if text}
         except ValueError as error:
             raise file.damaged(f"line {number}: {error}") from error
+        if not 0 <= numbers.get("timesteps", math.nan) < 2**63:
+            raise file.damaged(f"line {number} has no number of timesteps")
+        yield numbers
 
 
 def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:

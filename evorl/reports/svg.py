@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from evorl.ops.terminal_text import escaped
 from evorl.recorders.learning_curve import BLUE, GRAY, GREEN
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def figure_of(width: float, height: float) -> Iterator[Figure]:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "evorl", "path.simplify_threshold": 0.3}):
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "evorl", "path.simplify_threshold": 0.3}
+    with matplotlib.rc_context({**settings, "text.parse_math": False}):  # a name with two $ is not a formula
         figure = Figure(figsize=(width, height))
         FigureCanvasSVG(figure)
         yield figure
@@ -67,11 +70,13 @@ def as_svg(figure: Figure, name: str, about: str) -> ElementTree.Element:
         about: text alternative of the figure, for screen readers.
     """
     file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
+    with warnings.catch_warnings():  # of characters that Matplotlib's font lacks: the browser's fonts draw the text
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(file, format="svg", transparent=True, metadata=_PLAIN)
     text = file.getvalue()
     for color in _VARIABLES:
         text = text.replace(color, variable(color))
-    root = ElementTree.fromstring(text)
+    root = ElementTree.fromstring(escaped(text))  # names may contain control characters, which XML does not allow
     _make_local(root, name)
     for metadata in root.findall("metadata"):
         root.remove(metadata)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.values import plain
@@ -70,15 +71,19 @@ class SweptSetting(RecordedRun):
     def curves(self) -> dict[str, Curve]:
         """Curves of the mean evaluation return and of each seed's return."""
         names = {"eval_return": EVALUATION}
-        return curves_in(
-            {
-                names.get(name, name if name == "timesteps" else f"{EVALUATION}_{name}"): float(text)
-                for name, text in row.items()
-                if text and name != "setting"
-            }
-            for row in _rows(self.folder.sweep_evaluations)
-            if row["setting"] == str(self.number)
-        )
+        file = RowFile(self.folder.sweep_evaluations)
+        try:
+            return curves_in(
+                {
+                    names.get(name, name if name == "timesteps" else f"{EVALUATION}_{name}"): float(text)
+                    for name, text in row.items()
+                    if text and name != "setting"
+                }
+                for row in _rows(file.path)
+                if row["setting"] == str(self.number)
+            )
+        except (ValueError, KeyError) as error:
+            raise file.damaged(f"setting {self.number}: {error}") from error
 
 
 def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
@@ -90,10 +95,11 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
     if not is_sweep(sweep.folder.path):
         return [sweep]
     varied = sweep.config.get("sweep") or {}
-    paths = list(varied.get("over", varied))
+    over = varied.get("over", varied) if isinstance(varied, Mapping) else {}
+    paths = list(over) if isinstance(over, Mapping) else []
     settings: list[RecordedRun] = []
     for row in _rows(sweep.folder.sweep_table):
-        if not {"setting", *paths} <= set(row):
+        if not {"setting", *paths} <= set(row) or not re.fullmatch(r"\d{1,9}", row["setting"], re.ASCII):
             raise RunFolderError(f"{sweep.folder.sweep_table} is not a table of the settings of {sweep.name}.")
         values = tuple((path, row[path]) for path in paths)
         number = int(row["setting"])
@@ -103,7 +109,7 @@ def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
 
 @functools.lru_cache(maxsize=8)
 def _read(path: str, changed: int) -> list[dict[str, str]]:
-    return list(csv.DictReader(RowFile(path).lines()))
+    return RowFile(path).records()
 
 
 def _rows(path: Any) -> list[dict[str, str]]:

@@ -75,7 +75,7 @@ def _best_trial(search: RunFolder) -> RunFolder:
                     value = float(row["best_return"])
                     if folders and math.isfinite(value):
                         runs.append((value, RunFolder(max(folders, key=lambda path: (len(path.name), path.name)))))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise RunFolderError(f"{search.search_table} does not list the trials of a search: {error}.") from error
     if not runs:
         raise _without_best(search.path)

@@ -12,7 +12,6 @@ import contextlib
 import json
 import math
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,11 @@ import numpy as np
 
 from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.files import open_to_write, refuse_link, writing_to
+from evorl.runs.npz_file import NpzError, read_npz
 
 FORMAT = 1
 COLUMNS = ("actions", "rewards", "termination", "truncation")  # in every file, plus observations
+_PER_STEP = {"rewards": "fiu", "termination": "b", "truncation": "b"}  # kinds of dtypes
 
 
 class ReplayFileError(ValueError):
@@ -116,10 +117,32 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
         raise ReplayFileError(f"{described} does not describe {path.name}: it needs num_steps and columns.")
     if facts.get("format") != FORMAT:
         raise ReplayFileError(f"{described} has format {facts.get('format')}, but this version reads {FORMAT}.")
+    wrong = {
+        "num_steps": not _is_size(facts["num_steps"]) or not facts["num_steps"],
+        "env": not isinstance(facts.get("env", 0), str | None),
+    }
+    wrong |= {f"columns.{name}": not _describes_column(column) for name, column in facts["columns"].items()}
+    for name, is_wrong in wrong.items():
+        if is_wrong:
+            raise ReplayFileError(f"{described} does not describe {path.name}: its {ascii(name)[1:-1]} is invalid.")
     missing = [name for name in COLUMNS if name not in facts["columns"]]
     if missing:
         raise ReplayFileError(f"{path} has no column {missing[0]!r}; it has {', '.join(facts['columns'])}.")
     return facts
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _describes_column(described: Any) -> bool:
+    if not isinstance(described, dict) or not isinstance(described.get("dtype"), str):
+        return False
+    try:
+        np.dtype(described["dtype"])
+    except TypeError:
+        return False
+    return isinstance(described.get("shape"), list) and all(map(_is_size, described["shape"]))
 
 
 def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -128,21 +151,19 @@ def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Raises:
         ReplayFileError: the file is corrupted, or differs from its description.
     """
-    columns = {}
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            for name, described in facts["columns"].items():
-                columns[name] = arrays[name]
-                expected = (facts["num_steps"], *described["shape"])
-                if columns[name].shape != expected or str(columns[name].dtype) != described["dtype"]:
-                    raise ReplayFileError(
-                        f"{name} in {path} is {columns[name].dtype}{list(columns[name].shape)}, but its description "
-                        f"states {described['dtype']}{list(expected)}."
-                    )
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        if isinstance(error, ReplayFileError):
-            raise
+        columns = read_npz(path, facts["columns"])
+    except NpzError as error:
         raise ReplayFileError(f"{path} cannot be read: {error}.") from error
+    for name, described in facts["columns"].items():
+        found, expected = columns[name], [facts["num_steps"], *described["shape"]]
+        if list(found.shape) != expected or str(found.dtype) != described["dtype"]:
+            raise ReplayFileError(
+                f"{name} in {path} is {found.dtype}{list(found.shape)}, but its description states "
+                f"{described['dtype']}{expected}."
+            )
+        if name in _PER_STEP and (found.ndim != 1 or found.dtype.kind not in _PER_STEP[name]):
+            raise ReplayFileError(f"{name} in {path} is {found.dtype}{list(found.shape)}, and not one number per step.")
     for name, column in columns.items():
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.argmin(np.isfinite(column).reshape(len(column), math.prod(column.shape[1:])).all(axis=1)))

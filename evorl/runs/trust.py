@@ -29,6 +29,7 @@ _NAMES_OF_ENVS = frozenset(("name", "library"))
 _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
 # The setting whose value may name a data set, ``minari:<id>``: only numbers are read from it.
 _DATA_SET = re.compile(r"(?:.*\.)?replay\.load")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ENTRY = re.compile(r"\.\d+(?:\.|$)")  # index of a list entry, in a path
 _UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # leads out of the folder of configs
 
@@ -68,6 +69,10 @@ def read_stored_config(path: Path) -> Any:
             raise RunFolderError(
                 f"{path}: {setting} is {value!r}, but a stored config must not contain interpolations: write the value "
                 "itself."
+            )
+        if _SURROGATE.search(f"{setting}{value}"):
+            raise RunFolderError(
+                f"{path}: {setting} is {value!r}, which is not text that a file or a page can contain."
             )
     return config
 

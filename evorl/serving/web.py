@@ -96,7 +96,7 @@ class WebServer:
         @web.middleware
         async def check(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
             # A page of another site can reach this machine through its own host name (DNS rebinding) or by a script.
-            host = _host_of(f"//{request.host}")
+            host = _host_of(f"//{request.headers.get('Host', '')}")
             origin = request.headers.get("Origin")
             if self.settings.token is None:
                 if not is_this_machine(host):

@@ -1,10 +1,14 @@
-"""HTTP server for an aiohttp application, with connection limits and one log line per malformed request."""
+"""HTTP server for an aiohttp application, with connection limits and one log line per malformed request.
+
+Requests with bytes that are not UTF-8 in the path or in a header are rejected before the application reads them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from evorl.sockets.socket_server import ConnectionLimits, SocketServer
@@ -30,7 +34,7 @@ class HttpServer:
     def __init__(self, application: web.Application, limits: ConnectionLimits | None = None) -> None:
         from aiohttp import web
 
-        limits = limits or ConnectionLimits()
+        limits, self._web = limits or ConnectionLimits(), web
         # keepalive_timeout counts from the start of a connection or from its last response.
         self._runner = web.AppRunner(
             application,
@@ -49,6 +53,8 @@ class HttpServer:
     async def start(self, host: str, port: int, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         """Start listening; see ``SocketServer.start`` for arguments and errors."""
         await self._runner.setup()
+        server: Any = self._runner.server
+        server.request_handler = _utf8_only(self._web, server.request_handler)
         try:
             await self.sockets.start(host, port, token, tls)
         except BaseException:
@@ -61,6 +67,30 @@ class HttpServer:
         with contextlib.suppress(ConnectionError):
             await self._runner.cleanup()
         await self.sockets.stop()
+
+
+def _utf8_only(web: Any, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a handler of ``aiohttp.web`` that rejects requests whose path or headers are not UTF-8.
+
+    aiohttp decodes such bytes to surrogates, and no response, log or file could contain them. It quotes the header
+    ``Expect`` before any middleware.
+    """
+
+    async def handle(request: Any) -> Any:
+        texts = [("path", request.raw_path), *request.headers.items()]  # a header may occur twice
+        if wrong := [name for name, text in texts if not _is_utf8(text)]:
+            return web.Response(status=400, text=f"{ascii(wrong[0])[1:-1]} is not UTF-8.\n")
+        return await handler(request)
+
+    return handle
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _OneLine(logging.LoggerAdapter):

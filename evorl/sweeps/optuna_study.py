@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config.names import explain_missing_package
+from evorl.runs.files import RunFolderError, refuse_link
 
 _NAME = "search"
 _FAILURE = "failure"
@@ -43,6 +44,7 @@ class OptunaStudy:
 
     Raises:
         ImportError: Optuna is not installed.
+        RunFolderError: the journal is corrupted, or a symbolic link.
     """
 
     def __init__(self, path: Path, over: Mapping[str, Any], seed: int) -> None:
@@ -52,12 +54,23 @@ class OptunaStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         _mend_journal(path)
         self._optuna, self._seed = optuna, seed
-        self._study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
-            study_name=_NAME,
-            direction="maximize",
-            load_if_exists=True,
-        )
+        try:
+            self._study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
+                study_name=_NAME,
+                direction="maximize",
+                load_if_exists=True,
+            )
+            if self._study.direction.name != "MAXIMIZE":
+                raise ValueError(f"its direction is {self._study.direction.name}")
+            for trial in self._study.get_trials(deepcopy=False):
+                float(trial.value or 0.0)
+                if not all(isinstance(name, str) for name in trial.params):
+                    raise ValueError(f"trial {trial.number} has a parameter without a name")
+        except Exception as error:  # Optuna raises various exceptions on corrupted lines
+            raise RunFolderError(
+                f"{path} is corrupted, or is not the journal of a search: {type(error).__name__}: {str(error)[:200]}."
+            ) from error
         self._space = {path: self._distribution(values) for path, values in over.items()}
         for trial in self._study.get_trials(deepcopy=False):
             if not trial.state.is_finished() and set(trial.params) < set(self._space):  # killed during sampling
@@ -110,6 +123,7 @@ def _mend_journal(path: Path) -> None:
 
     A search has one process, so an existing lock belongs to a process that has ended.
     """
+    refuse_link(path)
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     if not path.exists():
         return

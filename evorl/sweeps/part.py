@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,7 @@ from evorl.execution.restoration import restore
 from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.trees import concatenate_trees
 from evorl.recorders.recorder_group import RecorderGroup
-from evorl.recorders.row_file import CsvRecorder
+from evorl.recorders.row_file import CsvRecorder, RowFile
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import writing_to
 from evorl.runs.recorder import Recorder, Row
@@ -117,17 +116,17 @@ class Part:
 
     def returns(self) -> dict[int, dict[int, list[float]]]:
         """Return, for each setting, the returns of its seeds by the environment steps of the evaluation."""
-        path = self.folder / "metrics.csv"
+        file = RowFile(self.folder / "metrics.csv")
         returns: dict[int, dict[int, list[float]]] = {member: {} for member in self.members}
-        if not path.exists():
-            return returns
-        with open(path, encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
+        try:
+            for row in file.records():
                 if not row.get(_RETURN.format(0)):
                     continue
                 for place, member in enumerate(self.members):
                     rows = range(place * self.num_seeds, (place + 1) * self.num_seeds)
                     returns[member][int(row["timesteps"])] = [_number(row[_RETURN.format(i)]) for i in rows]
+        except (KeyError, ValueError) as error:
+            raise file.damaged(repr(error)) from error
         return returns
 
     def state_of(self, member: int) -> State:

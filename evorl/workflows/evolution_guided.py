@@ -234,7 +234,8 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow[EvolutionGuidedState]):
         solution = self.optimizer.solution(state.ec_state)
         metrics |= losses | PyTreeDict(updates=num_updates.astype(jnp.float32))
         if self.num_explorations:
-            metrics.exploration_return = batch.returns[population:].mean()
+            explored = batch.returns[population:]
+            metrics.exploration_return = explored.mean(where=jnp.isfinite(explored))
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
     def _stored(self, state: EvolutionGuidedState, batch: EpisodeOutcomes) -> EvolutionGuidedState:

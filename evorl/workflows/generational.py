@@ -112,13 +112,14 @@ class GenerationalWorkflow(Workflow[G]):
 
 
 def generation_metrics(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitness: jax.Array) -> PyTreeDict:
-    """Return the metrics of a generation.
+    """Return the metrics of a generation; statistics of the fitness ignore non-finite values.
 
     Args:
         outcomes: results of its episodes.
         fitness: fitness of its individuals, ``[P]``.
         best_fitness: best fitness of all generations so far.
     """
+    fitness = jnp.where(jnp.isfinite(fitness), fitness, jnp.nan)
     return PyTreeDict(
         timesteps=outcomes.lengths.sum(),
         fitness=jnp.nanmean(fitness),

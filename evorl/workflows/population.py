@@ -89,9 +89,14 @@ def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
 
 
 def healthy_members(metrics: PyTreeDict) -> jax.Array:
-    """Return True for members whose metrics are all finite, bool ``[P]``: losses reveal diverged parameters."""
-    losses = [values for name, values in metrics.items() if name not in _COUNTS]
-    return jnp.all(jnp.isfinite(jnp.stack(losses)), axis=0)
+    """Return True for members whose metrics are all finite, bool ``[P]``: losses reveal diverged parameters.
+
+    The mean return of completed episodes is one of these metrics.
+    """
+    values = [values for name, values in metrics.items() if name not in _COUNTS]
+    if "episodes" in metrics:
+        values.append(jnp.where(metrics.episodes.count > 0, metrics.episodes.mean_return, 0.0))
+    return jnp.all(jnp.isfinite(jnp.stack(values)), axis=0)
 
 
 def population_metrics(metrics: PyTreeDict, scores: jax.Array, healthy: jax.Array, replaced: jax.Array) -> PyTreeDict:

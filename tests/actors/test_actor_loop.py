@@ -1,4 +1,4 @@
-"""Iterations with actors: the numbers of one process, or of policies that are never too old."""
+"""Training iterations with actors equal a single process, or use policies within the permitted age."""
 
 from __future__ import annotations
 

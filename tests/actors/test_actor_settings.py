@@ -25,7 +25,7 @@ def test_what_is_silent_is_as_usual() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "parts"),
     [
         ({"kind": "proces"}, ("'proces'", "'process'")),
         ({"mode": "asynch"}, ("'asynch'", "'async'")),
@@ -36,13 +36,13 @@ def test_what_is_silent_is_as_usual() -> None:
         (3, ("actors must be a mapping",)),
     ],
 )
-def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *says):
+def test_settings_that_cannot_be_are_refused_in_words(config: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         actor_settings(config)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "actors", "changes", "says"),
+    ("algorithm", "actors", "changes", "parts"),
     [
         ("ppo.PPOWorkflow", {"mode": "async"}, {}, ("PPOWorkflow", "IMPALA")),
         (
@@ -75,9 +75,9 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: tuple[s
     ],
 )
 def test_what_cannot_learn_from_actors_is_refused_in_words(
-    algorithm: str, actors: dict, changes: dict, says: tuple[str, ...]
+    algorithm: str, actors: dict, changes: dict, parts: tuple[str, ...]
 ) -> None:
-    with raises_naming(ValueError, *says):
+    with raises_naming(ValueError, *parts):
         build(algorithm, actors, **changes)
 
 

@@ -1,4 +1,6 @@
-"""Actors that are processes: the same numbers, faults that cost running episodes only, and no process left behind."""
+"""Actor processes produce the numbers of a single process, a fault costs only running episodes, and no
+process is left.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +22,34 @@ from tests.support.small_workflows import assert_close
 
 
 def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
-    """Signals end two of them in turn; before that and after, what they collect is as that of one process."""
+    """Collected data equal a single process before and after two actors are ended by signals."""
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "process", "count": 2})
-    told: list[str] = []
-    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
+    messages: list[str] = []
+    state = iterate(workflow, workflow.init(7), 2, messages.append)[1]
     assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool
-    for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
+    for number, signal_number in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         before = pool._actors[number].process.pid
-        os.kill(before, what)
+        os.kill(before, signal_number)
         start = time.monotonic()
-        metrics, state = iterate(workflow, state, 2, told.append)
+        metrics, state = iterate(workflow, state, 2, messages.append)
         assert np.isfinite(metrics.policy_loss).all()
-        assert told[-1].startswith(f"Actor {number} ")
-        assert_names(told[-1], "replaced", "unfinished episodes")
+        assert messages[-1].startswith(f"Actor {number} ")
+        assert_names(messages[-1], "replaced", "unfinished episodes")
         assert pool._actors[number].process.pid != before
         assert time.monotonic() - start < 60
         assert not os.path.exists(f"/proc/{before}")
-    assert "SIGKILL" in told[0]
-    assert "no heartbeat" in told[1]
+    assert "SIGKILL" in messages[0]
+    assert "no heartbeat" in messages[1]
     pids = [actor.process.pid for actor in pool._actors.values()]
     workflow.close()
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
 def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Python is there to give signs of life, and after, while the environments are made."""
-    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # nobody here is silent but who was stopped
+    """An actor stopped during its start is detected, before Python runs and while it builds environments."""
+    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # only the stopped process is silent
     starting_for_long: Any = time.sleep
     pool = ProcessPool(starting_for_long, lambda number: 60.0)
     for number in range(2):
@@ -76,10 +78,10 @@ def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
 def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
     env = {"factory": f"{SUPPORT}:Faulty", "seconds": 0.05}
     workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
-    told: list[str] = []
-    _, state = iterate(workflow, workflow.init(0), 1, told.append)
-    assert told == []  # the first one compiles, and is waited for
-    iterate(workflow, state, 1, told.append)
-    assert len(told) == 1
-    assert_names(told[0], "actors.timeout", "replaced")
+    messages: list[str] = []
+    _, state = iterate(workflow, workflow.init(0), 1, messages.append)
+    assert messages == []  # the first actor compiles, so the pool waits for it
+    iterate(workflow, state, 1, messages.append)
+    assert len(messages) == 1
+    assert_names(messages[0], "actors.timeout", "replaced")
     workflow.close()

@@ -1,4 +1,4 @@
-"""Actors of Ray: the same numbers, also after one was killed."""
+"""Ray actors produce the numbers of a single process, also after one of them was killed."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.support.errors import assert_names
 from tests.support.small_workflows import assert_close
 
 
-# Ray's own: it forks beside JAX's threads, leaves sockets and files to the garbage collector, and announces changes.
+# Ray forks next to JAX's threads, leaves sockets and files to the garbage collector, and announces changes.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     ray = pytest.importorskip("ray", reason="install the extra ray")
     expected = after(build("ppo", None), 2)
     workflow = build("ppo", {"kind": "ray", "count": 2})
-    told: list[str] = []
-    state = iterate(workflow, workflow.init(7), 2, told.append)[1]
+    messages: list[str] = []
+    state = iterate(workflow, workflow.init(7), 2, messages.append)[1]
     assert_close(state.agent_state.params, expected.agent_state.params, 1e-5)
     pool = workflow.execution.collector._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]  # of Ray
     os.kill(ray.get(pool._actors[1].process_id.remote()), signal.SIGKILL)
-    iterate(workflow, state, 2, told.append)
-    (text,) = told
+    iterate(workflow, state, 2, messages.append)
+    (text,) = messages
     assert_names(text, "actor 1", "replaced", "unfinished episodes")
     workflow.close()
     assert not ray.is_initialized()
@@ -40,7 +40,7 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
 def test_ray_is_not_started_in_the_folder_of_a_stranger(
     is_restricted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its processes import modules from the folder in which it was started, before all others."""
+    """Ray starts outside of an untrusted working directory, from which its workers would import modules."""
     ray = pytest.importorskip("ray", reason="install the extra ray")
     from evorl.actors.ray_pool import RayPool
 

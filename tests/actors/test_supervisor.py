@@ -32,11 +32,11 @@ class Dying:
 
 
 def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
-    told: list[str] = []
+    messages: list[str] = []
     pool = Dying()
-    # A pool without processes, which has of a pool only what is called.
-    actors = supervisor.Supervisor(pool, 1, 60.0, told.append)  # pyright: ignore[reportArgumentType]
+    # A stub with only the methods of a pool that the supervisor calls.
+    actors = supervisor.Supervisor(pool, 1, 60.0, messages.append)  # pyright: ignore[reportArgumentType]
     actors.submit(0, ())
     with raises_naming(HostEnvError, "actor 0", "SIGSEGV", "6 times"):
         actors.take([0])
-    assert len(told) == supervisor.MAX_DEATHS == pool.started - 1
+    assert len(messages) == supervisor.MAX_DEATHS == pool.started - 1

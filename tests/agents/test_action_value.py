@@ -50,7 +50,7 @@ def test_it_explores_as_the_schedule_says() -> None:
 
 
 def test_every_episode_draws_its_final_epsilon() -> None:
-    """Uniformly between the schedule's end and ``max_final_epsilon``, kept for the whole episode."""
+    """Each episode samples its final epsilon uniformly between the schedule's end and ``max_final_epsilon``."""
     agent, state = _agent(epsilon={"start": 1.0, "end": 0.2, "share": 0.5}, max_final_epsilon=0.6)
     acting = agent.at_progress(state, jnp.float32(1.0))
     np.testing.assert_allclose(acting.extra_state, [0.2, 0.6], rtol=1e-6)
@@ -63,7 +63,7 @@ def test_every_episode_draws_its_final_epsilon() -> None:
     assert drawn.min() > 0.0
     np.testing.assert_allclose(np.quantile(drawn, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.02)
     is_random = np.asarray(actions) != greedy
-    for low, high in ((0.0, 0.5), (0.5, 1.0)):  # of two actions half of the random ones are the greedy one
+    for low, high in ((0.0, 0.5), (0.5, 1.0)):  # with two actions, half of the random actions are greedy
         share = is_random[(drawn > low) & (drawn <= high)].mean()
         np.testing.assert_allclose(share, (0.2 + 0.4 * (low + high) / 2) / 2, atol=0.015)
     _, after = agent.compute_actions(acting, rows.replace(extras=extras), jax.random.key(6))
@@ -79,7 +79,7 @@ def test_final_epsilons_that_cannot_be_are_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
 def test_epsilons_are_drawn_in_a_training(algorithm: str) -> None:
-    """Episodes end after ten steps: those that follow draw another one."""
+    """Each new episode of a training run samples another epsilon."""
     workflow = small(algorithm, agent={"network": {"torso": [8]}, "max_final_epsilon": 0.5})
     state, drawn = workflow.init(0), []
     for _ in range(16):
@@ -112,7 +112,7 @@ def test_continuous_actions_are_refused() -> None:
 
 @pytest.mark.parametrize(("tau", "interval"), [(1.0, 3), (0.25, 1), (0.5, 2)])
 def test_the_copy_follows_at_intervals(tau: float, interval: int) -> None:
-    """A gradient of -1 and a step size of 1: the network counts the updates."""
+    """The target network is copied at fixed numbers of updates, which the online parameter counts."""
     optimizer = Optimizer(name="sgd", learning_rate=1.0)
     state = AgentState(params=PyTreeDict(online=jnp.zeros(()), target=jnp.zeros(())))
     opt_state = init_online_optimizer(optimizer, state)

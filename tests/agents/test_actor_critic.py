@@ -106,7 +106,7 @@ CELLS = {
 
 @pytest.fixture(scope="module", params=CELLS)
 def remembering(request: pytest.FixtureRequest) -> tuple[Any, Any, Any]:
-    """A workflow whose agent has a recurrent state, its state, and a trajectory in which episodes end."""
+    """Return a workflow with a recurrent agent, its state, and a trajectory with episode ends."""
     network = {"torso": [8], **CELLS[request.param]}
     workflow = small("ppo", "CartPole-v1", agent={"network": network, "normalize_obs": True}, rollout_length=24)
     collect = jax.jit(lambda w, s: w.collect(s))
@@ -117,7 +117,9 @@ def remembering(request: pytest.FixtureRequest) -> tuple[Any, Any, Any]:
 
 
 def test_what_is_learned_from_is_what_acted(remembering: tuple) -> None:
-    """From the stored recurrent state on, the policy is that of the collection: the ratio of probabilities is 1."""
+    """On the stored recurrent states, the current policy equals the policy that collected the data: all
+    ratios are 1.
+    """
     workflow, state, trajectory = remembering
     agent = workflow.agent
     assert all(leaf.shape[:2] == (1, 8) for leaf in jax.tree.leaves(trajectory.extras.recurrent_state))
@@ -147,7 +149,7 @@ def test_every_algorithm_learns_with_a_recurrent_network(algorithm: str) -> None
     _, state = workflow.step(workflow.step(first)[1])
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
     for name in ("policy", "value"):
-        assert all(jax.tree.leaves(moved[name].cell.state_gates))  # what came before counts
+        assert all(jax.tree.leaves(moved[name].cell.state_gates))  # earlier steps influence the state
     assert workflow.evaluate(state).episode_return.shape == ()
 
 

@@ -1,4 +1,4 @@
-"""The notice about flattened images appears exactly when images are flattened."""
+"""A notice about flattened images appears exactly when images are flattened."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _agent(workflow: str, torso: Any, env: Any) -> Any:
 @pytest.mark.parametrize("workflow", ["evorl.algorithms.ppo.PPOWorkflow", "evorl.algorithms.dqn.DQNWorkflow"])
 def test_a_network_without_convolutions_is_told(workflow: str) -> None:
     env = create_env("gymnax/Breakout-MinAtar", parallel=2)
-    told = describe_flat_images(_agent(workflow, [8], env), env.obs_space)
-    assert told is not None
-    assert told.startswith(
+    message = describe_flat_images(_agent(workflow, [8], env), env.obs_space)
+    assert message is not None
+    assert message.startswith(
         "Observations are images [10, 10, 4], which a network without convolutions sees as one vector"
     )
-    assert "of 400 numbers" in told
-    assert "agent.network.torso=<one of minatar, nature" in told
+    assert "of 400 numbers" in message
+    assert "agent.network.torso=<one of minatar, nature" in message
     assert describe_flat_images(_agent(workflow, "minatar", env), env.obs_space) is None
 
 

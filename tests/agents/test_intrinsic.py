@@ -31,7 +31,9 @@ def built(name: str, env_name: str = "CartPole-v1", **options: Any) -> tuple[Int
 
 
 def steps(env: Any, env_name: str, level: float, num_steps: int = 4) -> SampleBatch:
-    """``num_steps`` equal transitions of each of two environments, from everything at ``level`` to twice that."""
+    """Return ``num_steps`` equal transitions of two environments each, with observations ``level`` and successors ``2
+    level``.
+    """
     obs = jnp.full((num_steps, 2, *env.obs_space.shape), level)
     actions = jnp.broadcast_to(ENVS[env_name], (num_steps, 2, *ENVS[env_name].shape))
     return SampleBatch(obs=obs, actions=actions, rewards=jnp.zeros((num_steps, 2)), next_obs=2.0 * obs)
@@ -42,7 +44,7 @@ def steps(env: Any, env_name: str, level: float, num_steps: int = 4) -> SampleBa
 def test_a_repeated_step_is_worth_less_and_a_new_one_more(name: str, env_name: str) -> None:
     intrinsic, env = built(name, env_name)
     state = State(intrinsic.init(env.obs_space, jax.random.key(3)))
-    # What is met at first is of two kinds, so that the observations have a spread.
+    # Two kinds of observations, so that their statistics have a spread.
     seen, other, new = (steps(env, env_name, level) for level in (0.1, -0.1, 0.35))
     met = jax.tree.map(lambda *x: jnp.concatenate(x), seen, other)
     pay = jax.jit(lambda node, state: node.pay(met, state))
@@ -84,7 +86,7 @@ def test_the_errors_are_those_of_the_papers() -> None:
     backward = -(actions * jax.nn.log_softmax(inverse)).sum(-1)
     np.testing.assert_allclose(bonus, forward, rtol=1e-5)
     np.testing.assert_allclose(loss, 0.7 * backward + 0.3 * forward, rtol=1e-5)
-    # Features are learned from the inverse model alone: without its share nothing moves them.
+    # The inverse model alone trains the features: without its share of the loss they do not change.
     only_forward = icm.replace(forward_share=1.0)
     gradient = jax.grad(lambda p: only_forward.errors(p, fixed, obs, actions, obs[::-1])[1].sum())(params)
     assert all(float(jnp.abs(x).max()) == 0.0 for x in jax.tree.leaves(gradient["torso"]))
@@ -104,7 +106,7 @@ SKILLED = {"library": "gymnax", "name": "CartPole-v1", "skills": 3}
 
 
 def skilled_steps(skills: jax.Array) -> SampleBatch:
-    """Transitions ``[B]`` whose successors reveal the skill in the sign of their first number."""
+    """Return transitions ``[B]`` whose next observation reveals the skill by the sign of its first entry."""
     one_hot = jax.nn.one_hot(skills, 3)
     states = jnp.zeros((len(skills), 4)).at[:, 0].set(skills - 1.0)
     obs = jnp.concatenate([jnp.zeros_like(states), one_hot], axis=-1)
@@ -115,7 +117,9 @@ def skilled_steps(skills: jax.Array) -> SampleBatch:
 
 
 def test_diayn_pays_for_what_reveals_the_skill() -> None:
-    """Eysenbach et al. 2018, eq. 3: from 0 without knowledge up to log(number of skills)."""
+    """The reward (Eysenbach et al. 2018, eq. 3) is 0 for an untrained discriminator and reaches log(number
+    of skills).
+    """
     env = create_env(SKILLED, parallel=2)
     diayn = make_intrinsic({"name": "diayn", "network": NETWORK, "optimizer": {"learning_rate": 1e-2}}, env)
     assert isinstance(diayn, DIAYN)
@@ -126,7 +130,7 @@ def test_diayn_pays_for_what_reveals_the_skill() -> None:
     bonuses = diayn.bonuses(state.intrinsic, batch)
     for _ in range(40):
         paid, state = pay(diayn, state)
-    np.testing.assert_allclose(paid.rewards, np.log(3.0), atol=0.05)  # the environment's reward of 1 does not count
+    np.testing.assert_allclose(paid.rewards, np.log(3.0), atol=0.05)  # the environment's reward of 1 is not added
     assert float(bonuses.mean()) < 0.8 * np.log(3.0)
     lying = batch.replace(obs=skilled_steps((jnp.arange(30) + 1) % 3).obs)
     assert float(diayn.bonuses(state.intrinsic, lying).max()) < -1.0, "another skill than the one that was followed"
@@ -169,7 +173,7 @@ def test_any_algorithm_learns_from_them_and_reports_what_the_environment_pays(al
 
 
 def test_replay_stores_rewards_with_the_bonus() -> None:
-    workflow = made("sac", learning_starts=1000)  # no updates: both act at random, by the same keys
+    workflow = made("sac", learning_starts=1000)  # no updates: both act at random with the same keys
     plain = small("sac", "Pendulum-v1", learning_starts=1000)
     paid, unpaid = (w.step(w.init(0))[1].replay_state.data for w in (workflow, plain))
     np.testing.assert_array_equal(paid.obs, unpaid.obs)

@@ -34,7 +34,7 @@ def test_a_mask_forbids_actions_and_is_not_read() -> None:
     obs = PyTreeDict(observation=jnp.arange(4.0).reshape(2, 2), action_mask=mask)
     outputs = jnp.arange(6.0).reshape(2, 3)
     masked = allowed_only(outputs, obs)
-    np.testing.assert_array_equal(masked, [[0.0, -jnp.inf, 2.0], [3.0, 4.0, 5.0]])  # all forbidden: nothing is
+    np.testing.assert_array_equal(masked, [[0.0, -jnp.inf, 2.0], [3.0, 4.0, 5.0]])  # no legal action: unmasked
     assert allowed_only(outputs, obs.observation) is outputs
     assert allowed_only(outputs, PyTreeDict(observation=obs.observation)) is outputs
     with raises_naming(ValueError, "action_mask", "(2, 3)", "(2, 4)"):

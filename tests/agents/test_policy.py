@@ -1,4 +1,4 @@
-"""The policy that is evolved: deterministic, for discrete and for continuous actions."""
+"""The policy for evolution is deterministic, for discrete and for continuous actions."""
 
 from __future__ import annotations
 

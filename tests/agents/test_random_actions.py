@@ -27,7 +27,7 @@ def test_the_random_agent_acts_in_any_space(space: Space) -> None:
         lambda x, one: np.testing.assert_equal((x.shape, x.dtype), ((5, *one.shape), one.dtype)), actions, space.zeros()
     )
     assert extras == {}
-    again, _ = agent.evaluate_actions(state, batch, jax.random.PRNGKey(0))  # legacy keys are taken too
+    again, _ = agent.evaluate_actions(state, batch, jax.random.PRNGKey(0))  # legacy keys are accepted too
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), again, actions)
 
 

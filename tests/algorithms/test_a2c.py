@@ -1,4 +1,4 @@
-"""A2C learns what can be known in closed form."""
+"""A2C solves problems with closed-form solutions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def test_its_loss_is_the_papers() -> None:
-    """With one transition by hand: ``-log pi A + c_v (V - G)^2 - c_e H``, and the gradient of the surrogate."""
+    """Loss and gradient of one transition equal ``-log pi A + c_v (V - G)^2 - c_e H``, computed by hand."""
     agent_config = {"network": {"torso": [4]}, "value_coefficient": 0.25, "entropy_coefficient": 0.1}
     workflow = small("a2c", agent=agent_config)
     state = workflow.init(0)
@@ -85,7 +85,7 @@ def test_the_entropy_bonus_follows_its_schedule() -> None:
 
 @pytest.mark.parametrize("bound", [5.0, 0.01])
 def test_losses_may_be_kept_within_bounds(bound: float) -> None:
-    """Beyond them they teach nothing, as the clipped scalars of DA3C's continuous agents."""
+    """Losses beyond the bounds have no gradient, like DA3C's clipped scalar losses."""
     clips = {"policy_loss_clip": bound, "value_loss_clip": bound}
     workflow, free = (small("a2c", agent={"network": {"torso": [4]}, **options}) for options in (clips, {}))
     state = workflow.init(0)
@@ -94,8 +94,8 @@ def test_losses_may_be_kept_within_bounds(bound: float) -> None:
     batch = batch.replace(targets=batch.values + 7.0**0.5)  # a value loss of 7
 
     def losses(agent: A2CAgent, params: Any) -> tuple[jax.Array, jax.Array]:
-        told = agent.loss(params, state.agent_state, batch, 0.0)[1]
-        return told.policy_loss, told.value_loss
+        terms = agent.loss(params, state.agent_state, batch, 0.0)[1]
+        return terms.policy_loss, terms.value_loss
 
     (policy_loss, value_loss), unbound = (losses(w.agent, state.agent_state.params) for w in (workflow, free))
     np.testing.assert_allclose(unbound[1], 7.0, rtol=1e-5)

@@ -31,7 +31,7 @@ AGENTS = {
     "sac": "SAC",
     "trpo": "TRPO",
 }
-ONLINE = {"iql": {"offline": False, "replay": {"load": None}}}  # of those that learn from recorded transitions
+ONLINE = {"iql": {"offline": False, "replay": {"load": None}}}  # agents that learn from recorded transitions
 NUM_ROWS = 64
 
 
@@ -52,7 +52,9 @@ def _are_allowed(actions: Any, obs: Any) -> bool:
 
 
 def test_these_are_all_agents_with_discrete_actions() -> None:
-    """For the random one see tests/agents/test_random_actions.py."""
+    """The contract covers all agents with discrete actions; tests/agents/test_random_actions.py covers the random
+    agent.
+    """
     assert {*AGENTS.values(), "Random"} == set(agents_acting_in(ActionSpaces.DISCRETE))
 
 
@@ -64,7 +66,7 @@ def test_only_allowed_actions_are_taken(algorithm: str) -> None:
     @jax.jit
     def act(key: jax.Array) -> tuple[Any, Any, Any]:
         state = agent.init(env.obs_space, env.action_space, key)
-        # Far from zero, so that a network prefers forbidden actions somewhere.
+        # Parameters far from zero, so that the network prefers a masked action somewhere.
         state = state.replace(params=jax.tree.map(lambda x: 5.0 * x, state.params))
         batch = _seen(state, obs)
         explored = jax.vmap(lambda k: agent.compute_actions(state, batch, k)[0])(jax.random.split(key, 8))
@@ -100,7 +102,7 @@ def test_what_is_learned_stays_finite(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_run_is_never_fined_for_a_forbidden_action(algorithm: str) -> None:
-    """An evaluation, and the rollouts that are learned from."""
+    """Evaluations and training rollouts never receive the penalty for masked actions."""
     workflow = small(algorithm, ENV)
     state = workflow.init(0)
     evaluation = workflow.evaluate(state)

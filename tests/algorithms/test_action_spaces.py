@@ -1,4 +1,4 @@
-"""One agent of each family in all kinds of action spaces: actions in the environment, and exported policies."""
+"""One agent of each family in all kinds of action spaces: actions in the environment and exported policies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _made(name: str, kind: str) -> tuple[Agent, Any, VectorEnv]:
 
 
 def _with_outputs(agent_state: Any, outputs: Any) -> Any:
-    """The state whose policy gives these numbers, or the first of them in their place, whatever is observed."""
+    """Return a state whose policy network outputs ``outputs`` (or their first entry) for every observation."""
 
     def changed(path: Any, x: jax.Array) -> jax.Array:
         name = jax.tree_util.keystr(path)
@@ -84,7 +84,7 @@ def _with_outputs(agent_state: Any, outputs: Any) -> Any:
 
 
 def _played(agent: Agent, agent_state: Any, env: VectorEnv, explores: bool) -> Any:
-    """What the environments received in one step, as NumPy."""
+    """Return the actions that the environments received in one step, as NumPy arrays."""
 
     @jax.jit
     def play(agent_state: Any) -> Any:
@@ -121,7 +121,7 @@ ALIKE = {
 
 
 def test_names_that_become_the_same_in_a_file_stay_apart() -> None:
-    """Names of entries may hold any character, those of ports are identifiers; one is called as the scores are."""
+    """Entries whose names map to the same identifier get unique port names."""
     space = DictSpace(ALIKE)
     env = wrap_env(ActionEnv(space), parallel=2)
     agent = PPOWorkflow.make_agent({"network": {"torso": [4]}}, env)

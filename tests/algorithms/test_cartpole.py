@@ -1,4 +1,4 @@
-"""Every algorithm for discrete actions solves CartPole by its shipped config; DQN by its defaults, see CHANGES."""
+"""Every algorithm for discrete actions solves CartPole with its shipped config; DQN with its defaults, see CHANGES."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from evorl.cli.composition import initialize_configs
 from evorl.runs.recorder import Recorder
 from tests.support.compilation import compiled_to_run_long
 
-# The evaluation return that is asked of the middle one of the seeds: of thirty-two, one or two end in a bad moment, and
-# which these are depends on how a processor rounds.
+# Evaluation return that the median seed must reach. Of thirty-two seeds, one or two end at a bad moment; which ones
+# depends on the rounding of the processor.
 ASKED = {"a2c": 475.0, "dqn": 475.0, "impala": 475.0, "ppo": 475.0, "pqn": 475.0, "reinforce": 400.0, "trpo": 475.0}
 NUM_SEEDS = 3
-# Not the large network of its experiment, of which a seed takes a minute.
+# A smaller network than in its experiment, where one seed takes a minute.
 CHANGES = {"dqn": ["~experiment", "n_step=3", "total_timesteps=150000"]}
 
 
 class Watch(Recorder):
-    """Sees when an evaluation has what is asked."""
+    """Recorder that notices when an evaluation reaches the required return."""
 
-    def __init__(self, asked: float) -> None:
-        self.asked, self.is_reached = asked, False
+    def __init__(self, required: float) -> None:
+        self.required, self.is_reached = required, False
 
     def write(self, row: Any) -> None:
-        """A row of metrics, with those of an evaluation where there is one."""
+        """Check a row of metrics that contains an evaluation."""
         if "eval/episode_return" in row:
             returns = [row[f"eval/episode_return_seed_{i}"] for i in range(NUM_SEEDS)]
-            self.is_reached = float(np.median(returns)) >= self.asked
+            self.is_reached = float(np.median(returns)) >= self.required
 
 
 @pytest.mark.parametrize("agent", ASKED)
 @compiled_to_run_long()
 def test_cartpole_is_solved(agent: str) -> None:
-    """The training ends once it is: it plans for all of its steps, so up to there it is that of the config."""
+    """Every agent reaches the required return within its config's steps; training stops as soon as it does."""
     settings = [f"agent={agent}", "env=cartpole", f"num_seeds={NUM_SEEDS}", "devices=1", "eval_interval=25000"]
     with initialize_configs():
         config = compose("config", [*settings, *CHANGES.get(agent, [])])

@@ -1,4 +1,6 @@
-"""CEM-RL: part of each generation follows the critics before its evaluation; the optimizer learns from all of it."""
+"""CEM-RL: part of each generation follows the critics before its evaluation, and the optimizer learns
+from all individuals.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def states(num: int) -> tuple[CEMRLWorkflow, list[State], list[Any]]:
 
 
 def _drawn(workflow: CEMRLWorkflow, state: State) -> Any:
-    """The generation as the optimizer drew it."""
+    """Return the generation as the optimizer sampled it."""
     return workflow.optimizer.ask(type(state.ec_state)({n: x for n, x in state.ec_state.items() if n != "injected"}))
 
 

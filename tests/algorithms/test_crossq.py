@@ -1,4 +1,4 @@
-"""CrossQ learns what can be known in closed form; its losses, statistics and delay are the paper's."""
+"""CrossQ solves problems with closed-form solutions; losses, statistics and policy delay match the paper."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestProbes(ActorCriticProbes):
     @pytest.fixture(scope="class")
     @classmethod
     def trained(cls) -> tuple:
-        """Once it is warm, critics are trained as they are evaluated, but for the noise in running statistics."""
+        """Train with batch renormalization, which after warm-up equals evaluation up to noise in the statistics."""
         optimizer = Optimizer(learning_rate=Schedule(1e-2, 0.0), beta1=0.5)
         renorm = {"batch_renorm": {"warmup": 500, "momentum": 0.999}}
         return train_soft_actor_critic(
@@ -67,7 +67,7 @@ class TestProbes(ActorCriticProbes):
 
 
 def _agent(**settings: Any) -> tuple[CrossQAgent, AgentState, SampleBatch]:
-    """An agent whose running statistics have seen something, and six transitions."""
+    """Return an agent with non-trivial running statistics, and six transitions."""
     env = create_env("Pendulum-v1", parallel=2)
     agent = CrossQAgent.from_config({**TestContract.SMALL["agent"], "temperature": 0.3, **settings}, env)
     state, batch = fresh_state(agent, env), transitions(env, 6)
@@ -91,11 +91,11 @@ def test_statistics_stand_apart_from_parameters() -> None:
     acted, _ = agent.evaluate_actions(state, batch, jax.random.key(0))
     assert not np.allclose(acted, agent.evaluate_actions(fresh, batch, jax.random.key(0))[0])
     alone, _ = agent.evaluate_actions(state, batch[:1], jax.random.key(0))
-    np.testing.assert_allclose(alone, acted[:1], rtol=1e-5)  # others in the batch do not matter
+    np.testing.assert_allclose(alone, acted[:1], rtol=1e-5)  # other rows of the batch have no influence
 
 
 def test_the_critics_see_both_ends_together() -> None:
-    """Against a pass over twelve rows; targets carry no gradient, and statistics are of all twelve."""
+    """Critic losses equal a pass over all twelve rows, with shared statistics and without gradient through targets."""
     agent, state, batch = _agent(num_critics=3)
     (loss, losses), gradient = jax.jit(jax.value_and_grad(agent.critic_loss, has_aux=True))(
         state.params.critic, state, batch, KEYS
@@ -139,7 +139,7 @@ def test_the_policy_learns_from_critics_at_rest() -> None:
 
 
 def test_the_policy_waits() -> None:
-    """Critics change at each update; policy, its statistics and the temperature at the first, fourth, ... one."""
+    """Critics change at every update; policy, its statistics and temperature at the first, fourth, ... one."""
     workflow = small("crossq", "Pendulum-v1", learning_starts=0, updates_per_iteration=1)
     state = workflow.init(0)
     moved = []
@@ -170,7 +170,7 @@ def test_it_also_learns_without_batch_renormalization() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "changes", "said"),
+    ("env", "changes", "parts"),
     [
         ("CartPole-v1", {}, ("CrossQ acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
         ("Pendulum-v1", {"policy_delay": 0}, ("policy_delay", "got 0")),
@@ -178,6 +178,6 @@ def test_it_also_learns_without_batch_renormalization() -> None:
         ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, ("batch_norm", "batch_renorm")),
     ],
 )
-def test_impossible_options_are_refused(env: str, changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("crossq", env, **changes)

@@ -1,4 +1,4 @@
-"""Observations that are dicts go through whole trainings; policy and values each see their entry only."""
+"""Agents train on dict observations; policy and critics receive only their entries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS: dict[str, tuple[type[Workflow], dict[str, Any]]] = {
 
 
 class NamedProbe(ProbeEnv):
-    """Two named observations: ``seen`` of two numbers, and ``hidden`` of three, one of them a counter."""
+    """Two named observations: ``seen`` with two entries and ``hidden`` with three, one of them a counter."""
 
     @property
     def obs_space(self) -> Space:

@@ -1,4 +1,4 @@
-"""DisCor learns what can be known in closed form; weights, errors and their temperatures are the paper's."""
+"""DisCor solves problems with closed-form solutions; weights, errors and temperatures match the paper."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class TestProbes(ActorCriticProbes):
 
 
 def test_weights_by_hand() -> None:
-    """Errors 0, ln 2 and ln 4 at temperature 1: shares 4, 2, 1 of 7; of mean 1, however large the numbers are."""
+    """Errors 0, ln 2 and ln 4 at temperature 1 give weights in proportion 4 : 2 : 1 with mean 1, also for
+    large errors.
+    """
     errors = np.log([[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]])
     expected = [[12 / 7, 6 / 7, 3 / 7], [1.0, 1.0, 1.0]]
     np.testing.assert_allclose(weights_of_mean_one(-jnp.asarray(errors)), expected, rtol=1e-5)
@@ -69,7 +71,7 @@ def test_doubt_comes_from_the_slow_networks_in_the_next_state(kind: str) -> None
         errors = agent.error_network.apply(state.params.target_error, batch.next_obs, policy.sample(KEYS))
     doubt = jax.jit(agent.discounted_next_errors)(state, batch, KEYS)
     assert doubt.shape == (2, 6)
-    assert 0 < (np.asarray(batch.extras.discounts) == 0.0).sum() < 6  # a terminated step is in no doubt
+    assert 0 < (np.asarray(batch.extras.discounts) == 0.0).sum() < 6  # a terminated step has no error in its target
     np.testing.assert_allclose(doubt, batch.extras.discounts * errors, rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""DQN learns what can be known in closed form, with every part of Rainbow; its losses are the papers'."""
+"""DQN solves problems with closed-form solutions, with every part of Rainbow; its losses match the papers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.every_probe import ACTION_NAMES, NAMES, Answers, train_on_eve
 from tests.support.probe_envs import PROBES
 from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, small
 
-GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of 0.25
+GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # atoms at intervals of 0.25
 SETTINGS: dict[str, dict[str, Any]] = {
     "expected": {"network": {"torso": [32, 32], "orthogonal": True}, "huber_delta": 1.0},
     "quantile": {
@@ -144,14 +144,16 @@ def test_errors_may_count_by_their_size() -> None:
 
 
 def test_the_loss_of_categories_is_least_at_its_target() -> None:
-    """Its gradient on the logits is ``softmax - target``, and priorities are the divergence, zero at the target."""
+    """The gradient on the logits is ``softmax - target``; the priority is the divergence, which is zero at
+    the target.
+    """
     agent, state = _agent(values="categorical", num_atoms=11, support_low=-2.0, support_high=2.0)
     batch = _batch()
     _, losses = _loss(agent, state, batch)
     assert (np.asarray(losses.td_errors) > 0).all()
     chosen = jax.nn.log_softmax(jax.random.normal(jax.random.key(4), (6, 11)))
     none = jnp.zeros(6)
-    cross_entropy, divergence = agent._losses(chosen, none, none + 1.0, chosen)  # reward 0, discount 1: itself
+    cross_entropy, divergence = agent._losses(chosen, none, none + 1.0, chosen)  # its own target: reward 0, discount 1
     np.testing.assert_allclose(divergence, 0.0, atol=1e-5)
     np.testing.assert_allclose(cross_entropy, -(jnp.exp(chosen) * chosen).sum(axis=-1), rtol=1e-5)
 
@@ -198,7 +200,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "said"),
+    ("env", "settings", "parts"),
     [
         ("Pendulum-v1", {}, ("DQN acts in Discrete", "A2C, CrossQ")),
         ("CartPole-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
@@ -209,6 +211,6 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
         ("CartPole-v1", {"values": "categoric"}, ("'categoric'", "'categorical'")),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         DQNAgent.from_config(settings, create_env(env, parallel=2))

@@ -1,4 +1,4 @@
-"""ERL: learners' policies become individuals when due; any evolutionary optimizer works with any learner."""
+"""ERL: learners' policies join the population when due; any evolutionary optimizer works with any learner."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "ddpg": {**TD3, "agent": DDPG, "policy_delay": 1},
 }
 SEVERAL = {"num_rl_agents": 2, "exploration_episodes": 2, "injection_period": 3}
-PER_GENERATION = 5 * EPISODE_STEPS  # Pendulum's episodes are all as long as they may be
+PER_GENERATION = 5 * EPISODE_STEPS  # all episodes of Pendulum last until the time limit
 
 
 class TestContract(WorkflowContract):
@@ -85,7 +85,7 @@ def individuals(workflow: ERLWorkflow, state: State, rows: slice) -> Any:
 
 def test_the_learners_policy_becomes_the_last_individual_to_the_last_bit() -> None:
     workflow, (fresh, warm, trained, more) = states(3)
-    assert_identical(policies_of(warm), policies_of(fresh))  # 50 steps, and 60 are for the warm-up
+    assert_identical(policies_of(warm), policies_of(fresh))  # 50 steps of a warm-up of 60
     for state in (trained, more):
         assert_identical(individuals(workflow, state, slice(3, 4)), policies_of(state))
     last = arrays(individuals(workflow, warm, slice(3, 4)))
@@ -130,7 +130,7 @@ def test_learners_learn_side_by_side_as_each_alone() -> None:
 
 
 def test_critics_with_running_statistics_guide_policies_without_any() -> None:
-    """CrossQ's, whose statistics go on beside the parameters."""
+    """CrossQ updates running statistics, while its policies, without statistics, join the population."""
     network = {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}
     workflow = erl(learner={**inner_config("crossq"), **WARM_UP, "agent": network})
     first = state = workflow.init(0)
@@ -145,7 +145,7 @@ def test_critics_with_running_statistics_guide_policies_without_any() -> None:
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_combination_builds_and_steps(optimizer: str, learner: str) -> None:
-    """Traced from end to end; the diagonal also runs until it has learned."""
+    """Every combination is traced completely; the combinations on the diagonal also run until they learn."""
     workflow = erl(optimizer=OPTIMIZERS[optimizer], learner=LEARNERS[learner])
     if list(OPTIMIZERS).index(optimizer) != list(LEARNERS).index(learner):
         fresh = jax.eval_shape(workflow.setup, jax.random.key(0))
@@ -182,7 +182,7 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         (
             {"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}},
@@ -192,6 +192,6 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
         ({"num_rl_agents": 0}, ("num_rl_agents", "got 0")),
     ],
 )
-def test_nonsense_is_refused_in_words(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_nonsense_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         erl(**changes)

@@ -1,4 +1,4 @@
-"""IMPALA learns what can be known in closed form, also from trajectories of older policies."""
+"""IMPALA solves problems with closed-form solutions, also with trajectories of older policies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
-    """Before the first update, with observations that are normalized: losses from GAE's advantages and targets."""
+    """Before the first update the losses use GAE's advantages and targets, with normalized observations."""
     agent_config = {"network": {"torso": [8]}, "normalize_obs": True, "vtrace_lambda": 0.9}
     workflow = small("impala", "Pendulum-v1", agent=agent_config)
     state = workflow.init(0)
@@ -62,7 +62,7 @@ def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
         _, state = workflow.step(state)
     assert float(state.agent_state.obs_preprocessor_state.count) > 0
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
-    assert float(trajectory.dones.sum()) > 0  # time limits among them
+    assert float(trajectory.dones.sum()) > 0  # includes time limits
     agent, agent_state, params = workflow.agent, state.agent_state, state.agent_state.params
     _, losses = jax.jit(lambda t: agent.loss(params, agent_state, t, 0.95, 0.0))(trajectory)
     values, next_values = (agent.values(agent_state, params, obs) for obs in (trajectory.obs, trajectory.next_obs))

@@ -1,4 +1,4 @@
-"""IQL: its losses are the paper's, it learns what recorded actions are worth, and the better ones of them."""
+"""IQL: losses match the paper, values estimate recorded actions, and the policy prefers the better ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, 
 
 
 class TestContract(WorkflowContract):
-    """Offline: nothing is collected, and a step is an update."""
+    """Offline: nothing is collected, and every step is an update."""
 
     workflow = IQLWorkflow
     SMALL = {**SAC_CONFIG, "replay_capacity": 256, "replay": {"load": recorded_pendulum(), "other_env": True}}
@@ -92,7 +92,9 @@ def test_an_update_leaves_no_part_as_it_was() -> None:
 
 @compiled_to_run_long()
 def test_state_values_are_an_expectile_and_the_policy_finds_the_better_actions() -> None:
-    """One step episodes whose best action is known: values lie between the mean reward and the greatest."""
+    """In one-step episodes values are between the mean and the largest reward, and the policy approaches the best
+    action.
+    """
     columns = pendulum_columns(4096, seed=1)
     count = len(columns["rewards"])
     batch = SampleBatch(
@@ -127,6 +129,6 @@ def test_state_values_are_an_expectile_and_the_policy_finds_the_better_actions()
     values = np.asarray(agent.state_values(state, state.params.value, batch.obs))
     rewards = np.asarray(batch.rewards)
     assert rewards.mean() < values.mean() < rewards.max()
-    assert (rewards < values).mean() > 0.6  # of the mean it would be about half
+    assert (rewards < values).mean() > 0.6  # about 0.5 for the mean
     actions, _ = agent.evaluate_actions(state, batch, jax.random.key(0))
-    assert np.abs(np.asarray(actions - batch.obs[:, :1] / 2)).mean() < 0.15  # of random ones 0.53
+    assert np.abs(np.asarray(actions - batch.obs[:, :1] / 2)).mean() < 0.15  # 0.53 for random actions

@@ -1,4 +1,4 @@
-"""MAP-Elites where the best of every kind is known."""
+"""MAP-Elites on problems where the best solution of every cell is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies for several objectives: the fitness that the optimizer receives, and the front of the parents."""
+"""Multi-objective optimization: the fitness that the optimizer receives, and the Pareto front of the parents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trained(name: str) -> tuple[MultiObjectiveWorkflow, dict[str, np.ndarray], S
 
 
 def dominated(points: np.ndarray) -> np.ndarray:
-    """By hand: who has somebody that is nowhere worse and somewhere better."""
+    """Return which points are dominated: another point is nowhere worse and somewhere better."""
     return np.array([any((q >= p).all() and (q > p).any() for q in points) for p in points])
 
 
@@ -68,7 +68,7 @@ def test_objectives_are_sums_over_the_episode() -> None:
 
 
 def test_the_front_of_the_parents_grows() -> None:
-    """Episodes differ from generation to generation; those of a parent count as they were."""
+    """The front's hypervolume never decreases, since parents keep their recorded objectives."""
     _, metrics, state = trained("nsga2")
     assert (np.diff(metrics["hypervolume"]) >= -1e-3 * metrics["hypervolume"][-1]).all()
     assert metrics["hypervolume"][-1] > metrics["hypervolume"][0] > 0
@@ -86,7 +86,7 @@ def test_reference_vectors_go_by_the_share_of_the_training() -> None:
     assert ec_state.num_adaptations == 1 + np.floor(before_last / 0.1 + 1e-4)
     assert ec_state.objectives.shape == (POP_SIZE, 2)
     assert metrics["hypervolume"][-1] > 0
-    assert 1 <= np.isfinite(ec_state.objectives).all(axis=1).sum() < POP_SIZE  # a vector may have nobody
+    assert 1 <= np.isfinite(ec_state.objectives).all(axis=1).sum() < POP_SIZE  # a subproblem may have no individual
 
 
 @pytest.mark.parametrize("name", ["nsga2", "rvea"])
@@ -109,7 +109,7 @@ def test_it_acts_by_an_end_of_the_front() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"objectives": ["return"]}, ("objectives", "at least 2")),
         ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, ("optimizer.num_objectives=2",)),
@@ -125,18 +125,18 @@ def test_it_acts_by_an_end_of_the_front() -> None:
         ({"optimizer": {"name": "rvea", "pop_size": 8, "num_objectives": 3}}, ("optimizer.num_objectives=3",)),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_work_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         workflow_of(**changes)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "parts"),
     [("metrics.speed", ("entry 'metrics.speed'",)), ("next_obs", ("next_obs", "several components", "next_obs.0"))],
 )
-def test_an_objective_that_is_not_there_is_told(name: str, said: tuple[str, ...]) -> None:
+def test_an_objective_that_is_not_there_is_told(name: str, parts: tuple[str, ...]) -> None:
     workflow = workflow_of(objectives=["return", name])
-    with raises_naming(ValueError, *said):
+    with raises_naming(ValueError, *parts):
         jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
 
 

@@ -1,4 +1,4 @@
-"""Every optimizer that a YAML names finds the best actions of a probe."""
+"""Every optimizer in the configs finds the best actions of a probe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.small_workflows import EPISODE_STEPS, POP_SIZE, RUN_CONFIG
 CONFIGS = {path.stem: plain(OmegaConf.load(path)) for path in sorted((config_folder() / "agent/ec").glob("*.yaml"))}
 NAMES = [name for name, config in CONFIGS.items() if str(config["workflow"]).endswith(".NeuroevolutionWorkflow")]
 GENERATIONS = 100
-OBS = jnp.array([[-1.0], [1.0]])  # all that the probe shows
+OBS = jnp.array([[-1.0], [1.0]])  # all observations of the probe
 
 
 class TestContract(WorkflowContract):
@@ -46,7 +46,7 @@ class TestAgent(AgentContract):
 
 
 def _evolved_actions(name: str, continuous: bool) -> tuple[np.ndarray, np.ndarray]:
-    """What the policy does in the end, and what is best."""
+    """Return the final policy's actions and the best ones."""
     settings = {key: value for key, value in CONFIGS[name].items() if key == "optimizer"}
     optimizer = fields_from_config(NeuroevolutionWorkflow, settings, "").get("optimizer", EvolutionWorkflow.optimizer)
     env = make_probe("observation_dependent_action", 1, AutoresetMode.DISABLED, continuous)

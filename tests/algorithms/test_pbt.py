@@ -22,7 +22,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import RUN_CONFIG, arrays, assert_close, assert_identical, inner_config, small
 
 SEED = 3
-STEPS = 4 * 64 * 2  # environment steps of a generation
+STEPS = 4 * 64 * 2  # environment steps per generation
 FIXED = {"exploit": False, "score": "evaluation"}
 CSO = {"explore": "cso"}
 
@@ -51,7 +51,7 @@ def pbt(**changes: Any) -> PBTWorkflow:
 
 @functools.cache
 def trained(num_generations: int, **changes: Any) -> tuple[PBTWorkflow, dict[str, np.ndarray], State]:
-    """The workflow, its metrics ``[G]``, and its state after so many generations."""
+    """Return the workflow, its metrics ``[G]``, and its state after ``num_generations``."""
     workflow = pbt(**changes)
     metrics, state = programs.iterate_program(workflow, workflow.init(SEED), num_generations)
     metrics.pop("episodes")
@@ -59,13 +59,13 @@ def trained(num_generations: int, **changes: Any) -> tuple[PBTWorkflow, dict[str
 
 
 def of_member(workflow: PBTWorkflow, state: State, i: int) -> State:
-    """Its state, which counts the iterations of its own."""
+    """Return the state of member ``i``, with its own iteration counter."""
     counter = state.iterations.times(workflow.iterations_per_generation)
     return State({**jax.tree.map(lambda x: x[i], state.members), "iterations": counter})
 
 
 def key_words(state: State) -> np.ndarray:
-    """The words of every key that the members hold, ``[P, ...]``."""
+    """Return the data of every PRNG key of the members, ``[P, ...]``."""
     keys = [x for x in jax.tree.leaves(state.members) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
     assert len(keys) >= 3  # of the training, the evaluation and the environments
     return np.concatenate([np.asarray(jax.random.key_data(x)).reshape(len(x), -1, 2) for x in keys], axis=1)
@@ -110,7 +110,7 @@ def test_members_are_scored_by_the_episodes_they_ended() -> None:
 
 
 def test_hyper_parameters_do_their_work() -> None:
-    """Of two populations alike in all but the learning rate of one member, that member alone learns differently."""
+    """If one member has another learning rate, only that member learns differently."""
     workflow, _, state = trained(2, **FIXED)
     other = workflow.init(SEED)
     rate = workflow.search_space.paths.index("optimizer.learning_rate")
@@ -156,7 +156,7 @@ def test_clones_go_different_ways() -> None:
     (clone,) = np.flatnonzero(np.asarray(state.history.parents[0]) != np.arange(4))
     parent = int(state.history.parents[0, clone])
     assert_identical(*(jax.tree.map(lambda x, i=i: x[i], state.members.env_state.obs) for i in (clone, parent)))
-    its_own = jax.tree.map(lambda x: x.copy(), state)  # programs take the memory of the states they are given
+    its_own = jax.tree.map(lambda x: x.copy(), state)  # programs donate the states that they receive
     _, after = programs.iterate_program(workflow, its_own, 1)
     assert not np.array_equal(after.members.env_state.obs[clone], after.members.env_state.obs[parent])
 
@@ -192,7 +192,7 @@ def test_seeds_side_by_side(num_devices: int) -> None:
     assert together.execution.axis == (programs.SEED_AXIS if num_devices > 1 else None)
     _, states = programs.iterate_program(together, together.init(SEED - 1), 2)
     _, _, state = trained(2)
-    del states["iterations"]  # which all seeds share
+    del states["iterations"]  # shared by all seeds
     assert_close(jax.tree.map(lambda x: x[1], states), {k: x for k, x in state.items() if k != "iterations"}, 1e-4)
     assert list(together.charts(states | {"iterations": state.iterations})) == ["schedule_seed_0", "schedule_seed_1"]
 
@@ -220,7 +220,7 @@ def test_numbers_are_leaves() -> None:
 
 @pytest.mark.parametrize("inner", ["sac", "dqn"])
 def test_off_policy_members(inner: str) -> None:
-    """Traced as a run compiles it; replay buffers are cloned with all else."""
+    """Populations of off-policy workflows are traced as in a run, and include each member's replay buffer."""
     space = {"tau": {"low": 0.01, "high": 0.1, "scale": "log"}}
     env = {"sac": "Pendulum-v1", "dqn": "CartPole-v1"}[inner]
     workflow = small("pbt", env, inner=inner_config(inner), search_space=space, generation_interval=16)
@@ -234,7 +234,7 @@ def test_off_policy_members(inner: str) -> None:
 
 @functools.cache
 def sharing(num_devices: int) -> State:
-    """A population of SAC with one buffer, after two generations of 16 steps of each of 2 environments."""
+    """Return the state of a SAC population with one buffer, after two generations of 16 steps of 2 environments."""
     inner = inner_config("sac") | {"num_envs": 2, "replay_capacity": 1000, "n_step": 2}
     space = {"tau": {"low": 0.01, "high": 0.1, "scale": "log"}}
     shared = {"shared_replay": True, "generation_interval": 32, "history_length": 4}
@@ -244,7 +244,7 @@ def sharing(num_devices: int) -> State:
 
 
 def test_members_share_one_buffer() -> None:
-    """It holds what every member did, side by side, each in its environments; clones stay in theirs."""
+    """The shared buffer holds the transitions of every member in separate columns; clones keep theirs."""
     state = sharing(1)
     replay = state.shared.replay_state
     assert "replay_state" not in state.members
@@ -264,7 +264,9 @@ def test_devices_do_not_show_in_a_shared_buffer() -> None:
 
 
 def test_members_whose_iterations_differ_in_length() -> None:
-    """An evolution strategy as the inner workflow: generations are counted, and steps of all members are told."""
+    """Evolution strategies as inner workflows work: the interval counts generations, and steps of all members are
+    reported.
+    """
     part = {
         "workflow": "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow",
         "optimizer": {"name": "openes", "pop_size": 4},
@@ -282,7 +284,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"pop_size": 1}, ("pop_size=1", "small")),
         ({"truncation": 0.6}, ("truncation", "(0, 0.5], got 0.6")),
@@ -299,6 +301,6 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"devices": 3}, ("4 members", "3 devices", "pop_size")),
     ],
 )
-def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         pbt(**changes)

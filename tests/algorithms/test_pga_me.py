@@ -1,4 +1,4 @@
-"""PGA-ME: composition of the offspring, data of the learner, and results with a known optimum."""
+"""PGA-ME: composition of the offspring, data of the learner, and problems with a known optimum."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_every_transition_of_a_generation_is_stored() -> None:
 
 
 def test_offspring_are_of_three_kinds() -> None:
-    """By variation those of MAP-Elites; of gradients those whose steps count; the learner's own policy is the last."""
+    """Offspring are variations as in MAP-Elites, then policies after gradient steps, and last the learner's greedy
+    policy.
+    """
     workflow = pga_me(variation={"iso_sigma": 0.0, "line_sigma": 0.0})
     _, state = workflow.step(workflow.init(SEED))
     still = workflow.replace(policy_optimizer=Optimizer(learning_rate=0.0))
@@ -95,7 +97,7 @@ def test_the_learner_learns_as_told() -> None:
 
 
 def test_a_learner_of_other_settings() -> None:
-    """Prioritized draws over several steps; another learner with a policy of its own."""
+    """The learner may use prioritized sampling and n-step returns, and may have a stochastic policy."""
     workflow = pga_me(**_with_learner(prioritized=True, n_step=3))
     metrics, state = workflow.step(workflow.init(SEED))
     assert np.isfinite(metrics.critic_loss)
@@ -106,7 +108,7 @@ def test_a_learner_of_other_settings() -> None:
 
 
 def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
-    """The learner has no part in it."""
+    """The first generation is evaluated and stored without the learner."""
     workflow = pga_me()
     _, state = workflow.step(workflow.init(SEED))
     first = workflow.init(SEED)
@@ -119,7 +121,7 @@ def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
 
 @compiled_to_run_long()
 def test_walks_are_found_by_gradients_too() -> None:
-    """The archive is filled with walks whose return is near the best for their place."""
+    """The archive fills with walks whose return is near the optimum of their cell."""
     env = VmapWrapper(LineWalk(), 32)
     learner = TD3Workflow(
         env=VmapWrapper(LineWalk(), 1),
@@ -151,13 +153,13 @@ def test_walks_are_found_by_gradients_too() -> None:
     best = -np.square(place) / NUM_STEPS
     assert (fitness <= best + 1e-5).all()
     assert (best - fitness).mean() < 0.15
-    # Standing still costs nothing: what the learner's own policy knows.
+    # Standing still costs nothing, which the learner's greedy policy has learned.
     outcomes, _ = workflow.collect(state)
     assert float(outcomes.returns[-1, 0]) > -0.1
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"gradient_share": 0.1}, ("gradient_share", "2 offspring")),
         ({"gradient_share": 1.5}, ("gradient_share", "(0, 1]", "got 1.5")),
@@ -174,8 +176,8 @@ def test_walks_are_found_by_gradients_too() -> None:
         ({"agent": {"network": {}}}, ("learner.agent",)),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_work_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         pga_me(**changes)
 
 

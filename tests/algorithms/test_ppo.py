@@ -1,4 +1,4 @@
-"""PPO learns what can be known in closed form, and keeps its options' promises."""
+"""PPO solves problems with closed-form solutions, and each option has its documented effect."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestProbesWithMemory(RecurrentActorCriticProbes):
 
 
 def _with_options(**changes: Any) -> PPOWorkflow:
-    """A small workflow with every option in use."""
+    """Return a small workflow that uses every option."""
     options = {"normalize_obs": True, "value_clip_epsilon": 0.2, "clip_epsilon": {"start": 0.2, "end": 0.1}}
     return small(
         "ppo",
@@ -71,7 +71,7 @@ def _with_options(**changes: Any) -> PPOWorkflow:
 
 
 def test_the_policy_that_learns_is_the_one_that_acted() -> None:
-    """At the first minibatch the ratio is 1 everywhere, also after the statistics of observations have changed."""
+    """At the first minibatch all ratios are 1, also after changes of the observation statistics."""
     workflow = _with_options(num_epochs=1, num_minibatches=1)
     state = workflow.init(0)
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_the_policy_that_learns_is_the_one_that_acted() -> None:
 
 
 def test_target_kl_ends_the_learning_from_a_trajectory() -> None:
-    """With a limit that any change exceeds, the first of the updates is the only one."""
+    """If every update exceeds the limit, only the first one is applied."""
     free = _with_options()
     state = free.init(0)
     num_updates = {}
@@ -101,7 +101,7 @@ def _moved(before: Any, after: Any) -> bool:
 
 @pytest.mark.parametrize(("num_epochs", "num_value_epochs"), [(1, 3), (3, 1), (2, 2)])
 def test_the_two_networks_may_have_passes_of_their_own(num_epochs: int, num_value_epochs: int) -> None:
-    """Each takes ``passes x minibatches`` steps of its own optimizer, and both learn."""
+    """Each network takes ``passes x minibatches`` steps of its optimizer, and both change."""
     workflow = small("ppo", num_epochs=num_epochs, num_value_epochs=num_value_epochs, num_minibatches=2)
     state = workflow.init(0)
     metrics, after = workflow.step(state)
@@ -113,13 +113,13 @@ def test_the_two_networks_may_have_passes_of_their_own(num_epochs: int, num_valu
 
 
 def test_a_further_pass_of_the_value_function_leaves_the_policy_alone() -> None:
-    settings = {"num_epochs": 1, "num_minibatches": 1}  # of which no shuffle shows
+    settings = {"num_epochs": 1, "num_minibatches": 1}  # independent of the shuffle
     few, many = (small("ppo", num_value_epochs=passes, **settings) for passes in (1, 4))
     state = few.init(0)
     params = [workflow.step(state)[1].agent_state.params for workflow in (few, many)]
     assert_close(params[1].policy, params[0].policy, 1e-6)
     assert _moved(params[0].value, params[1].value)
-    held = many.replace(target_kl=0.0).step(state)[1].agent_state.params  # of the policy alone
+    held = many.replace(target_kl=0.0).step(state)[1].agent_state.params  # of the policy only
     assert _moved(few.replace(target_kl=0.0).step(state)[1].agent_state.params.value, held.value)
 
 

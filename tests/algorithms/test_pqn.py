@@ -1,4 +1,4 @@
-"""PQN learns what can be known in closed form; its targets are Q(lambda) returns."""
+"""PQN solves problems with closed-form solutions; its targets are Q(lambda) returns."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _agent(**settings: Any) -> tuple[PQNAgent, Any]:
 
 
 def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:
-    """One environment, ``[T, 1]``."""
+    """Return a trajectory ``[T, 1]`` of one environment."""
     keys = jax.random.split(jax.random.key(1), 3)
     num_steps = len(terminations)
     dones = jnp.maximum(jnp.array(terminations), jnp.array(truncations))
@@ -89,7 +89,7 @@ def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:
 
 @pytest.mark.parametrize("q_lambda", [0.0, 0.6, 1.0])
 def test_targets_are_those_of_a_loop(q_lambda: float) -> None:
-    """A termination, a time limit, an open end: the recursion of the paper, with the true successor's values."""
+    """Targets equal the paper's recursion across a termination, a time limit and an open end."""
     agent, state = _agent()
     trajectory = _trajectory([0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0])
     targets = agent.batch_with_targets(state, trajectory, DISCOUNT, q_lambda).extras.targets
@@ -125,13 +125,13 @@ def test_an_update_is_the_given_number_of_gradient_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
         ({"q_lambda": 1.5}, ("q_lambda", "[0, 1], got 1.5")),
         ({"env": "Pendulum-v1"}, ("PQN acts in Discrete", "A2C, CrossQ")),
     ],
 )
-def test_impossible_options_are_refused(changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("pqn", **changes)

@@ -53,12 +53,12 @@ class TestAgent(AgentContract):
 
 
 class TestProbes(RecurrentActorCriticProbes):
-    """Values of the best actions, along episodes that the agent plays."""
+    """Values of the greedy actions along the agent's own episodes."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def trained(cls) -> tuple:
-        """Discrete actions only."""
+        """Train on the probes with discrete actions."""
         return train_on_every_probe(
             R2D2Workflow,
             {"network": NETWORK},
@@ -84,7 +84,7 @@ class TestProbes(RecurrentActorCriticProbes):
     @pytest.fixture(scope="class")
     @classmethod
     def played(cls, trained: tuple) -> tuple[bool, SampleBatch, np.ndarray]:
-        """As of an actor-critic, with the greatest action values, in the plain scale."""
+        """Return trajectories as for actor-critics, with the maximum action values in the original scale."""
         _, agent, state = trained
         env = every_probe(False, 64)
 
@@ -102,7 +102,7 @@ T, N, BURN_IN, DISCOUNT, STEPS = 9, 5, 3, 0.9, 2
 
 
 def _agent(**settings: Any) -> tuple[R2D2Agent, Any]:
-    """An agent whose target network differs from the online one."""
+    """Return an agent whose target network differs from the online network."""
     env = create_env("CartPole-v1", parallel=2)
     agent = R2D2Agent.from_config({"network": {"torso": [8], "recurrent": "gru"}, **settings}, env)
     state = fresh_state(agent, env)
@@ -111,7 +111,7 @@ def _agent(**settings: Any) -> tuple[R2D2Agent, Any]:
 
 @jax.jit
 def _batch(agent: R2D2Agent) -> SampleBatch:
-    """Sequences ``[N, T]`` with random ends, of which half are terminations."""
+    """Return sequences ``[N, T]`` with random ends, half of them terminations."""
     keys = jax.random.split(jax.random.key(2), 6)
     dones = jax.random.bernoulli(keys[3], 0.25, (N, T))
     recurrent_state = jax.tree.map(lambda x: jax.random.normal(keys[5], x.shape), agent.network.initial_state((N,)))
@@ -131,7 +131,7 @@ def _batch(agent: R2D2Agent) -> SampleBatch:
 
 
 def _expected_errors(agent: R2D2Agent, state: Any, batch: SampleBatch, double: bool, rescaled: bool) -> np.ndarray:
-    """``[N, T - BURN_IN]``, one sequence and one step at a time."""
+    """Return TD errors ``[N, T - BURN_IN]``, computed per sequence and step."""
 
     def squash(x: float) -> float:
         return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x if rescaled else x
@@ -221,7 +221,7 @@ def test_stored_is_what_was_remembered_before_each_step() -> None:
 
 
 def test_nothing_is_learned_before_there_is_a_whole_sequence() -> None:
-    """The small workflow's have 6 steps, and each of its iterations adds 2."""
+    """Updates start once each environment has stored a sequence of 6 steps, in the third iteration."""
     workflow = small("r2d2", learning_starts=0)
     fresh = state = workflow.init(0)
     changed = []
@@ -242,7 +242,7 @@ def test_priorities_are_those_of_sequences() -> None:
     stored = np.asarray(get_weights(state.replay_state.priorities, jnp.arange(size))).reshape(-1, NUM_ENVS)
     assert (stored[0] > 0).all()
     assert (stored[0] != 1.0).any()
-    assert not stored[1:].any()  # six rows: one whole sequence of each environment
+    assert not stored[1:].any()  # six rows: one whole sequence per environment
 
 
 def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
@@ -254,7 +254,7 @@ def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "changes", "said"),
+    ("env", "changes", "parts"),
     [
         ("Pendulum-v1", {}, ("R2D2 acts in Discrete",)),
         (
@@ -269,6 +269,6 @@ def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
         ("CartPole-v1", {"agent": {"priority_mix": 1.5}}, ("priority_mix", "[0, 1], got 1.5")),
     ],
 )
-def test_impossible_options_are_refused(env: str, changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("r2d2", env, **changes)

@@ -1,4 +1,4 @@
-"""The random baseline acts everywhere and learns nothing."""
+"""The random baseline acts in every environment and learns nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REINFORCE learns what can be known in closed form, from sampled returns alone."""
+"""REINFORCE solves problems with closed-form solutions from sampled returns."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _agent(**settings: object) -> ReinforceAgent:
 
 
 def test_returns_are_those_of_ended_episodes() -> None:
-    """One environment: an episode of two steps ends, one of two is cut by the clock, one goes on."""
+    """Only ended episodes count; a truncated one bootstraps from the value of its last observation."""
     agent = _agent(normalize_advantages=False)
     space = every_probe(False, 1)
     state = agent.init(space.obs_space, space.action_space, jax.random.key(0))
@@ -116,7 +116,7 @@ def test_returns_are_those_of_ended_episodes() -> None:
 
 
 def test_a_trajectory_without_an_end_changes_nothing_but_the_entropy() -> None:
-    """Its episodes of 10 steps go on after the first 8."""
+    """A rollout of unfinished episodes does not change the policy until they end."""
     workflow = small("reinforce", rollout_length=8)
     state = workflow.init(0)
     _, after = workflow.step(state)

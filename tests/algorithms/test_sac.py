@@ -1,4 +1,4 @@
-"""SAC learns what can be known in closed form, and Pendulum."""
+"""SAC solves problems with closed-form solutions, and Pendulum."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestProbes(ActorCriticProbes):
 
 @compiled_to_run_long()
 def test_pendulum_is_learned() -> None:
-    """By a small network in few steps; uniformly random actions get -1200 on average."""
+    """A small network learns Pendulum in few steps, far above the -1200 of uniformly random actions."""
     rates = {f"{part}_optimizer": {"learning_rate": 2e-3} for part in ("actor", "critic", "temperature")}
     workflow = SACWorkflow.build_from_config(
         {

@@ -24,7 +24,7 @@ KEYS = jax.random.split(jax.random.key(5), 6)
 
 
 def _agent(env: str, **settings: Any) -> tuple[Any, AgentState, SampleBatch]:
-    """An agent whose slow critics are not the present ones, and six transitions."""
+    """Return an agent whose target critics differ from the online ones, and six transitions."""
     vector_env = create_env(env, parallel=2)
     agent = SACAgent.from_config({"network": {"torso": [8]}, **settings}, vector_env)
     state = moved_apart(fresh_state(agent, vector_env), "target_critic")
@@ -129,7 +129,7 @@ def test_acting_draws_and_evaluating_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "env", "settings", "said"),
+    ("cls", "env", "settings", "parts"),
     [
         (SACAgent, "Pendulum-v1", {"num_critics": 0}, ("agent.num_critics", "got 0")),
         (SACAgent, "Pendulum-v1", {"critic_network": [8]}, ("agent.critic_network", "mapping", "got [8]")),
@@ -137,6 +137,6 @@ def test_acting_draws_and_evaluating_does_not() -> None:
         (TQCAgent, "CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, DQN")),
     ],
 )
-def test_impossible_agents_are_refused(cls: type[SACAgent], env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_agents_are_refused(cls: type[SACAgent], env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         cls.from_config(settings, create_env(env, parallel=2))

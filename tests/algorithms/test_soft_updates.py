@@ -1,4 +1,4 @@
-"""The order of updates that soft actor-critics share."""
+"""The order of updates shared by soft actor-critics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = jax.random.split(jax.random.key(0), 4)
 
 
 def test_each_part_sees_those_before_it() -> None:
-    """The policy learns from the new critics, the temperature from its entropy, the slow critics follow."""
+    """Updates run in order: critics, policy with the new critics, temperature with its entropy, target critics."""
     workflow = small("sac", "Pendulum-v1", tau=0.25)
     state, batch = workflow.init(0), transitions(workflow.env, 4)
     first, progress = state.agent_state, jnp.float32(0.0)
@@ -35,7 +35,7 @@ def test_each_part_sees_those_before_it() -> None:
     np.testing.assert_allclose(losses.actor_loss, actor_losses.actor_loss, rtol=1e-5)
     assert not np.allclose(losses.actor_loss, actor_loss(first.params.policy, first, batch, actor_keys)[0])
     np.testing.assert_allclose(losses.td_errors, critic_losses.td_errors.mean(axis=0), rtol=1e-5)
-    rate = workflow.temperature_optimizer.learning_rate  # the first step of adam
+    rate = workflow.temperature_optimizer.learning_rate  # the first step of Adam
     expected = first.params.log_temperature - rate * np.sign(actor_losses.entropy - agent.target_entropy)
     np.testing.assert_allclose(last.params.log_temperature, expected, rtol=1e-4)
     followed = jax.tree.map(lambda t, c: 0.75 * t + 0.25 * c, first.params.target_critic, last.params.critic)
@@ -69,7 +69,7 @@ def test_a_part_is_updated_alone() -> None:
 
 @pytest.mark.parametrize("algorithm", ["crossq", "discor", "sac", "tqc"])
 def test_every_option_of_replay_works_for_all(algorithm: str) -> None:
-    """Three steps in a transition, prioritized draws, three updates in two iterations, any number of critics."""
+    """All algorithms support 3-step transitions, prioritized sampling, 1.5 updates per iteration and three critics."""
     options = {"n_step": 3, "prioritized": True, "updates_per_iteration": 1.5, "learning_starts": 0}
     agent = {
         "network": BATCH_RENORM if algorithm == "crossq" else {"torso": [8]},
@@ -83,7 +83,7 @@ def test_every_option_of_replay_works_for_all(algorithm: str) -> None:
         assert set(metrics) == {*workflow.loss_names, "episodes"}
         assert all(np.isfinite(metrics[name]) for name in workflow.loss_names)
     counts = {int(x) for x in jax.tree.leaves(state.opt_state) if np.issubdtype(x.dtype, np.integer)}
-    assert counts == ({1, 3} if algorithm == "crossq" else {3})  # its policy waits
+    assert counts == ({1, 3} if algorithm == "crossq" else {3})  # delayed policy updates
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
     assert all(any(jax.tree.leaves(moved[name])) for name in moved)
     assert (

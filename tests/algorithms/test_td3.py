@@ -1,4 +1,4 @@
-"""TD3, DDPG and FastTD3 learn what can be known in closed form, and Pendulum; their losses are the papers'."""
+"""TD3, DDPG and FastTD3 solve problems with closed-form solutions, and Pendulum; their losses match the papers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.small_workflows import (
 
 NETWORK = {"torso": [64, 64]}
 WIDTH = 0.25
-GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of WIDTH
+GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # atoms at intervals of WIDTH
 OU = {"kind": "ornstein_uhlenbeck", "scale": 0.2}
 SETTINGS: dict[str, dict[str, Any]] = {
     "td3": {"network": NETWORK, "num_critics": 3, "target_noise": 0.05},
@@ -104,13 +104,13 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 
 
 def _agent(**settings: Any) -> tuple[TD3Agent, AgentState]:
-    """An agent of Pendulum whose target networks differ from the online ones."""
+    """Return an agent for Pendulum whose target networks differ from the online ones."""
     env = create_env("Pendulum-v1", parallel=2)
     agent = TD3Agent.from_config({"network": {"torso": [8]}, **settings}, env)
     state = fresh_state(agent, env)
     leaves, structure = jax.tree.flatten(state.params)
     keys = jax.random.split(jax.random.key(104), len(leaves))
-    # Small biases, so that each of several critics is the least somewhere.
+    # Small biases, so that each critic is the minimum somewhere.
     scales = [0.5 if x.shape[-1] > 1 or x.shape[-2:] == (8, 1) else 0.05 for x in leaves]
     moved = [x + s * jax.random.normal(key, x.shape) for x, s, key in zip(leaves, scales, keys, strict=True)]
     return agent, state.replace(params=jax.tree.unflatten(structure, moved))
@@ -131,7 +131,7 @@ def _batch(num_rows: int = 24) -> SampleBatch:
 
 
 def _by_hand(params: Any, *inputs: Any) -> np.ndarray:
-    """The outputs of one network of one hidden layer, row by row in numpy."""
+    """Return the outputs of a network with one hidden layer, computed in NumPy."""
     torso, head = params["torso"]["Dense_0"], params["head"]
     x = np.concatenate([np.asarray(value) for value in inputs], axis=-1)
     hidden = np.maximum(x @ np.asarray(torso["kernel"]) + np.asarray(torso["bias"]), 0.0)
@@ -145,7 +145,7 @@ def _members(params: Any) -> list[Any]:
 
 
 def _smoothed_actions(agent: TD3Agent, state: AgentState, batch: SampleBatch, keys: jax.Array) -> np.ndarray:
-    """``clip(pi'(s') + clip(noise))``, of each row with the noise of its key."""
+    """Return ``clip(pi'(s') + clip(noise))``, with each row's key for its noise."""
     rows = []
     for i, action in enumerate(np.tanh(_by_hand(state.params.target_policy["params"], batch.next_obs))):
         noise = agent.target_noise * np.asarray(jax.random.normal(keys[i], (1,)))
@@ -197,7 +197,7 @@ def test_the_target_of_distributions_is_that_of_the_least_mean() -> None:
 
 
 def test_the_policy_climbs_the_first_critic() -> None:
-    """Its loss is ``-mean Q_1(s, pi(s))``; the gradient goes through the action, and no other critic counts."""
+    """The policy loss is ``-mean Q_1(s, pi(s))`` with its gradient through the action; other critics are unused."""
     agent, state = _agent(num_critics=2)
     batch = _batch()
     first, _ = _members(state.params.critic)
@@ -245,7 +245,7 @@ def test_the_slow_networks_follow_by_tau() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "said"),
+    ("env", "settings", "parts"),
     [
         ("CartPole-v1", {}, ("TD3 acts in flat, bounded Boxes", "Discrete(2)", "A2C, DQN")),
         ("Pendulum-v1", {"values": "categorical"}, ("num_atoms=None", "agent.values=categorical")),
@@ -269,8 +269,8 @@ def test_the_slow_networks_follow_by_tau() -> None:
         ),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         TD3Agent.from_config(settings, create_env(env, parallel=2))
 
 
@@ -281,7 +281,7 @@ def test_a_discrete_space_is_refused_by_the_workflow() -> None:
 
 
 def test_pendulum_is_learned() -> None:
-    """By a small network in few steps; uniformly random actions get -1200 on average."""
+    """A small network learns Pendulum in few steps, far above the -1200 of uniformly random actions."""
     workflow = TD3Workflow.build_from_config(
         {
             "env": "Pendulum-v1",

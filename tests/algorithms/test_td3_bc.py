@@ -1,4 +1,4 @@
-"""TD3+BC: its policy's loss is the paper's, and its weight leads from imitation to TD3."""
+"""TD3+BC: the policy loss matches the paper, and its weight interpolates between imitation and TD3."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_the_loss_by_hand() -> None:
     distance = ((actions - np.asarray(batch.actions)) ** 2).mean()
     loss, _ = agent.actor_loss(state.params.policy, state, batch)
     np.testing.assert_allclose(loss, distance - 1.5 * values.mean() / np.abs(values).mean(), rtol=1e-5)
-    assert declared_ranges(TD3BCAgent)["target_noise"]  # those of TD3 hold too
+    assert declared_ranges(TD3BCAgent)["target_noise"]  # includes the settings of TD3
 
 
 def test_it_imitates_without_values_and_learns_offline() -> None:
-    """With no weight on values the recorded actions are all there is: its mean is the mean of them."""
+    """Without weight on values, the policy learns the mean of the recorded actions."""
     config = {**SMALL, "env": {"name": "Pendulum-v1"}, "agent": {"network": {"torso": [16]}, "value_weight": 0.0}}
     workflow = TD3BCWorkflow.build_from_config(
         {

@@ -1,4 +1,4 @@
-"""Exploring noise of TD3, DDPG and FastTD3: Gaussian or wandering."""
+"""Exploration noise of TD3, DDPG and FastTD3: Gaussian or Ornstein-Uhlenbeck."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OU: dict[str, Any] = {"kind": "ornstein_uhlenbeck", "scale": 0.2}
 
 
 def _actions_of_an_idle_policy(num_envs: int, num_steps: int, **noise: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Exploring actions ``[T, B]`` where the policy's own are near 0, and where episodes ended."""
+    """Return exploration actions ``[T, B]`` of a policy with outputs near 0, and the episode ends."""
     env = create_env({"name": "Pendulum-v1", "max_episode_steps": 50}, parallel=num_envs)
     agent = TD3Agent.from_config({"network": {"torso": [4]}, "noise": noise}, env)
     state = fresh_state(agent, env)
@@ -40,7 +40,7 @@ def test_gaussian_noise_is_new_at_each_step() -> None:
 
 
 def test_noise_that_wanders_starts_anew_with_each_episode() -> None:
-    """``x' = (1 - theta) x + sigma N``: variance after k steps, and correlation of neighbors."""
+    """``x' = (1 - theta) x + sigma N`` restarts at 0: variance after k steps and correlations match its formula."""
     theta, sigma = 0.15, 0.1
     actions, dones = _actions_of_an_idle_policy(512, 100, kind="ornstein_uhlenbeck", scale=sigma, theta=theta)
     assert dones[49].all()
@@ -66,7 +66,7 @@ def test_every_environment_draws_its_scale_for_an_episode(kind: str) -> None:
 
 
 def test_noise_goes_on_between_iterations_and_evaluations_have_none() -> None:
-    """Noise that wanders goes on from one iteration to the next, and evaluations are of the policy alone."""
+    """Ornstein-Uhlenbeck noise continues across iterations, restarts with episodes, and is absent from evaluations."""
     noise: dict[str, Any] = {**OU, "max_scale": 0.4}
     workflow = small("td3", "Pendulum-v1", learning_starts=1e6, agent={"network": {"torso": [4]}, "noise": noise})
     state = workflow.init(0)

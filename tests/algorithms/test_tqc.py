@@ -1,4 +1,4 @@
-"""TQC learns what can be known in closed form; its losses are the paper's."""
+"""TQC solves problems with closed-form solutions; its losses match the paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
 from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, transitions
 
 KEYS = jax.random.split(jax.random.key(5), 6)
-# Without truncation values are unbiased; with it, they are where the returns are certain.
+# Values are unbiased without truncation; with it, where the returns are deterministic.
 SETTINGS = {
     "none dropped": {"num_atoms": 5, "dropped_atoms": None},
     "one of five dropped": {"num_atoms": 5, "dropped_atoms": 1},
@@ -65,7 +65,7 @@ def _quantile_huber(errors: np.ndarray, fraction: float) -> np.ndarray:
 
 @pytest.mark.parametrize("dropped", [None, 1, 3])
 def test_the_targets_are_the_least_atoms_of_all_critics(dropped: int | None) -> None:
-    """Row by row: 3 critics of 4 atoms, pooled, sorted, cut; every atom of a critic against every target."""
+    """Targets are the smallest of the 12 pooled atoms of 3 critics; every atom regresses on every target."""
     agent, state, batch = _agent(num_critics=3, num_atoms=4, dropped_atoms=dropped)
     loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
     actions, log_prob = agent.policy(state, state.params.policy, batch.next_obs).sample_and_log_prob(KEYS)
@@ -98,7 +98,7 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "settings", "said"),
+    ("env", "settings", "parts"),
     [
         ("CartPole-v1", {}, ("TQC acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
         ("Pendulum-v1", {"num_atoms": 0}, ("agent.num_atoms", "got 0")),
@@ -106,6 +106,6 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
         ("Pendulum-v1", {"dropped_atoms": -1}, ("agent.dropped_atoms", "got -1")),
     ],
 )
-def test_impossible_options_are_refused(env: str, settings: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(env: str, settings: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         TQCAgent.from_config(settings, create_env(env, parallel=2))

@@ -1,4 +1,6 @@
-"""TRPO learns what can be known in closed form, by all its kinds of steps; no natural step leaves the trust region."""
+"""TRPO solves problems with closed-form solutions in all its modes; no natural gradient step leaves the
+trust region.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class TestAgent(AgentContract):
 @pytest.fixture(scope="module", params=[(mode, kind) for mode in MODES for kind in KINDS], ids=", ".join)
 def trained(request: pytest.FixtureRequest) -> tuple:
     mode, kind = request.param
-    # Whole episodes are fewer steps of the last observations, and one rare action late in a training moves all values.
+    # Batches of whole episodes contain fewer last observations, and one rare late action changes all values.
     atol = 0.05 if "episodes_per_batch" in MODES[mode] else 0.0
     trained = train_on_every_probe(
         TRPOWorkflow,
@@ -94,7 +96,7 @@ def _steps(workflow: TRPOWorkflow, num: int) -> tuple[list[Any], State]:
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize("mode", ["trpo-d1", "trpo-d2", "trpo-d2, adaptive"])
 def test_no_step_leaves_the_trust_region(mode: str, env: str) -> None:
-    """The divergence of the old policy from the new one, computed anew from the parameters."""
+    """The divergence between old and new policy, recomputed from the parameters, stays within the bound."""
     workflow = _small(env, trust_region={"max_kl": 0.003}, **MODES[mode])
     state, divergences = workflow.init(0), []
     for _ in range(6):
@@ -132,7 +134,7 @@ def test_an_adaptive_search_remembers_where_it_ended() -> None:
 
 
 def test_the_surrogate_and_its_clipped_form() -> None:
-    """Equation 14 by hand, and the clipped loss where no ratio is clipped: minus the surrogate."""
+    """The surrogate equals equation 14; if no ratio is clipped, the clipped loss is its negative."""
     workflow = _small(agent={"network": {"torso": [8]}, "clip_epsilon": 10.0})
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
@@ -150,7 +152,7 @@ def test_the_surrogate_and_its_clipped_form() -> None:
 
 @pytest.mark.parametrize("kind", ["ppo", "trpo-d1", "trpo-d2"])
 def test_only_the_chosen_episodes_are_learned_from(kind: str) -> None:
-    """Rows that are left out may hold anything: the result is the same."""
+    """Steps outside of the chosen episodes do not influence the update."""
     workflow = _small(kind=kind, episodes_per_batch=12, rollout_length=32)
     state = workflow.init(0)
     trajectory, collected = jax.jit(lambda w, s: w.collect(s))(workflow, state)
@@ -184,7 +186,7 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"agent": {"network": {"torso": [8], "shared": True}}}, ("shared=true", "TRPO")),
         ({"num_minibatches": 3}, ("64 transitions", "num_minibatches=3")),
@@ -197,6 +199,6 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
         ),
     ],
 )
-def test_impossible_options_are_refused(changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_options_are_refused(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         _small(**changes)

@@ -54,7 +54,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "parts"),
     [
         (
             ("version: " + package_version(), "version: 0.0.9"),
@@ -65,6 +65,8 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("agent: ppo", ""), ("agent", "got null")),
         (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), ("server.bind", "127.0.0.1:7001, got 7001")),
         (("agent: ppo", "agent: ppo\nserver: {bind: 'x:99999'}"), ("server.bind", "got 'x:99999'")),
+        (("agent: ppo", f"agent: ppo\nserver: {{bind: 'x:{'9' * 5000}'}}"), ("server.bind", "127.0.0.1:7001", "...")),
+        (("agent: ppo", "agent: ppo\nrun: {stop_seconds: -1}"), ("run.stop_seconds", "negative", "-1")),
         (("agent: ppo", "agent: ppo\nservr: {}"), ("entry of app.yaml", "'servr'", "'server'")),
         (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), ("run.max_episodes", "got 0")),
         (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), ("run.infinite_run", "true or false", "got 1")),
@@ -72,8 +74,8 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("run: [python, a.py]", "run: []"), ("environment.run", "command", "[]")),
     ],
 )
-def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: tuple[str, ...], tmp_path: Path) -> None:
-    with raises_naming(ValueError, *says):
+def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], parts: tuple[str, ...], tmp_path: Path) -> None:
+    with raises_naming(ValueError, *parts):
         read(tmp_path, RIGHT.replace(*change))
 
 

@@ -1,4 +1,4 @@
-"""Entries are replaced, and all other lines stay unchanged."""
+"""Entries are replaced, all other lines stay unchanged."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def start(code: str, stream: io.StringIO, tmp_path: Path, **variables: str) -> C
     return Child("name", [sys.executable, "-c", code], tmp_path, variables, PrefixedLog(stream))
 
 
-def said(stream: io.StringIO) -> list[str]:
+def printed_lines(stream: io.StringIO) -> list[str]:
     return [line.partition("| ")[2] for line in stream.getvalue().splitlines()]
 
 
@@ -38,18 +38,18 @@ def test_what_it_says_is_logged_and_how_it_ended_is_known(tmp_path: Path) -> Non
     child.end()
     assert child.status == 3
     assert child.failed
-    assert said(stream) == [f"here {os.path.realpath(tmp_path)}", "é"]
+    assert printed_lines(stream) == [f"here {os.path.realpath(tmp_path)}", "é"]
 
 
 def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
     stream = io.StringIO()
     child = start(GRANDCHILD, stream, tmp_path)
-    wait_until(lambda: said(stream), 20.0)
+    wait_until(lambda: printed_lines(stream), 20.0)
     child.request_end()
     assert child.wait(time.monotonic() + 20.0)
     child.end()
     assert not child.failed
-    assert still_alive([child.process.pid, int(said(stream)[0])]) == []
+    assert still_alive([child.process.pid, int(printed_lines(stream)[0])]) == []
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:

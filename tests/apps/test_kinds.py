@@ -1,4 +1,4 @@
-"""Simulators that apps are made with."""
+"""Kinds of simulators from which apps are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of apps and servers start the same way on every system: argument lists, no shell, no fork."""
+"""Processes of apps and servers start equally on every system: argument lists, no shell, no fork."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORKS = {"os.fork", "os.forkpty", "os.system", "os.popen", "os.posix_spawn", "o
 
 
 def breaches(text: str) -> list[str]:
-    """What in a file forks, goes through a shell, or starts a process by a text."""
+    """Return the calls of a file that fork, use a shell, or start a process from a command string."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module == "os":

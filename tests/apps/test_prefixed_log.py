@@ -1,4 +1,4 @@
-"""Lines of several processes on one screen."""
+"""Merged output of several processes."""
 
 from __future__ import annotations
 

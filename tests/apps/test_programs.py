@@ -1,4 +1,4 @@
-"""The programs of an app: which there are, and their command lines."""
+"""Programs of an app and their command lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = {name: option.default for name, option in RUN.items()}
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
-    """A bandit's app at free ports, of three episodes, in the current folder."""
+    """Create a bandit app with free ports and three episodes in the current folder."""
     return bandit_app(tmp_path, monkeypatch)
 
 
@@ -63,7 +63,7 @@ def test_only_the_first_environment_exploits_and_shows_itself(app: AppConfig) ->
 
 @pytest.fixture
 def shared(app: AppConfig) -> AppConfig:
-    """The app with a parameter server and two servers that learn for it."""
+    """Return the app with a parameter server and two servers that use it."""
     return with_parameter_server(app)
 
 

@@ -1,4 +1,4 @@
-"""Servers first, then environments; none is left."""
+"""Supervision starts servers first, then environments, and leaves no process running."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ def test_a_server_that_is_never_there_is_told_and_nobody_plays(tmp_path: Path) -
 
 def test_a_server_that_ends_takes_the_environments_with_it(tmp_path: Path) -> None:
     port = free_port()
-    code = SERVER.replace("PORT", str(port)).replace(
-        "while True", "for _ in range(1)"
-    )  # it was asked once: is it there?
+    code = SERVER.replace("PORT", str(port)).replace("while True", "for _ in range(1)")  # the readiness check ran once
     status, text = run(
         [program("server", code, Address("127.0.0.1", port))],
         [program("environment-0", "import time; time.sleep(600)")],
@@ -153,7 +151,7 @@ with handled_signals():
 
 @contextlib.contextmanager
 def started(code: str, word: str, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A supervisor in a process of its own, once two environments have said a word, and the processes it started."""
+    """Start a supervisor process and wait until two environments print; return it and the ids of its processes."""
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, code],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""An app's training as words behind evorl serve."""
+"""Training settings of an app as ``evorl serve`` arguments."""
 
 from __future__ import annotations
 

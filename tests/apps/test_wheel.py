@@ -1,4 +1,4 @@
-"""The wheel that evorl packs of itself is the package, and containers install it and nothing of the same name."""
+"""The wheel that evorl builds of itself equals the package; containers install it and no other package of that name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VARIABLE = re.compile(r"\$\{(\w+)(?::?\?([^}]*))?\}")
 
 @dataclass
 class Image:
-    """What a Dockerfile builds: files below ``root``, and what it installs and starts."""
+    """Result of a Dockerfile build: files below ``root``, installed requirements and the command."""
 
     root: Path
     workdir: str = "/"
@@ -47,7 +47,7 @@ class Image:
 
 
 def build_image(context: Path, root: Path) -> Image:
-    """Do what a Dockerfile says in a folder. Wheels of the context are installed without their requirements."""
+    """Interpret a Dockerfile in a folder; wheels of the context are installed without dependencies."""
     ignored = [line for line in (context / ".dockerignore").read_text().splitlines() if line]
     image = Image(root)
     lines = [line for line in (context / "Dockerfile").read_text().splitlines() if line and line[0] != "#"]
@@ -87,7 +87,7 @@ def _install(image: Image, words: list[str]) -> None:
 
 
 def checked_services(folder: Path, variables: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The services of ``compose.yaml`` with variables filled in; fails for what Compose would refuse."""
+    """Return the services of ``compose.yaml`` with variables filled in; assert that Compose would accept it."""
 
     def value(found: re.Match[str]) -> str:
         assert found[1] in variables, f"{found[1]} is not set: {found[2]}"
@@ -138,7 +138,7 @@ def test_a_tree_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: py
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """The image of a bandit's app."""
+    """Build the image of a bandit app."""
     folder = tmp_path_factory.mktemp("containers")
     before = Path.cwd()
     os.chdir(folder)
@@ -204,7 +204,7 @@ def test_compose_starts_parts_of_the_app(
 
 
 def run_as(service: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the app in a service's environment, and start what its command says."""
+    """Run a service's command with its environment variables."""
     with monkeypatch.context() as context:
         for name, value in service["environment"].items():
             context.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The page on benchmarks follows from the results."""
+"""The benchmarks page matches the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results are written one row a line, and replaced by name."""
+"""Results are written as one row per line, and replaced by name."""
 
 from __future__ import annotations
 

@@ -12,5 +12,5 @@ from tests.support.command_line import SMALL
 
 @pytest.fixture
 def trained(train_once: Callable[..., RunFolder]) -> RunFolder:
-    """A finished run, below ``<root>/ppo-cartpole/``."""
+    """Train a finished run below ``<root>/ppo-cartpole/``."""
     return train_once(*SMALL)

@@ -1,4 +1,4 @@
-"""An app's training as words behind evorl serve."""
+"""Training settings of an app as ``evorl serve`` arguments."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from evorl.serving.training_server import TrainingServer
 from tests.support.apps import ROOT
 from tests.support.errors import raises_naming
 
-# The six algorithms of the ancestor, by their names here, and those that apps take by themselves.
+# The six algorithms of the predecessor, by their names in evorl, and the defaults of apps.
 AGENTS = ("a2c", "ddpg", "ppo", "dqn", "reinforce", "trpo", "impala", "sac")
 
-# Networks and buffers that compile soon.
+# Networks and buffers that compile quickly.
 SMALL = {"agent": {"network": {"torso": [4]}}}
 
 

@@ -16,7 +16,7 @@ from tests.support.errors import assert_names, raises_naming
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a bandit's app, into which a user went and wrote comments."""
+    """Create a bandit app whose file has user comments, and return its folder."""
     monkeypatch.chdir(tmp_path)
     folder = new_from_arguments(["bandit-test"])
     monkeypatch.chdir(folder)
@@ -51,7 +51,7 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "parts"),
     [
         ([], ("one folder", "got 0")),
         (["app", "env=bandits"], ("simulator 'bandits'", "'bandit'")),
@@ -66,10 +66,10 @@ def test_new_asks_gymnasium_for_the_spaces_of_an_environment(tmp_path: Path, mon
     ],
 )
 def test_new_writes_nothing_where_it_cannot(
-    arguments: list[str], says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], parts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with raises_naming(ValueError, *says):
+    with raises_naming(ValueError, *parts):
         new_from_arguments(arguments)
     assert list(tmp_path.iterdir()) == []
 
@@ -115,11 +115,11 @@ def test_generate_is_told_what_to_write(app: Path) -> None:
 @pytest.mark.parametrize("arguments", [[], ["-l"]])
 def test_config_tells_what_there_is(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     names = config_from_arguments(arguments)
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert {"ppo", "dqn", "ddpg", "a2c", "trpo", "reinforce", "ppo/cartpole", "dqn/cartpole"} <= set(names)
-    assert "  ppo " in told
-    assert "Proximal policy optimization" in told
-    assert "  deepmind-lab " in told
+    assert "  ppo " in output
+    assert "Proximal policy optimization" in output
+    assert "  deepmind-lab " in output
 
 
 def test_config_fills_sections_in_and_other_comments_stay(app: Path) -> None:

@@ -1,4 +1,4 @@
-"""evorl run: which processes, with what, and that none is left."""
+"""``evorl run``: the processes that it starts, their settings, and that all of them end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = {name: option.default for name, option in RUN.items()}
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
-    """A bandit's app at free ports, of three episodes, in the current folder."""
+    """Create a bandit app with free ports and three episodes in the current folder."""
     return bandit_app(tmp_path, monkeypatch)
 
 
@@ -35,7 +35,7 @@ def fake_server(app: AppConfig, extra: list[str]) -> Program:
 
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that learns nothing in place of evorl serve, and no page."""
+    """Replace ``evorl serve`` by a server that learns nothing, without a metrics page."""
     monkeypatch.setattr(app_run, "server_program", fake_server)
     monkeypatch.setattr(app_run, "metrics_programs", lambda app, needed: [])
 
@@ -85,7 +85,7 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "parts"),
     [
         (["parameters"], ("parameter server", "parameters: {servers: 2}", "app.yaml")),
         (["servers=2"], ("servers=2", "parameter server")),
@@ -95,14 +95,14 @@ def _listens(port: int) -> bool:
         (["-c", "no.yaml"], ("no.yaml",)),
     ],
 )
-def test_what_cannot_be_is_told(arguments: list[str], says: tuple[str, ...], app: AppConfig, faked: None) -> None:
-    with raises_naming(ValueError, *says):
+def test_what_cannot_be_is_told(arguments: list[str], parts: tuple[str, ...], app: AppConfig, faked: None) -> None:
+    with raises_naming(ValueError, *parts):
         app_run.run_from_arguments(arguments)
 
 
 @pytest.fixture
 def shared(app: AppConfig) -> AppConfig:
-    """The app with a parameter server and two servers that learn for it."""
+    """Return the app with a parameter server and two servers that use it."""
     return with_parameter_server(app)
 
 
@@ -124,7 +124,7 @@ def test_the_bandit_learns_by_the_commands_of_the_guide(app: AppConfig) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (regret,) = re.findall(r"regret per pull: (\S+) in the first 10 episodes, (\S+) in the last 10", done.stdout)
     assert float(regret[1]) < 0.5 * float(regret[0]), regret
-    # A pull of any other arm loses 0.224 at least: more than nine of ten are of the best one.
+    # A pull of any other arm loses at least 0.224: more than 90 % of the pulls use the best arm.
     assert float(regret[1]) < 0.1 * 0.224, regret
     assert not _listens(app.server.port)
 
@@ -138,7 +138,7 @@ def test_two_servers_learn_for_one_parameter_server_from_four_simulators(shared:
     regrets = re.findall(r"environment-\d +\| regret per pull: (\S+) in .*, (\S+) in the last 10", done.stdout)
     assert len(regrets) == 4
     assert all(float(last) < 0.1 * 0.224 for _, last in regrets), regrets
-    assert max(float(first) for first, _ in regrets) > 0.1 * 0.224, regrets  # who comes late finds it learned
+    assert max(float(first) for first, _ in regrets) > 0.1 * 0.224, regrets  # late clients find a trained policy
     pushes = re.findall(r"server-\d +\| Worker (\d): (\d+) of \d+ pushes counted", done.stdout)
     assert {number for number, _ in pushes} == {"0", "1"}
     assert all(int(count) > 10 for _, count in pushes), pushes

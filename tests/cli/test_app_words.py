@@ -1,4 +1,4 @@
-"""Short flags behind the commands of apps."""
+"""Short flags of the app commands."""
 
 from __future__ import annotations
 

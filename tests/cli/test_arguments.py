@@ -43,7 +43,7 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "parts"),
     [
         (
             "~total_timesteps",
@@ -54,8 +54,8 @@ def test_overrides_are_put_before_flags(arguments: list[str], ordered: list[str]
         ("+experiment=zzz", ("experiment 'zzz'", "Available")),
     ],
 )
-def test_what_would_have_no_effect_is_refused(override: str, said: tuple[str, ...], folder: Path) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_would_have_no_effect_is_refused(override: str, parts: tuple[str, ...], folder: Path) -> None:
+    with raises_naming(ValueError, *parts):
         check_overrides([override], [folder])
 
 
@@ -127,7 +127,7 @@ def test_a_path_is_composed_as_it_was_typed(name: str, tmp_path: Path) -> None:
         (["init_from=null,josé", "-m"], ["init_from=null,'josé'", "-m"]),
         (["title=Größe", "title=plain text", "title=a,b"], ["title='Größe'", "title=plain text", "title=a,b"]),
         (["title=é,b", "-m"], ["title='é',b", "-m"]),
-        (["sweep={a: [1,2}", "seed=range(3)"], ["sweep={a: [1,2}", "seed=range(3)"]),  # Hydra's own answer
+        (["sweep={a: [1,2}", "seed=range(3)"], ["sweep={a: [1,2}", "seed=range(3)"]),  # rejected by Hydra itself
         (["seed=0,1", "discount=0.9", "agent=ppo"], ["seed=0,1", "discount=0.9", "agent=ppo"]),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_folder_of_configs_may_have_an_equals_sign() -> None:
     assert overrides_first(arguments) == ["seed=1", "--config-dir", "folder/a=b", "-m"]
 
 
-# Settings whose explanation speaks of a file or folder, and whose values are none.
+# Settings whose description mentions a file or folder, but whose values are not paths.
 NO_PATHS = re.compile(
     r"trust|evaluation(\..*)?|recorders(\..*)?|render_interval|env\.name|resume|run|init_from(\.which|\.parts)?|replay"
     r"|defaults|inner|learner|evolution"
@@ -158,14 +158,14 @@ NO_PATHS = re.compile(
 
 
 def test_every_setting_that_is_said_to_be_a_file_or_folder_is_a_path() -> None:
-    said = run_comments()
+    comments = run_comments()
     for file in CONFIGS.rglob("*.yaml"):
-        said |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
+        comments |= {name: comment for name, _, comment in commented_settings(file.read_text(encoding="utf-8"))}
     for agent in ("ppo", "sac", "r2d2", "meta/pbt", "erl/erl"):
         config = OmegaConf.to_container(composed(f"agent={agent}", "env=pendulum"), resolve=True)
-        said |= {name: text for name, _, text in workflow_settings(config)}
-    spoken = {name for name, text in said.items() if re.search(r"\b(file|folder)\b", text)}
+        comments |= {name: text for name, _, text in workflow_settings(config)}
+    spoken = {name for name, text in comments.items() if re.search(r"\b(file|folder)\b", text)}
     assert {name for name in spoken if not is_path(name) and not NO_PATHS.fullmatch(name)} == set()
-    assert {path for path in PATHS if "hydra" not in path} <= said.keys()
+    assert {path for path in PATHS if "hydra" not in path} <= comments.keys()
     assert is_path("+learner.replay.load")
     assert not is_path("replay.ratio")

@@ -1,4 +1,4 @@
-"""``evorl check-client``: its lines, its exit status, its vectors."""
+"""``evorl check-client``: output, exit status and test vectors."""
 
 from __future__ import annotations
 

@@ -56,9 +56,9 @@ def test_every_combination_is_a_job() -> None:
     ],
 )
 def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:
-    told = describe_parallel_runs(list(combinations(overrides)))
-    assert (told is None) == (words is None)
-    assert words is None or (told is not None and told.endswith(words))
+    message = describe_parallel_runs(list(combinations(overrides)))
+    assert (message is None) == (words is None)
+    assert words is None or (message is not None and message.endswith(words))
 
 
 def test_flags_are_those_of_every_job() -> None:

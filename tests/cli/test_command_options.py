@@ -45,15 +45,15 @@ def test_what_has_no_name_is_kept_where_there_may_be_some() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "parts"),
     [
         ("b", ("'b' is not an option", "name=value", "evorl draw --help")),
         ("frame=1", ("option of evorl draw", "'frame'", "'frames'")),
         ("frames=[", ("frames=[", "cannot be read")),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(argument: str, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_be_is_refused_in_words(argument: str, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         read_options([argument], OPTIONS, "evorl draw")
     with raises_naming(ValueError, "to", "twice", "'a' and 'b'"):
         read_options(["to=a", "to=b"], OPTIONS, "evorl draw")

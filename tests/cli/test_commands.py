@@ -1,4 +1,4 @@
-"""One command with all others below it."""
+"""One command with subcommands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest
 
 
 def test_what_lists_supervises_or_explains_does_not_wait_for_jax(tmp_path: Path) -> None:
-    """``evorl run`` starts what trains in other processes."""
+    """Commands that list, supervise or explain do not import JAX; ``evorl run`` trains in other processes."""
     make_run(tmp_path, "runs/a", [[1.0]])
     code = (
         "import sys; from evorl.cli import app_run, commands, completion, main, report, watch; commands.run(['runs']); "
@@ -88,7 +88,7 @@ WRONG = ["abc", "", "-1", "0.5", "1e400", "nan", "inf", "9" * 400, "null", "true
 
 
 def read(name: str, option: str, text: str) -> object:
-    """Read one option of a command: its value, or the sentence that refuses it."""
+    """Return the value of one option of a command, or its error."""
     options = COMMANDS[name].options
     try:
         return read_options([f"{option}={text}"], options, f"evorl {name}", unnamed="argument")[0][option]

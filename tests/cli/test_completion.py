@@ -1,4 +1,4 @@
-"""Tab completion: candidates for every command, and no other output for any input."""
+"""Tab completion prints candidates for every command, and nothing else for any input."""
 
 from __future__ import annotations
 

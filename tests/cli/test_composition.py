@@ -1,4 +1,4 @@
-"""Hydra reads the config tree through a source that completes it: in one place, for everything that composes."""
+"""Hydra reads the config tree through one source that completes it, for everything that composes configs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def test_a_name_stands_for_a_mapping_that_has_it(name: str) -> None:
 def test_a_schedule_may_be_given_by_steps_where_there_is_one_by_share(words: list[str]) -> None:
     given = [f"agent.epsilon{word}" if word[0] == "." else f"agent.epsilon={word}" for word in words]
     config = compose_config(["agent=dqn", "env=cartpole", "total_timesteps=1000", *given])
-    epsilon = workflow_from_config(
-        config
-    ).agent.epsilon  # whose class is silent of steps, as is the file of the rate below
+    epsilon = workflow_from_config(config).agent.epsilon  # neither the class nor the rate's file defines steps
     rate = compose_config(["agent=ppo", "env=cartpole", "optimizer.learning_rate.share=0.5"]).optimizer.learning_rate
     assert rate.share == 0.5
     assert (epsilon.start, epsilon.end, epsilon.share) == (1.0, 0.1, 0.2)
@@ -47,7 +45,7 @@ def test_a_part_that_is_an_agent_is_a_file_of_the_agents() -> None:
     config = compose_config(["agent=erl/cemrl", "learner=sac", "learner.tau=0.1", "env=pendulum"])
     assert config.learner.workflow.endswith("SACWorkflow")
     assert config.learner.tau == 0.1
-    assert "total_timesteps" not in config.learner  # that of the run counts
+    assert "total_timesteps" not in config.learner  # the run's value is used
     with raises_naming(ConfigCompositionException, "learner/sacc"):
         compose_config(["agent=erl/cemrl", "learner=sacc"])
 
@@ -67,7 +65,7 @@ def test_an_environment_has_the_same_settings_by_each_of_its_names() -> None:
 
 
 def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
-    """Beside the shipped tree, as by ``--config-dir``."""
+    """Configs in a custom folder (``--config-dir``) are completed like shipped ones."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/mine.yaml").write_text(
         "# @package _global_\nworkflow: evorl.algorithms.ppo.PPOWorkflow\nnum_epochs: 7\n", encoding="utf-8"
@@ -98,7 +96,7 @@ def own_gradient_optimizer(learning_rate):
 @pytest.mark.parametrize("agent", ["ec/openes", "ec/cmaes", "ec/ga", "ec/vanilla_es"])
 @pytest.mark.parametrize("name", [f"{__name__}:OwnSearch", "cmaes", "evosax/SNES"])
 def test_a_search_brings_its_own_settings_and_none_of_another(agent: str, name: str) -> None:
-    """Neither the defaults of the agent's search, nor those that the agent's file gives, remain."""
+    """An optimizer chosen by name has only its own settings, without settings of the agent's default optimizer."""
     config = compose_config([f"agent={agent}", f"optimizer={name}", "optimizer.initial_std=0.7", "env=acrobot"])
     optimizer = dict(config.optimizer)
     assert (optimizer.pop("name"), optimizer["initial_std"]) == (name, 0.7)

@@ -20,4 +20,4 @@ def test_tuned_settings_are_found_by_each_name_of_an_environment() -> None:
     filed = as_filed("ppo/hopper", folder)
     assert filed in config_names(folder / "experiment")
     assert as_filed("ppo/brax/hopper", folder) == filed
-    assert as_filed("ppo/host/hopper", folder) == "ppo/host/hopper"  # another library's, with its own settings
+    assert as_filed("ppo/host/hopper", folder) == "ppo/host/hopper"  # settings of another library

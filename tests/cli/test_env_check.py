@@ -56,12 +56,12 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         "  observations  Box(low=-1.0, high=1.0, shape=(1,), dtype=float32)",
         "  actions       Discrete(2)",
     ]
-    assert "  played        12 random steps, 4 episodes ended" in message  # half of the steps is the time limit
+    assert "  played        12 random steps, 4 episodes ended" in message  # the time limit is half of the steps
     assert message[-1] == "These steps found no errors."
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("environment", "function or class")),
         (["a:b", "c:d"], ("environment", "function or class")),
@@ -77,8 +77,8 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         ([f"{MODULE}:Outside", *FEW], (f"{MODULE}:Outside", "observation", "outside of its space")),
     ],
 )
-def test_faults_are_told(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_faults_are_told(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         check_env_from_arguments(arguments)
 
 

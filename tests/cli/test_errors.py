@@ -1,4 +1,4 @@
-"""Errors of the command line are one sentence, with the nearest name that exists."""
+"""Errors of the command line are one sentence with the closest existing name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A small config tree."""
+    """Create a small config tree."""
     files = {
         "config.yaml": "defaults: [_self_, {agent: ppo}, {env: cartpole}]\nseed: 0\n",
         "agent/ppo.yaml": "# @package _global_\nagent:\n  network:\n    torso: [64]\nnum_envs: 8\n",

@@ -1,4 +1,4 @@
-"""Files that evaluations of a run with goals write, from the command line."""
+"""Files that evaluations of goal-conditioned runs write, from the command line."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_training_leaves_goals_episodes_and_pictures(trained: RunFolder) -> No
 def test_a_resumed_run_leaves_what_a_whole_one_does(run, trained: RunFolder, tmp_path: Path) -> None:
     run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     folder = RunFolder.latest(tmp_path)
-    shutil.rmtree(max(folder.checkpoints.glob("[0-9]*")))  # as if it had been killed before the last was saved
-    (folder.episodes / "000000000048_000.npz").touch()  # of what was configured otherwise then
+    shutil.rmtree(max(folder.checkpoints.glob("[0-9]*")))  # as if the run had been killed before the last save
+    (folder.episodes / "000000000048_000.npz").touch()  # written with an earlier configuration
     _, err = run(cli.train, f"resume={folder.path}")
     assert err == ""
     assert folder.eval_goals.read_bytes() == trained.eval_goals.read_bytes()
@@ -90,7 +90,7 @@ def test_a_checkpoint_plays_the_episodes_of_its_training_again(run, trained: Run
 def test_an_episode_without_bodies_is_drawn(
     run, trained: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(show_episode, "draw_without_screen", lambda: None)  # it chooses for the whole process
+    monkeypatch.setattr(show_episode, "draw_without_screen", lambda: None)  # it would affect the whole process
     out, err = run(cli.show_episode, f"run={trained.path}", f"to={tmp_path / 'way.png'}")
     assert err == ""
     assert out.endswith(f": {tmp_path / 'way.png'}\n")

@@ -19,7 +19,7 @@ from tests.support.doc_pages import pages
 AGENTS = sorted(
     str(path.relative_to(CONFIGS / "agent").with_suffix("")) for path in (CONFIGS / "agent").rglob("*.yaml")
 )
-# Given to an agent, and to the agent within it, where it has such a setting.
+# Passed to an agent, and to its inner agent, where it has such a setting.
 SMALL = {
     "total_timesteps": 64,
     "num_envs": 4,
@@ -67,7 +67,7 @@ def test_an_agent_trains_from_the_command_line(agent: str, run, tmp_path: Path) 
 
 
 def test_every_agent_that_a_page_names_exists() -> None:
-    # A command with --config-dir names the reader's own agent, "agent=folder/..." any agent of the folder.
+    # Commands with --config-dir use the reader's agent, "agent=folder/..." uses any agent of the folder.
     lines = [line for page in pages() for line in page.read_text(encoding="utf-8").splitlines()]
     text = "\n".join(line for line in lines if "--config-dir" not in line)
     named = {name for names in re.findall(r"\bagent=([a-z][\w/,]*)", text) for name in names.split(",") if name}

@@ -1,4 +1,4 @@
-"""The command line in this process: train, stop, resume, evaluate, and the messages."""
+"""The command line in this process: train, stop, resume, evaluate, and messages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_help_is_our_own(run) -> None:
 def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
     run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     folder = RunFolder.latest(tmp_path)
-    assert not folder.learning_curve.exists()  # SMALL asks for no picture
+    assert not folder.learning_curve.exists()  # SMALL disables pictures
     before = folder.config.read_bytes()
     run(cli.train, f"resume={folder.path}", "total_timesteps=192", "gae_lambda=0.9")
     assert folder.load_config().total_timesteps == 192
     assert (folder.path / "config.1.yaml").read_bytes() == before
     assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
-    run(cli.train, f"resume={folder.path}")  # finished: nothing more to do, and nothing new to store
+    run(cli.train, f"resume={folder.path}")  # finished: nothing to train or save
     assert folder.load_config().gae_lambda == 0.9
     assert not (folder.path / "config.2.yaml").exists()
     assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
@@ -70,7 +70,7 @@ def test_a_seed_replaces_the_evaluation_stream(run, trained: RunFolder, monkeypa
     own, other, again = (run(cli.evaluate, f"run={trained.path}", *seed)[0] for seed in ([], ["seed=7"], ["seed=7"]))
     assert own.startswith(f"{trained.path}\ncheckpoint of 128 steps, 4 episodes:\n  episode_length ")
     assert other == again
-    assert sorted(states[0]) == ["agent_state", "eval_key", "iterations"]  # nothing else is read
+    assert sorted(states[0]) == ["agent_state", "eval_key", "iterations"]  # only these are loaded
     assert states[1].eval_key == jax.random.key(7)
     assert states[0].eval_key != states[1].eval_key
 
@@ -91,7 +91,7 @@ POPULATION = [
 
 
 def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``inner`` chooses a config; what the end of the run has to show is in its folder; members evaluate alone."""
+    """``inner`` selects the members' config; the run writes its schedule, and members are evaluated alone."""
     out, err = run(cli.train, *POPULATION, f"runs_folder={tmp_path}")
     assert err == ""
     folder = RunFolder.latest(tmp_path)
@@ -121,7 +121,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["rolout_length=3"], ("setting of the run", "'rolout_length'", "'rollout_length'")),
         (["agent=sac"], ("agent comes", "run folder")),
@@ -130,13 +130,13 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
     ],
 )
 def test_a_resume_that_cannot_work_changes_nothing(
-    run, trained: RunFolder, arguments: list[str], said: tuple[str, ...]
+    run, trained: RunFolder, arguments: list[str], parts: tuple[str, ...]
 ) -> None:
     before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
     out, err = run(cli.train, f"resume={trained.path}", *arguments)
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("Error: ")
-    assert_names(err, *said)
+    assert_names(err, *parts)
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
@@ -173,7 +173,7 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["env=brax/hoper"], ("env 'brax/hoper'", "'brax/hopper'")),
         (["agent=poo"], ("agent 'poo'",)),
@@ -206,27 +206,27 @@ def test_a_divergence_is_reported_once_with_the_resume_command(run, tmp_path: Pa
         ),
     ],
 )
-def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: tuple[str, ...]) -> None:
+def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], parts: tuple[str, ...]) -> None:
     folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
     _, err = run(cli.train, *SMALL, *folder, *arguments)
     assert err.startswith("Error: ")
-    assert_names(err, *said)
+    assert_names(err, *parts)
     assert err.count("\n") == 1
-    if not arguments[0].startswith("num_seeds=1e9"):  # that is known once the state's shapes are
+    if not arguments[0].startswith("num_seeds=1e9"):  # found once the state's shapes are known
         assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("no run was given", "evorl evaluate run=<folder>")),
         (["run=3"], ("no folder 3.",)),
     ],
 )
-def test_a_run_that_cannot_be_evaluated_is_one_sentence(run, arguments: list[str], said: tuple[str, ...]) -> None:
+def test_a_run_that_cannot_be_evaluated_is_one_sentence(run, arguments: list[str], parts: tuple[str, ...]) -> None:
     _, err = run(cli.evaluate, *arguments)
     assert err.startswith("Error: ")
-    assert_names(err, *said)
+    assert_names(err, *parts)
     assert err.count("\n") == 1
 
 

@@ -18,7 +18,7 @@ from tests.support.errors import raises_naming
 
 
 class Trainer:
-    """Trains nothing, and leaves the files of a run."""
+    """Stand-in that trains nothing and writes the files of a run."""
 
     def __init__(self, outcomes: dict[str, Callable[[], Trained]]) -> None:
         self.outcomes, self.trained, self.resumed = outcomes, [], []
@@ -89,18 +89,18 @@ def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
     printed = capsys.readouterr()
     assert "Failed: loss became nan" in printed.out
     assert "To resume the sweep" in printed.out
-    assert "TypeError: a fault of the environment" in printed.err  # where: it is a bug
+    assert "TypeError: a fault of the environment" in printed.err  # with its location: it is a bug
     with sweep.summary.open() as file:
         assert [row["failure"] for row in csv.DictReader(file)][:3] == ["", "loss became nan", "no such thing"]
     trainer.outcomes.clear()
     (path / "2-env_a-lr_3" / "checkpoints/1/manifest.json").unlink()
-    with raises_naming(RunsFailed, "2 runs failed"):  # the diverged ones
+    with raises_naming(RunsFailed, "2 runs failed"):  # the diverged runs
         resume_sweep(path, trainer.train, trainer.resume)
     out = capsys.readouterr().out
     assert "Best in env=b: lr=3, with a best evaluation return of 7.0\n" in out
     assert "[2 of 8] env=a lr=2: skipped, because it diverged before.\n" in out
-    assert "To resume" not in out  # nothing is left that could end otherwise
-    assert (path / "2-env_a-lr_3").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
+    assert "To resume" not in out  # all runs have ended
+    assert (path / "2-env_a-lr_3").is_dir()  # kept: without a checkpoint the run restarts in a new folder
     assert trainer.trained[-1] == (["env=a", "lr=3"], "2-env_a-lr_3_2")
     states = [run.state for run in SweepFolder.open(path).runs]
     assert states == ["finished", "diverged", "finished", "finished"] * 2

@@ -1,4 +1,4 @@
-"""Settings on the command line: which run they name, and how they change a stored run."""
+"""Settings on the command line: the run that they select, and their effect on a stored run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_stored_run_is_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "parts"),
     [
         ("agent=sac", ("agent comes", "run folder")),
         ("inner=sac", ("inner comes", "run folder")),
@@ -44,8 +44,8 @@ def test_a_stored_run_is_changed() -> None:
         ("~total_timesteps", ("setting of the run", "total_timesteps")),
     ],
 )
-def test_what_a_stored_run_has_not_is_refused(argument: str, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_a_stored_run_has_not_is_refused(argument: str, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         read_changes(STORED, [argument], allowed=None)
 
 

@@ -1,4 +1,4 @@
-"""Lines that messages propose are pasted into a shell, in folders with names that shells and Hydra read as syntax."""
+"""Command lines in messages can be pasted into a shell, also with folder names that contain shell and Hydra syntax."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE = re.compile(r"(?:evorl|python scripts/\w+\.py) (?:train|evaluate|show-epi
 
 
 def pasted(line: str) -> list[str]:
-    """The words of a line, as bash reads it."""
+    """Return the arguments that bash reads from a line."""
     done = subprocess.run(
         ["bash", "-c", f"set -- {line}; printf '%s\\0' \"$@\""], capture_output=True, text=True, check=True
     )
@@ -30,7 +30,7 @@ def pasted(line: str) -> list[str]:
 
 @pytest.fixture
 def paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs a line of ``evorl`` in this process: what it printed, which is no error."""
+    """Return a function that runs an ``evorl`` command line in this process and returns its output."""
 
     def paste(line: str) -> str:
         program, *arguments = pasted(line)
@@ -43,14 +43,14 @@ def paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 
 
 def proposed(text: str) -> str:
-    """The one line that a text proposes."""
+    """Return the only command line that a text proposes."""
     (line,) = dict.fromkeys(_LINE.findall(text))
     return line
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run that was stopped, in a folder with a name of many signs."""
+    """Create a stopped run in a folder whose name contains special characters."""
     root = tmp_path_factory.mktemp("runs") / NAME
 
     @contextmanager
@@ -146,8 +146,8 @@ def test_a_message_about_the_other_option_is_a_line_that_works(
 ) -> None:
     with pytest.raises(SystemExit):
         paste(f"evorl train {as_arguments({'run': run_folder.path})}")
-    said = capsys.readouterr().err
-    line = re.search(r"(evorl evaluate .*) plays its best checkpoint", said)
+    message = capsys.readouterr().err
+    line = re.search(r"(evorl evaluate .*) plays its best checkpoint", message)
     assert line is not None
     assert "checkpoint of " in paste(line[1])
 

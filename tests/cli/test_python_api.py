@@ -33,7 +33,7 @@ def test_a_training_is_that_of_the_command_line() -> None:
     assert (folder / "metrics.csv").read_bytes() == other.read_bytes()
     assert "Tuned settings: ppo/cartpole" in (folder / "run.log").read_text()
     assert "total_timesteps=512" in (folder / "about.json").read_text()
-    assert not HydraConfig.initialized()  # what others compose later is theirs
+    assert not HydraConfig.initialized()  # later compositions are independent
 
 
 def test_a_run_goes_on_and_is_watched_compared_and_taken_away() -> None:
@@ -54,7 +54,7 @@ def test_a_sweep_gives_its_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "parts"),
     [
         (["gamma=0.9"], ("'gamma'", "'discount'")),
         (["agent=pop"], ("agent 'pop'",)),
@@ -64,8 +64,8 @@ def test_a_sweep_gives_its_folder() -> None:
         (["num_envs=0"], ("num_envs", "got 0")),
     ],
 )
-def test_what_cannot_be_is_said(given: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_be_is_said(given: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         evorl.train(*given)
     assert not HydraConfig.initialized()
 

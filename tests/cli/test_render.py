@@ -50,7 +50,7 @@ def test_the_episodes_are_those_of_an_evaluation(
     assert sum(returns) / 2 == pytest.approx(evaluated, abs=0.01)
     assert output.rstrip().endswith(str(picture))
     with Image.open(picture) as animation:
-        assert animation.n_frames <= 5  # those that are alike are one
+        assert animation.n_frames <= 5  # equal frames are merged
         assert animation.size[0] > 2 * 80  # two tiles side by side
 
 
@@ -65,7 +65,7 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("run=<folder>",)),
         (["run=a", "episode=3"], ("option of evorl render", "'episode'", "'episodes'")),
@@ -83,8 +83,8 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
         (["run=a", "trust=1"], ("trust", "true or false, got 1")),
     ],
 )
-def test_arguments_are_checked(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_arguments_are_checked(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         render_from_arguments(arguments)
 
 
@@ -100,7 +100,7 @@ def test_arguments_are_checked(arguments: list[str], said: tuple[str, ...]) -> N
 def test_of_several_seeds_one_is_shown(
     kind: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also by the functions of a notebook, and of every kind of run: by default the best by its evaluation."""
+    """By default the seed with the best evaluation is rendered, also from notebooks and for every kind of run."""
     own = [setting for setting in SMALL if not setting.startswith(("agent=", "num_envs", "rollout_length"))]
     of_agent = ["num_envs=2", "rollout_length=8"] if kind == ["agent=random"] else []
     folder = evorl.train(*own, *of_agent, *kind, num_seeds=2, runs_folder=tmp_path)
@@ -116,7 +116,7 @@ def test_of_several_seeds_one_is_shown(
     assert f"seed_number={1 - best} of 2 seeds:" in capsys.readouterr().out
     with raises_naming(ValueError, "seed_number=2", "2 seeds"):
         evorl.render(**small, seed_number=2)
-    if kind != ["agent=random"]:  # whose policy has no observation
+    if kind != ["agent=random"]:  # its policy has no observation
         observation = np.zeros(4)
         actions = [evorl.load_policy(folder, seed_number=number)(observation) for number in ("best", best)]
         assert actions[0] == actions[1]
@@ -145,7 +145,7 @@ def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytes
 
     def start(command: list[str], **options: object) -> object:
         started.append(command[3:])
-        return subprocess.CompletedProcess(command, 0)  # whatever is due again sees that it has ended
+        return subprocess.CompletedProcess(command, 0)  # as if the command had succeeded
 
     monkeypatch.setattr(subprocess.CompletedProcess, "poll", lambda self: self.returncode, raising=False)
     monkeypatch.setattr(subprocess, "Popen", start)
@@ -159,7 +159,7 @@ def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytes
 
 
 def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
-    """In processes of their own, which have not imported MuJoCo yet."""
+    """Without a renderer, ``evorl render`` suggests an HTML page, which it can write."""
     root = tmp_path / "runs"
     settings = [*SMALL, "env=host/inverted_pendulum", f"runs_folder={root}"]
     call = "from evorl.cli.commands import main; main()"
@@ -184,7 +184,7 @@ def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
     cartpole = [*SMALL, "env=gymnasium/CartPole-v1", f"runs_folder={root}"]
     assert command("train", *cartpole).returncode == 0
     pictures = command("render", f"run={RunFolder.latest(root).path}", *run[1:])
-    assert pictures.returncode == 0, pictures.stderr  # which MuJoCo does not draw
+    assert pictures.returncode == 0, pictures.stderr  # not drawn by MuJoCo
     if ctypes.util.find_library("OSMesa") is None:
         picture = command("render", *run)
         assert picture.returncode == 1

@@ -54,7 +54,7 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("runs", "evorl report runs")),
         (["nowhere"], ("no folder nowhere",)),
@@ -64,8 +64,8 @@ def test_what_hydra_leaves_of_a_sweep_names_it(runs: Path) -> None:
         (["runs", "--page"], ("'--page' is not an option", "name=value")),
     ],
 )
-def test_what_cannot_be_is_told(runs: Path, arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming((ValueError, RunFolderError), *said):
+def test_what_cannot_be_is_told(runs: Path, arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming((ValueError, RunFolderError), *parts):
         write_report(arguments)
 
 

@@ -1,4 +1,4 @@
-"""What a run is called, and where its settings are from."""
+"""Names of runs, and the origin of their settings."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def test_nobody_chose_in_a_notebook() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "expected"),
     [
         (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole."),
         (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
         (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
     ],
 )
-def test_settings_are_tuned_or_general(overrides: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_tuned_or_general(overrides: list[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with initialize_configs():
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
     HydraConfig.instance().set_config(composed)
-    assert origin_of_settings(choices()) == said
+    assert origin_of_settings(choices()) == expected
 
 
 @pytest.mark.parametrize(

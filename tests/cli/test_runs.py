@@ -18,22 +18,22 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     make_run(tmp_path, "runs/d", [[2.0]], algorithm="sac.SAC").metrics_csv.write_text("x\n1,2\n")
     monkeypatch.chdir(tmp_path)
     assert list_runs(["sort=return"]) == ["b c", "a"]
-    told = capsys.readouterr().out
-    assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in told
-    assert "d is omitted: " in told
+    output = capsys.readouterr().out
+    assert f"\n1 can be resumed, the newest by: evorl train 'resume={stopped.path}'\n" in output
+    assert "d is omitted: " in output
     assert list_runs([str(tmp_path), "algorithm=ppo", "state=finished"]) == ["runs/a"]
     assert list_runs(["state=running"]) == []
     assert "No runs.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["a", "b"], ("one folder", "got a, b")),
         (["order=return"], ("evorl runs", "'order'")),
         (["nowhere"], ("no folder nowhere",)),
     ],
 )
-def test_what_cannot_be_is_told(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming((ValueError, RunFolderError), *said):
+def test_what_cannot_be_is_told(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming((ValueError, RunFolderError), *parts):
         list_runs(arguments)

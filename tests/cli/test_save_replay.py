@@ -1,4 +1,4 @@
-"""``save_replay.py``: a run's replay buffer becomes a file, from which another run learns offline."""
+"""``save_replay.py``: a run's replay buffer becomes a file from which another run learns offline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PENDULUM = {"library": "gymnax", "name": "Pendulum-v1", "max_episode_steps": 10}
 
 
 def _stored(root: Path, name: str, workflow: type, **settings: Any) -> tuple[RunFolder, Any]:
-    """The folder of a run of this workflow, which has been trained to its end; and the last state."""
+    """Train a run of this workflow to its end; return its folder and last state."""
     path = f"{workflow.__module__}.{workflow.__name__}"
     config = {**RUN, **SAC_CONFIG, "workflow": path, "env": PENDULUM, "checkpoint_interval": 0, **settings}
     folder = RunFolder.create(root, OmegaConf.create(config), name=name)
@@ -60,7 +60,7 @@ def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytes
     offline, learned = _stored(
         tmp_path, "offline", TD3BCWorkflow, replay={"load": str(folder.path)}, total_timesteps=20
     )
-    assert int(learned.iterations) == 10  # of two updates each
+    assert int(learned.iterations) == 10  # two updates each
     again, progress = restore(
         workflow_from_config(offline.load_config()), RunCheckpointer(offline.checkpoints), 0, "latest"
     )

@@ -1,4 +1,4 @@
-"""Selection of the replayed episode, and errors without one."""
+"""Selection of the replayed episode, and errors without episodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_pictures_are_no_vectors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ([], ("episode=<file>", "run=<folder>")),
         (["episode=a", "run=b"], ("episode=<file>", "run=<folder>")),
@@ -57,8 +57,8 @@ def test_pictures_are_no_vectors(tmp_path: Path) -> None:
         (["episode=a", "trust=1"], ("trust", "true or false, got 1")),
     ],
 )
-def test_arguments_are_checked(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_arguments_are_checked(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         show_episode_from_arguments(arguments)
 
 

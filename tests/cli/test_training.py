@@ -24,9 +24,9 @@ def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
 
 
 def test_a_run_goes_by_a_title_and_says_whose_settings_it_has(trained: RunFolder) -> None:
-    told = [line[21:] for line in trained.log.read_text().splitlines()]
-    assert told[0] == "Tuned settings: ppo/cartpole."
-    assert told[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
+    log_lines = [line[21:] for line in trained.log.read_text().splitlines()]
+    assert log_lines[0] == "Tuned settings: ppo/cartpole."
+    assert log_lines[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
     assert trained.load_config().title == "PPO on CartPole-v1, seed 0"
 
 
@@ -38,7 +38,9 @@ def test_tuned_settings_are_told_by_either_name_of_the_environment(run, tmp_path
 
 
 def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two jobs the second is stopped; a resume leaves the first alone and ends the second as if nothing had been."""
+    """After a stop in the second of two jobs, a resume skips the first and finishes the second like an uninterrupted
+    run.
+    """
     seen = []
 
     @contextmanager
@@ -78,7 +80,7 @@ def test_a_stop_ends_a_sweep_of_hydras_too(run, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_sweep_runs_over_agents_with_settings_that_only_they_have(run, tmp_path: Path) -> None:
-    """The default agent has no tau; a wrong key is found before the first job."""
+    """A sweep accepts a key that only the swept agents have, and reports a wrong key before the first job."""
     arguments = ["-m", "agent=sac,td3", "env=pendulum", f"runs_folder={tmp_path}"]
     _, err = run(cli.train, *arguments, "tau=0.1", "taau=1")
     assert_names(err, "Error: ", "config key 'taau'", "'tau'")

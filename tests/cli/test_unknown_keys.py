@@ -13,7 +13,7 @@ from tests.support.errors import assert_names
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["agent=ppo", "batch_size=64"], ("config key 'batch_size'", "'num_minibatches'")),
         (
@@ -46,20 +46,20 @@ from tests.support.errors import assert_names
     ],
 )
 def test_each_key_is_answered(
-    arguments: list[str], said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["evorl", *arguments])
     with pytest.raises(SystemExit), explained_errors(config_folder()):
         compose_config(arguments)
-    told = capsys.readouterr().err
-    assert_names(told, *said)
-    assert "env.name" not in told  # of a wrong key at the top only keys at the top are told
+    message = capsys.readouterr().err
+    assert_names(message, *parts)
+    assert "env.name" not in message  # for a wrong top-level key, only top-level keys are suggested
 
 
 def test_files_of_ones_own_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error of a choice that is not among the defaults has no config with it: it is composed again."""
+    """Suggestions include agents of a custom folder, also for a config that failed to compose."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent/mine.yaml").write_text("# @package _global_\nworkflow: evorl.algorithms.sac.SACWorkflow\n")
     arguments = ["agent=mine", "env=pendulum", "optimizer=sgd"]

@@ -30,7 +30,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         (["bind=0.0.0.0"], ("bind=0.0.0.0", "token")),
         (["token=short"], ("token", "at least 16")),
@@ -43,8 +43,8 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["prt=1"], ("option of evorl watch", "'prt'")),
     ],
 )
-def test_what_cannot_be_is_told_at_the_start(arguments: list[str], said: tuple[str, ...]) -> None:
-    with raises_naming((ValueError, RunFolderError), *said):
+def test_what_cannot_be_is_told_at_the_start(arguments: list[str], parts: tuple[str, ...]) -> None:
+    with raises_naming((ValueError, RunFolderError), *parts):
         watch_runs(arguments)
 
 
@@ -52,16 +52,16 @@ def test_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path, "runs/a", [[1.0]])
     cert, key = write_certificate(tmp_path)
     files = [f"cert={cert}", f"key={key}"]
-    asked = watch._request(["bind=0.0.0.0", "token=new", "hosts=box, box.lan", "metrics_folder=null", *files])
-    guard = asked.page.guard
+    request = watch._request(["bind=0.0.0.0", "token=new", "hosts=box, box.lan", "metrics_folder=null", *files])
+    guard = request.page.guard
     assert guard.token is not None
-    assert (len(guard.token), guard.hosts, asked.port, asked.token_is_new) == (32, ("box", "box.lan"), 7002, True)
-    assert asked.tls is not None
-    assert asked.page.runs.described_places == "runs"
+    assert (len(guard.token), guard.hosts, request.port, request.token_is_new) == (32, ("box", "box.lan"), 7002, True)
+    assert request.tls is not None
+    assert request.page.runs.described_places == "runs"
     monkeypatch.setenv("EVORL_TOKEN", TOKEN)
-    asked = watch._request(["a", "enable_unknown_metrics=false", "metrics={loss: true}"])
-    assert (asked.page.guard.token, asked.token_is_new) == (TOKEN, False)
-    assert asked.page.store.enabled.as_json() == {"enable_unknown_metrics": False, "metrics": {"loss": True}}
+    request = watch._request(["a", "enable_unknown_metrics=false", "metrics={loss: true}"])
+    assert (request.page.guard.token, request.token_is_new) == (TOKEN, False)
+    assert request.page.store.enabled.as_json() == {"enable_unknown_metrics": False, "metrics": {"loss": True}}
     assert not (tmp_path / "metrics").exists()
 
 

@@ -1,4 +1,6 @@
-"""Words of proposed command lines are quoted for a shell; see ``tests/cli/test_proposed_lines.py`` for whole lines."""
+"""Arguments of proposed command lines are quoted for a shell; see ``tests/cli/test_proposed_lines.py``
+for whole lines.
+"""
 
 from __future__ import annotations
 

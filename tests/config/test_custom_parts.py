@@ -1,4 +1,4 @@
-"""Parts of the user's own, named in configs: they are built, compared by value, trained with, and checked."""
+"""Custom components named in configs are built, compared by value, trained with, and validated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CARTPOLE = {"env": "gymnax/CartPole-v1", "eval_episodes": 2}
 
 @pytest.fixture(scope="module", autouse=True)
 def my_parts() -> Any:
-    """The module that the page on own parts prints."""
+    """Execute the module printed on the custom components page."""
     module = types.ModuleType("my_parts")
     sys.modules["my_parts"] = module
     python = [b.text for b in blocks(ROOT / "docs/guide/custom_components.md") if b.language == "python"]

@@ -1,4 +1,4 @@
-"""Mappings are completed by the fields of the class that they describe."""
+"""Mappings are completed with the fields of the class that they describe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.errors import raises_naming
 
 
 class Searcher(PyTreeNode):
-    """Two optimizers, one with values of its own."""
+    """Two optimizers, one with different defaults."""
 
     size: int
     sizes: tuple[int, ...] = (2, 3)

@@ -1,4 +1,4 @@
-"""The meaning of a setting is the sentence that its class's docstring has for it."""
+"""Descriptions of settings come from the class docstrings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Base(PyTreeNode):
 
 
 class Heir(Base):
-    """An heir, which says one of them anew.
+    """A subclass that documents one of them again.
 
     Attributes:
         speed: how fast it really is.

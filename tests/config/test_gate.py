@@ -149,7 +149,7 @@ def test_restrictions_are_carried_to_processes_that_inherit_no_variables() -> No
         {"xml_file": "..\\ant.xml"},
         {"a": [{"b": "stranger:Env-v0"}]},
         ["/etc/passwd"],
-        {"game": "pyproject.toml"},  # there is such a file
+        {"game": "pyproject.toml"},  # an existing file
     ],
 )
 def test_arguments_of_other_libraries_name_neither_code_nor_files(

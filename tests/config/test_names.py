@@ -23,8 +23,8 @@ def test_what_there_is_is_listed() -> None:
     assert no_such("cell", None, ["gru"]) == "there is no cell None. Available: gru."
 
 
-def _import_what_is_missing(*told: str) -> None:
-    with explain_missing_package("robots", *told):
+def _import_what_is_missing(*packages: str) -> None:
+    with explain_missing_package("robots", *packages):
         importlib.import_module("not_there.inside")
 
 

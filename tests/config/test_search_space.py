@@ -1,4 +1,4 @@
-"""Search spaces: sampling, perturbation, and invalid ones."""
+"""Search spaces: sampling, perturbation, and invalid settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_points_are_spread_evenly_over_the_scales() -> None:
     np.testing.assert_allclose(
         np.quantile(shares, [0.1, 0.5, 0.9], axis=0), [[0.1] * 3, [0.5] * 3, [0.9] * 3], atol=0.02
     )
-    assert abs(np.corrcoef(shares.T) - np.eye(3)).max() < 0.03  # draws of their own
+    assert abs(np.corrcoef(shares.T) - np.eye(3)).max() < 0.03  # independent samples
 
 
 def test_the_ends_of_a_schedule_can_be_searched() -> None:

@@ -1,4 +1,4 @@
-"""Words of the field for what settings are called here."""
+"""Synonyms of settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ OPTIONS = yaml.safe_load((FOLDER / "env" / "_options.yaml").read_text(encoding="
 
 @functools.cache
 def keys_of(agent: str) -> tuple[str, ...]:
-    """Every key of a training of this agent, those of the run and of any environment included."""
+    """Return every config key of a training run of this agent, including keys of the run and of any environment."""
     file = yaml.safe_load((FOLDER / "agent" / f"{agent}.yaml").read_text(encoding="utf-8"))
     file.pop("defaults", None)
     config = complete_config(workflow_class(file["workflow"]), file)
@@ -74,7 +74,7 @@ def test_every_agent_and_simulator_that_is_answered_exists() -> None:
     assert set(known_choices()) <= {*AGENTS, *KINDS}
 
 
-# What an agent's setting is called elsewhere: RELAAX, Stable-Baselines3, CleanRL, rejax, brax, xpag, Spinning Up.
+# Names of agents' settings elsewhere: RELAAX, Stable-Baselines3, CleanRL, rejax, brax, xpag, Spinning Up.
 PAIRS = """
 a2c: critic_scale value_learning_rate_scale, entropy_beta agent.entropy_coefficient, batch_size rollout_length,
     rewards_gamma discount, policy_clip agent.policy_loss_clip, critic_clip agent.value_loss_clip, vf_coef

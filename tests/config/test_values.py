@@ -96,7 +96,7 @@ def test_mappings_and_names() -> None:
 def test_the_number_of_atoms_goes_with_the_kind_of_values() -> None:
     assert checked_num_atoms(None, "expected", -1.0, 1.0) is None
     assert checked_num_atoms(51.0, "categorical", -1, 1) == 51
-    assert checked_num_atoms(1, "quantile", 1.0, -1.0) == 1  # quantiles are on no grid
+    assert checked_num_atoms(1, "quantile", 1.0, -1.0) == 1  # quantiles use no grid
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""YAML of users: numbers as on Hydra's command line, and errors that name file, line and advice."""
+"""User YAML: numbers as on Hydra's command line, and errors that name file, line and advice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = st.recursive(
 
 
 def as_override(text: str) -> object:
-    """Read a value as Hydra does on the command line."""
+    """Parse a value as Hydra does on the command line."""
     return PARSER.parse_override(f"a={text}").value()
 
 

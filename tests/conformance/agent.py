@@ -1,4 +1,4 @@
-"""Contract of all agents; the test of an agent defines how to build it and inherits the rest."""
+"""Contract of all agents. The test of an agent defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 
@@ -25,41 +25,43 @@ KEY = jax.random.key(7)
 
 
 class AgentContract:
-    """Inherit as ``Test...``, and say ``workflow`` and ``settings``; the other attributes where defaults do not fit."""
+    """Inherit as ``Test...`` and set ``workflow`` and ``settings``; override other attributes where defaults do not
+    fit.
+    """
 
     workflow: ClassVar[type[Workflow]]
-    settings: ClassVar[Mapping[str, Any]]  # what a config's ``agent`` says
+    settings: ClassVar[Mapping[str, Any]]  # the ``agent`` node of a config
     env_name: ClassVar[str] = "Pendulum-v1"
-    explores: ClassVar[bool] = True  # actions of a training are random
+    explores: ClassVar[bool] = True  # training actions are random
     has_parameters: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
 
     @classmethod
     def make(cls, env: VectorEnv, **changes: Any) -> Agent:
-        """The agent for the spaces of an environment, as a workflow makes it."""
+        """Build the agent for the spaces of an environment, as a workflow does."""
         return cls.workflow.make_agent({**cls.settings, **changes}, env)
 
     @pytest.fixture(scope="class")
     @classmethod
     def env(cls) -> VectorEnv:
-        """Its spaces are those of the agent."""
+        """Create the environment whose spaces the agent uses."""
         return create_env(cls.env_name, parallel=2)
 
     @pytest.fixture(scope="class")
     @classmethod
     def agent(cls, env: VectorEnv) -> Agent:
-        """As it is."""
+        """Build the agent with the default settings."""
         return cls.make(env)
 
     @pytest.fixture(scope="class")
     @classmethod
     def acted(cls, env: VectorEnv, agent: Agent) -> dict[str, Any]:
-        """See ``act_in``."""
+        """Return the results of ``act_in``."""
         return cls.act_in(env, agent)
 
     @classmethod
     def act_in(cls, env: VectorEnv, agent: Agent) -> dict[str, Any]:
-        """All that is looked at, as one program."""
+        """Compute all checked outputs in one program."""
 
         def act(key: jax.Array) -> dict[str, Any]:
             state = agent.init(env.obs_space, env.action_space, key)
@@ -85,7 +87,7 @@ class AgentContract:
 
     @staticmethod
     def seen(state: AgentState, obs: jax.Array) -> SampleBatch:
-        """Observations, and the recurrent state at the beginning of an episode."""
+        """Return observations with the recurrent state of an episode's start."""
         if state.recurrent_state is None:
             return SampleBatch(obs=obs)
         start = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(obs), *x.shape)), state.recurrent_state)
@@ -115,11 +117,11 @@ class AgentContract:
         assert bool(same) != self.explores
 
     def test_rows_do_not_depend_on_one_another(self, acted: dict) -> None:
-        """With a key for each, a row is the same wherever it stands."""
+        """With a key per row, an action does not depend on the row's position."""
         np.testing.assert_allclose(acted["explored_backwards"][::-1], acted["explored_by_rows"], rtol=1e-5, atol=1e-6)
 
     def test_evaluation_is_deterministic(self, acted: dict) -> None:
-        if not self.has_parameters:  # the baseline acts at random, always
+        if not self.has_parameters:  # the baseline always acts at random
             return
         for name in ("evaluated_otherwise", "evaluated_by_rows"):
             np.testing.assert_allclose(acted[name], acted["evaluated"], rtol=1e-6, atol=1e-6)
@@ -133,7 +135,7 @@ class AgentContract:
         assert all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in jax.tree.leaves(agent))
 
     def test_observations_are_normalized_wherever_it_acts(self, env: VectorEnv, agent: Agent, acted: dict) -> None:
-        """By its statistics, it does what it does with observations that were normalized by hand."""
+        """An agent with observation statistics acts as on manually normalized observations."""
         if not self.normalizes:
             return
         agent = self.make(env, normalize_obs=True)

@@ -1,7 +1,7 @@
-"""Contract of all environments; the test of an adapter provides an environment and inherits the rest.
+"""Contract of all environments. The test of an adapter provides an environment and inherits the rest.
 
-``EnvContract`` needs one compiled rollout. ``VectorEnvContract`` adds what all autoreset modes and every way of
-splitting the batch promise, and is meant for environments that compile fast.
+``EnvContract`` needs one compiled rollout. ``VectorEnvContract`` adds the guarantees of all autoreset modes and every
+way of splitting the batch, and is meant for environments that compile quickly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INFO_DTYPES = {
 
 
 def random_actions(env: VectorEnv, env_state: EnvState, t: jax.Array) -> jax.Array:
-    """Random actions that depend on the number of the environment and the step only, ``[B]``."""
+    """Sample actions ``[B]`` that depend only on the environment's number and the step."""
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), i), t))(
         env_state._internal.env_id
     )
@@ -41,12 +41,14 @@ def random_actions(env: VectorEnv, env_state: EnvState, t: jax.Array) -> jax.Arr
 
 
 def record(state: EnvState) -> PyTreeDict:
-    """What the tests look at."""
+    """Return the parts of a state that the tests check."""
     return PyTreeDict(obs=state.obs, reward=state.reward, done=state.done, **state.info)
 
 
 def play(env: VectorEnv, state: EnvState, num_steps: int, first: Any = 0) -> tuple[EnvState, PyTreeDict]:
-    """Random actions for ``num_steps``, those from number ``first`` on: the last state, and records ``[T, B, ...]``."""
+    """Play random actions for ``num_steps``, counting steps from ``first``; return the last state and records ``[T, B,
+    ...]``.
+    """
 
     def step(state: EnvState, t: jax.Array) -> tuple[EnvState, PyTreeDict]:
         state = traced_step(env, state, random_actions(env, state, t))
@@ -57,13 +59,13 @@ def play(env: VectorEnv, state: EnvState, num_steps: int, first: Any = 0) -> tup
 
 @functools.partial(jax.jit, static_argnums=0)
 def traced_reset(env: VectorEnv, key: jax.Array) -> EnvState:
-    """A reset, which is traced once for all programs of an environment."""
+    """Reset the environment; traced once for all programs of an environment."""
     return env.reset(key)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def traced_step(env: VectorEnv, state: EnvState, action: jax.Array) -> EnvState:
-    """A step, which is traced once for all programs of an environment."""
+    """Step the environment; traced once for all programs of an environment."""
     return env.step(state, action)
 
 
@@ -71,13 +73,13 @@ _play = jax.jit(play, static_argnums=(0, 2))
 
 
 def compiled_play(env: VectorEnv, state: EnvState, num_steps: int, first: int = 0) -> tuple[EnvState, PyTreeDict]:
-    """``play``, by one program for all starts of an environment."""
+    """Run ``play`` in one program for all starts of an environment."""
     return _play(env, state, num_steps, np.int32(first))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def rollout(env: VectorEnv, key: jax.Array, num_steps: int) -> tuple[EnvState, EnvState, PyTreeDict]:
-    """``play`` from a reset on, as one program: the state after the reset before the others."""
+    """Reset and ``play`` in one program; return the reset's state, then the results of ``play``."""
     start = traced_reset(env, key)
     return start, *play(env, start, num_steps)
 
@@ -88,13 +90,13 @@ def _words(x: Any) -> Any:
 
 
 def joined(obs: Any, num_axes: int) -> np.ndarray:
-    """Observations with so many leading axes as vectors of all their parts, ``[..., features]``."""
+    """Concatenate the leaves of observations with ``num_axes`` leading axes to vectors ``[..., features]``."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(obs)]
     return np.concatenate([x.reshape(*x.shape[:num_axes], -1) for x in leaves], axis=-1)
 
 
 def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest distance of two empirical distributions, in units of its standard scale."""
+    """Return the Kolmogorov-Smirnov distance of two samples, in units of its standard scale."""
     points = np.unique(np.concatenate([a, b]))
     shares = [np.searchsorted(np.sort(x), points, side="right") / len(x) for x in (a, b)]
     distance = np.abs(shares[0] - shares[1]).max()
@@ -102,51 +104,53 @@ def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
 
 
 class EnvContract:
-    """Inherit, and define ``make``; set the attributes where the defaults do not fit."""
+    """Inherit and define ``make``; set the attributes where the defaults do not fit."""
 
-    num_steps = 64  # of the rollout: several episodes
+    num_steps = 64  # steps of the rollout: several episodes
     can_terminate = True
     can_truncate = True
     tolerance = 1e-5  # between programs that round differently
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """The environment under test, with episodes short enough for several in ``num_steps``."""
+        """Build the environment under test, with several episodes in ``num_steps``."""
         raise NotImplementedError
 
     @pytest.fixture(scope="class")
     @classmethod
     def env(cls) -> VectorEnv:
-        """The environment, autoreset NORMAL."""
+        """Build the environment with autoreset mode NORMAL."""
         return cls.make(NUM_ENVS, AutoresetMode.NORMAL)
 
     @pytest.fixture(scope="class")
     @classmethod
     def rolled(cls, env: VectorEnv) -> Rolled:
-        """See ``roll``."""
+        """Return the results of ``roll``."""
         return cls.roll(env)
 
     @classmethod
     def roll(cls, env: VectorEnv) -> Rolled:
-        """Random play from a reset on: the first state, the last, and the records ``[T, B, ...]`` of all steps."""
+        """Play random actions from a reset; return the first state, the last, and the records ``[T, B, ...]`` of all
+        steps.
+        """
         start, last, records = rollout(env, jax.random.key(3), cls.steps_to_play())
         return start, last, jax.tree.map(np.asarray, records)
 
     @classmethod
     def steps_to_play(cls) -> int:
-        """How many are played, of which most tests look at the first ``num_steps``."""
+        """Return the number of steps to play; most tests check the first ``num_steps``."""
         return cls.num_steps
 
     @pytest.fixture(scope="class")
     @classmethod
     def start(cls, rolled: Rolled) -> EnvState:
-        """The state after a reset."""
+        """Return the state after a reset."""
         return rolled[0]
 
     @pytest.fixture(scope="class")
     @classmethod
     def records(cls, rolled: Rolled) -> dict[str, Any]:
-        """Records ``[T, B, ...]`` of random play."""
+        """Return records ``[T, B, ...]`` of random play."""
         return jax.tree.map(lambda x: x[: cls.num_steps], rolled[2])
 
     def test_step_keeps_the_types_of_reset(self, env: VectorEnv) -> None:
@@ -207,30 +211,30 @@ class EnvContract:
 
 
 class VectorEnvContract(EnvContract):
-    """All autoreset modes, blocks of rows, seeds, partial resets, and the distribution of starts."""
+    """All autoreset modes, blocks of environments, seeds, partial resets, and the distribution of starts."""
 
     many_steps = 1024  # enough episodes for a statistical test
 
     @classmethod
     def steps_to_play(cls) -> int:
-        """Enough for the distribution of starts."""
+        """Return enough steps for the distribution of starts."""
         return cls.many_steps
 
     def played(self, mode: AutoresetMode) -> tuple[EnvState, Any]:
-        """The start and the records ``[T, B, ...]`` of another mode, with the keys of the NORMAL one."""
+        """Play another mode with the keys of NORMAL; return the start and the records ``[T, B, ...]``."""
         start, _, records = rollout(self.make(NUM_ENVS, mode), jax.random.key(3), self.num_steps)
         return start, jax.tree.map(np.asarray, records)
 
     @pytest.fixture(scope="class")
     @classmethod
     def resets(cls, env: VectorEnv, start: EnvState, records: dict[str, Any]) -> tuple[Any, Any]:
-        """See ``reset_anew``."""
+        """Return the results of ``reset_anew``."""
         return cls.reset_anew(env, start, records)
 
     @staticmethod
     def reset_anew(env: VectorEnv, start: EnvState, records: dict[str, Any]) -> tuple[Any, Any]:
-        """Observations after resets of the inner environment, by one program: with the keys that the episodes of the
-        records ought to start with, in their order, and with ``MANY_KEYS`` others.
+        """Reset the inner environment in one program; return observations for the keys with which the episodes of the
+        records must start, in their order, and for ``MANY_KEYS`` others.
         """
         t, row = np.nonzero(records["done"])
         episodes = np.cumsum(records["done"], axis=0)[t, row]
@@ -245,7 +249,7 @@ class VectorEnvContract(EnvContract):
         return jax.tree.map(lambda x: x[: len(t)], obs), jax.tree.map(lambda x: x[len(t) :], obs)
 
     def test_every_episode_starts_from_a_fresh_reset(self, records: dict[str, Any], resets: tuple[Any, Any]) -> None:
-        """Start n of environment i is ``reset(fold_in(key_i, n))``."""
+        """Start n of environment i equals ``reset(fold_in(key_i, n))``."""
         assert records["done"].sum() >= 4
         starts = jax.tree.map(lambda x: x[records["done"]], records["obs"])
         assert_close(starts, resets[0], self.tolerance)
@@ -286,7 +290,7 @@ class VectorEnvContract(EnvContract):
         np.testing.assert_allclose(obs[flagged[:, i], i][0], starts[0], atol=self.tolerance)
 
     def test_no_block_no_seed_and_no_device_shows(self, env: VectorEnv, records: dict[str, Any]) -> None:
-        """Two seeds under ``vmap``, whose rows two devices share and play in blocks, are as each alone."""
+        """Two seeds under ``vmap``, sharded over two devices and played in blocks, equal each seed alone."""
         mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
         run = jax.shard_map(
             jax.vmap(lambda key: self.played_in_blocks(env, traced_reset(env, key))),
@@ -299,7 +303,9 @@ class VectorEnvContract(EnvContract):
         assert_close(jax.tree.map(lambda x: x[0], seeds), PyTreeDict(records), self.tolerance)
 
     def played_in_blocks(self, env: VectorEnv, start: EnvState) -> PyTreeDict:
-        """The records of one device, which plays its rows one after another, or its copies of several agents."""
+        """Play one block of a device after another (one environment, or one copy of several agents); return the
+        records.
+        """
         rows = (-1, env.num_agents)
         blocks = jax.tree.map(lambda x: x.reshape(*rows, *x.shape[1:]), start)
         records = jax.lax.map(lambda block: play(env, block, self.num_steps)[1], blocks)
@@ -328,5 +334,5 @@ class VectorEnvContract(EnvContract):
         later, resets = joined(records["obs"], 2)[records["done"]], joined(resets[1], 1)
         assert len(later) >= 100
         for feature in range(later.shape[1]):
-            # 2.2 is exceeded with probability 1e-4 by equal distributions.
+            # Equal distributions exceed 2.2 with probability 1e-4.
             assert kolmogorov_smirnov(later[:, feature], resets[:, feature]) < 2.2

@@ -1,4 +1,4 @@
-"""Contract of all evolutionary optimizers; the test of an optimizer defines how to build it and inherits the rest."""
+"""Contract of all evolutionary optimizers. The test of an optimizer defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ KEY = jax.random.key(3)
 POP_SIZE = 8
 OTHERS = PyTreeDict({name: jnp.stack([x + 5.0, x - 7.0]) for name, x in SOLUTION.items()})
 OTHER_ROWS = jnp.array([POP_SIZE - 2, POP_SIZE - 1])
-TARGET = 1.0  # of every number, where the sphere has its top
+TARGET = 1.0  # optimum of the sphere in every coordinate
 
 
 def sphere(population: Any, num_objectives: int) -> jax.Array:
-    """Fitness ``[P]`` of a population, or ``[P, M]``: minus the squared distances to ``TARGET`` and beyond."""
+    """Return fitness ``[P]`` or objectives ``[P, M]``: negative squared distances to ``TARGET``, ``TARGET + 1``, ..."""
     rows = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(population)]
     numbers = jnp.concatenate(rows, axis=1)
     objectives = [-jnp.square(numbers - TARGET - shift).sum(axis=1) for shift in range(num_objectives)]
@@ -31,28 +31,28 @@ def sphere(population: Any, num_objectives: int) -> jax.Array:
 
 
 class EvoOptimizerContract:
-    """Inherit as ``Test...``, and define ``make``; set the attributes where the defaults do not fit."""
+    """Inherit as ``Test...`` and define ``make``; set the attributes where the defaults do not fit."""
 
     num_objectives = 1
-    num_generations = 30  # after which the sphere's solution is better
-    takes_others = False  # whether solutions from outside may stand in for individuals
-    shaping: frozenset[str] = frozenset()  # fields that take fractions and yet shape the program
-    chunk_tolerance = 0.0  # between a population in parts and the whole of it
+    num_generations = 30  # after which the sphere's solution has improved
+    takes_others = False  # the optimizer accepts external solutions
+    shaping: frozenset[str] = frozenset()  # fraction fields that change the program
+    chunk_tolerance = 0.0  # between a population in chunks and the whole population
 
     @staticmethod
     def make(pop_size: int) -> EvoOptimizer:
-        """The optimizer under test."""
+        """Build the optimizer under test."""
         raise NotImplementedError
 
     @pytest.fixture(scope="class")
     @classmethod
     def runs(cls) -> dict[str, Any]:
-        """See ``run_three``."""
+        """Return the results of ``run_three``."""
         return cls.run_three()
 
     @classmethod
     def run_three(cls) -> dict[str, Any]:
-        """Of three searches side by side, the first two from one key, what ``generations`` gives; one program."""
+        """Run ``generations`` for three searches under ``vmap``, the first two with equal keys."""
         optimizer = cls.make(POP_SIZE)
         keys = jnp.stack([KEY, KEY, jax.random.key(4)])
         return jax.jit(jax.vmap(lambda key: cls.generations(optimizer, key)))(keys)
@@ -60,19 +60,19 @@ class EvoOptimizerContract:
     @pytest.fixture(scope="class")
     @classmethod
     def run(cls, runs: dict[str, Any]) -> dict[str, Any]:
-        """The first of them."""
+        """Return the results of the first search."""
         return jax.tree.map(lambda x: x[0], runs)
 
     @classmethod
     def generations(cls, optimizer: EvoOptimizer, key: jax.Array) -> dict[str, Any]:
-        """Two generations, and what is looked at of them."""
+        """Run two generations and return all checked results."""
         first = optimizer.init(SOLUTION, key)
         population = optimizer.ask(first)
         fitness = sphere(population, cls.num_objectives)
         second = optimizer.tell(first, fitness)
         failed = optimizer.tell(first, fitness.at[2].set(jnp.nan))
         step = optimizer.group_size
-        cuts = ((0, step), (step, POP_SIZE - 2 * step), (POP_SIZE - step, step))  # the least at both ends
+        cuts = ((0, step), (step, POP_SIZE - 2 * step), (POP_SIZE - step, step))  # minimal chunks at both ends
         parts = [optimizer.ask(second, first, count) for first, count in cuts]
         return {
             "first": first,
@@ -88,7 +88,9 @@ class EvoOptimizerContract:
 
     @classmethod
     def with_others(cls, optimizer: EvoOptimizer, state: PyTreeDict) -> dict[str, Any]:
-        """What is asked for after solutions came from outside, in whole and in part; and where they replace none."""
+        """Return populations after injected solutions, whole and in part, and after an injection that replaces no
+        individual.
+        """
         injected = optimizer.inject(state, OTHERS, OTHER_ROWS)
         step = optimizer.group_size
         later = optimizer.tell(injected, sphere(optimizer.ask(injected), cls.num_objectives))
@@ -114,7 +116,7 @@ class EvoOptimizerContract:
         assert jax.tree.map(lambda x: (x.shape, x.dtype), before) == jax.tree.map(lambda x: (x.shape, x.dtype), after)
 
     def test_a_population_in_parts_is_the_whole(self, run: dict) -> None:
-        """Individuals past the last may be asked for, and are ignored."""
+        """Chunks of a population equal the whole; individuals past the last one are ignored."""
         assert_close(run["parts"], run["next"], self.chunk_tolerance)
         assert flat(run["beyond"], 1).shape[0] in (1, 2)
 
@@ -123,7 +125,7 @@ class EvoOptimizerContract:
         assert_identical(same, one)
 
     def test_seeds_and_generations_differ(self, runs: dict, run: dict) -> None:
-        """But for the first individual, which may be where the search starts."""
+        """Seeds and generations have different individuals, except that the first may be the start of the search."""
         for name in ("population", "next"):
             other = flat(jax.tree.map(lambda x: x[2], runs[name]), 1)
             assert (flat(run[name], 1)[1:] != other[1:]).mean() > 0.5
@@ -146,7 +148,7 @@ class EvoOptimizerContract:
             return sphere(jax.tree.map(lambda x: x[None], optimizer.solution(state)), 1)[0]
 
         start = sphere(jax.tree.map(lambda x: x[None], SOLUTION), 1)[0]
-        assert float(search(KEY)) > 0.7 * float(start)  # both are below 0
+        assert float(search(KEY)) > 0.7 * float(start)  # both are negative
 
     def test_a_failed_individual_spoils_nothing(self, run: dict) -> None:
         solution, population = run["failed"]
@@ -154,7 +156,7 @@ class EvoOptimizerContract:
         assert np.isfinite(flat(population, 1)).all()
 
     def test_solutions_from_outside(self, run: dict) -> None:
-        """They stand in for individuals to the last bit, in parts too; or it says that it takes none."""
+        """External solutions replace individuals bit for bit, also in chunks; other optimizers raise an error."""
         optimizer = self.make(POP_SIZE)
         assert (optimizer.num_replaceable > 0) == self.takes_others
         if not self.takes_others:

@@ -1,4 +1,4 @@
-"""Contract of simulators on the host; the test of an adapter provides them and inherits the rest."""
+"""Contract of simulators on the host. The test of an adapter provides them and inherits the rest."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MIDDLE_ROW = np.array([False, True, False])
 
 
 def random_actions(env: HostVectorEnv, step: int) -> Any:
-    """Actions ``[B, ...]`` that depend on the step only."""
+    """Sample actions ``[B, ...]`` that depend only on the step."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(3), step), env.num_envs)
     return jax.tree.map(np.asarray, jax.vmap(env.action_space.sample)(keys))
 
 
 def play(env: HostVectorEnv, num_steps: int, first: int = 0) -> list[tuple]:
-    """What random actions lead to, a tuple for each step; ended rows are started again."""
+    """Play random actions and reset ended environments; return a tuple for each step."""
     answers = []
     for step in range(first, first + num_steps):
         answers.append(env.step(random_actions(env, step)))
@@ -35,31 +35,31 @@ def play(env: HostVectorEnv, num_steps: int, first: int = 0) -> list[tuple]:
 
 
 def assert_same(a: Any, b: Any, rows: Any = slice(None)) -> None:
-    """Equal to the bit, in these rows."""
+    """Assert bitwise equality in the given rows."""
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(np.asarray(x)[rows], np.asarray(y)[rows]), a, b)
 
 
 class HostVectorEnvContract:
-    """Inherit, and define ``make``; set the attributes where the defaults do not fit."""
+    """Inherit and define ``make``; set the attributes where the defaults do not fit."""
 
-    num_steps = 40  # of random actions, in which episodes end
-    starts_by_seed = True  # also in the rows of a partial reset
+    num_steps = 40  # steps of random actions, with several episode ends
+    starts_by_seed = True  # also for the rows of a partial reset
 
     @staticmethod
     def make(num_envs: int) -> HostVectorEnv:
-        """New simulators."""
+        """Create new simulators."""
         raise NotImplementedError
 
     @pytest.fixture
     def env(self) -> Any:
-        """Simulators, closed after the test."""
+        """Create simulators that are closed after the test."""
         env = self.make(NUM_ENVS)
         yield env
         env.close()
 
     @pytest.fixture
     def twin(self) -> Any:
-        """Others of the same kind."""
+        """Create a second instance of the simulators."""
         env = self.make(NUM_ENVS)
         yield env
         env.close()
@@ -114,7 +114,7 @@ class HostVectorEnvContract:
             env.reset(SEEDS)
             play(env, 3)
             assert_same(env.partial_reset(MIDDLE_ROW, OTHER_SEEDS), expected, MIDDLE_ROW)
-        else:  # by the row's own stream of random numbers
+        else:  # from the row's own random stream
             env.reset(SEEDS)
             twin.reset(SEEDS)
             starts = env.partial_reset(MIDDLE_ROW, OTHER_SEEDS), twin.partial_reset(MIDDLE_ROW, SEEDS)

@@ -1,4 +1,4 @@
-"""Contract of all replay buffers; the test of a buffer defines how to build it and inherits the rest."""
+"""Contract of all replay buffers. The test of a buffer defines how to build it and inherits the rest."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ LONGER_THAN_THE_RING = 30
 
 
 def history(num_rows: int, first: int = 0) -> SampleBatch:
-    """Step t of environment b has the number ``100 t + b``, twice; its episodes have four steps."""
+    """Return steps whose values are ``100 t + b`` for step t of environment b; episodes have four steps."""
     t, b = np.meshgrid(np.arange(first, first + num_rows), np.arange(NUM_ENVS), indexing="ij")
     number = (100 * t + b).astype(np.float32)
     return SampleBatch(obs=number, rewards=-number, dones=t % 4 == 3)
 
 
 class ReplayBufferContract:
-    """Inherit as ``Test...``, and define ``make``."""
+    """Inherit as ``Test...`` and define ``make``."""
 
-    # Of what XLA types a program may copy the stored leaves, and then why.
+    # HLO types of stored leaves that a program may copy, with the reason.
     copied: ClassVar[frozenset[str]] = frozenset()
 
     @staticmethod
     def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
-        """The buffer under test; it takes ``history``."""
+        """Build the buffer under test, for the data of ``history``."""
         raise NotImplementedError
 
     @functools.cached_property
     def buffer(self) -> UniformReplayBuffer:
-        """Room for ``ROWS`` steps of ``NUM_ENVS`` environments."""
+        """Return a buffer with room for ``ROWS`` steps of ``NUM_ENVS`` environments."""
         return self.make(ROWS * NUM_ENVS, NUM_ENVS)
 
     @functools.cached_property
     def whole(self) -> Any:
-        """The same, each of its methods one program."""
+        """Return the buffer with each method compiled as one program."""
         return Whole(self.buffer)
 
     def empty(self) -> ReplayState:
-        """Nothing stored."""
+        """Return the state of an empty buffer."""
         return self.init_state(self.buffer, jax.tree.map(lambda x: x[0, 0], history(1)))
 
     @staticmethod
     def init_state(buffer: Any, sample_spec: Any) -> ReplayState:
-        """The first state of a buffer."""
+        """Return the initial state of a buffer."""
         return Whole(buffer).init(sample_spec)
 
     def check_same(self, actual: ReplayState, expected: ReplayState) -> None:
-        """The same is stored, in the same places."""
+        """Assert equal contents in equal positions."""
         assert_identical(actual, expected)
 
     def stored(self, num_rows: int, rows_at_once: int = 3) -> ReplayState:
-        """What ``history`` leaves behind."""
+        """Return the state after adding ``history``."""
         state = self.empty()
         for first in range(0, num_rows, rows_at_once):
             state = self.whole.add(state, history(rows_at_once, first))
@@ -163,22 +163,22 @@ class ReplayBufferContract:
 
     @pytest.mark.parametrize("num_devices", [2, 4])
     def test_devices_do_not_show(self, num_devices: int) -> None:
-        """What is added and drawn on a mesh of environments is the same on every device."""
+        """Adding and sampling on a mesh of environments gives the same result for every number of devices."""
         state = self.stored(18)
         by_env, of_all = PartitionSpec(None, DATA_AXIS), PartitionSpec()
         spec = jax.tree.map(lambda x: by_env if x.ndim > 1 else of_all, state)
         _check_on_mesh(self.buffer, state, history(3, 18), num_devices, (spec, by_env))
 
     def test_a_single_environment_is_whole_on_every_device(self) -> None:
-        """As populations store their episodes, one after another."""
+        """A buffer with one environment, as used for populations, is replicated on every device."""
         buffer, rows = self.make(ROWS, 1), history(ROWS)[:, :1]
         state = self.init_state(buffer, jax.tree.map(lambda x: x[0, 0], rows))
         _check_on_mesh(buffer, state, rows, 2, (PartitionSpec(), PartitionSpec()))
 
     @compiled_to_run_long()
     def test_adding_inside_a_loop_copies_nothing(self) -> None:
-        """What is stored is written in place, by programs as users compile them."""
-        num_rows = 996  # of the replay buffer: a number that nothing else has
+        """Programs compiled as in training write to the buffer in place."""
+        num_rows = 996  # a size that no other array has
         buffer = self.make(num_rows * NUM_ENVS, NUM_ENVS)
 
         def loop(state: ReplayState, key: jax.Array) -> ReplayState:
@@ -201,7 +201,7 @@ class ReplayBufferContract:
 def _check_on_mesh(
     buffer: UniformReplayBuffer, state: ReplayState, batch: SampleBatch, num_devices: int, specs: tuple
 ) -> None:
-    """What is drawn after ``batch`` was added is the same as on one device."""
+    """Assert that samples after adding ``batch`` equal those on one device."""
     mesh = jax.make_mesh(
         (num_devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:num_devices]
     )

@@ -1,4 +1,4 @@
-"""The promise of every workflow on the seeds that it trains side by side."""
+"""Contract of all workflows for seeds that are trained together."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.errors import raises_naming
 
 
 class SeedContract:
-    """A part of ``WorkflowContract``, which makes workflows."""
+    """Part of ``WorkflowContract``, which builds the workflows."""
 
     make: Any
 
     def test_one_seed_of_several_is_a_state_of_its_own(self) -> None:
-        """Its shapes are those of a run of one seed: what is drawn, exported or played is taken from either."""
+        """One seed's state has the shapes of a single-seed run, so that export, rendering and replay accept both."""
         alone, together = (self.make(num_seeds=num_seeds) for num_seeds in (1, 2))
         key = jax.random.key(0)
         state = jax.eval_shape(

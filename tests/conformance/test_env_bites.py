@@ -1,4 +1,4 @@
-"""Each invariant of environments is broken once, on purpose, in a toy; and the suite sees it."""
+"""A toy environment breaks each environment invariant once, and the contract detects it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST, LIMIT = 6, 4
 
 
 class Fuse(ToyEnv):
-    """Burns down from a random length; the observation is what is left, and a mark of the episode."""
+    """Counts down from a random length; observations are the remaining length and a marker of the episode."""
 
     obs_space = Box(0.0, float(LONGEST), (2,))
 
@@ -83,9 +83,9 @@ def _after_step(fault: str, state: EnvState) -> EnvState:
 
 @functools.cache
 def _faulty(fault: str, mode: AutoresetMode, parallel: int) -> VectorEnv:
-    asked, instead = OTHER_MODES.get(fault, (None, mode))
+    faulty_mode, instead = OTHER_MODES.get(fault, (None, mode))
 
-    class Faulty(VECTOR_ENVS[instead if asked == mode else mode]):
+    class Faulty(VECTOR_ENVS[instead if faulty_mode == mode else mode]):
         def reset(self, key: Key) -> EnvState:
             return _after_reset(fault, super().reset(key), key)
 
@@ -123,7 +123,7 @@ FAULTS = {
 
 
 class Toy(VectorEnvContract):
-    """What the fuse promises, and keeps unless it has a fault."""
+    """Contract of the fuse, which holds unless a fault is injected."""
 
     fault = ""
 
@@ -143,7 +143,7 @@ def _rolled(fault: str) -> Any:
 
 
 def _check(fault: str, test: str) -> None:
-    """Run one test of the suite for the toy, with what it asks for."""
+    """Run one test of the contract on the toy, with its fixtures."""
     contract, env = _contract(fault), _faulty(fault, AutoresetMode.NORMAL, NUM_ENVS)
     makers = {
         "env": lambda: env,

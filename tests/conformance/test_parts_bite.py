@@ -1,4 +1,4 @@
-"""Each invariant of agents, replay buffers and evolutionary optimizers is broken once, and the suites see it."""
+"""Each invariant of agents, replay buffers and evolutionary optimizers is broken once, and the contracts detect it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.conformance.agent import AgentContract
 from tests.conformance.evo_optimizer import EvoOptimizerContract
 from tests.conformance.replay_buffer import ReplayBufferContract
 
-SEEN = (AssertionError, pytest.fail.Exception)  # the second where nothing is raised that should be
+SEEN = (AssertionError, pytest.fail.Exception)  # the second if an expected error is missing
 _serial = itertools.count()
 
 
 class ToyBuffer(UniformReplayBuffer):
-    """``fault`` is what is wrong with it."""
+    """Replay buffer with the defect named by ``fault``."""
 
     fault: str = ""
     serial: int = 0
@@ -117,7 +117,7 @@ def test_a_fault_of_a_buffer_is_seen(fault: str, test: str) -> None:
 
 
 class ToySearch(EvoOptimizer):
-    """A step along the estimated gradient of a Gaussian's mean; ``fault`` is what is wrong with it."""
+    """Gradient ascent on the mean of a Gaussian, with the defect named by ``fault``."""
 
     std: float = 0.3
     fault: str = ""
@@ -163,7 +163,7 @@ class ToySearch(EvoOptimizer):
 
 
 class FrozenSearch(ToySearch):
-    """A number of it is structure."""
+    """Search with a number as static field."""
 
     std: float = pytree_field(static=True, default=0.3)
 
@@ -216,7 +216,7 @@ def _(_: int, __: Any, x: jax.Array) -> tuple[jax.Array, bool]:
 
 
 class ToyAgent(Agent):
-    """A linear policy with noise; ``fault`` is what is wrong with it."""
+    """Linear policy with noise and the defect named by ``fault``."""
 
     std: float = 0.1
     fault: str = ""
@@ -254,7 +254,7 @@ class ToyAgent(Agent):
 
 
 class FrozenAgent(ToyAgent):
-    """A number of it is structure."""
+    """Agent with a number as static field."""
 
     std: float = pytree_field(static=True, default=0.1)
 

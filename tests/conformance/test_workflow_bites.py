@@ -1,4 +1,4 @@
-"""Each invariant of workflows is broken once, on purpose, in a toy; and the suite sees it."""
+"""A toy workflow breaks each workflow invariant once, and the contract detects it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _calls = itertools.count()
 
 
 class ToyAgent(Agent):
-    """A few numbers, which are its action."""
+    """Agent whose parameters are its action."""
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
         return PyTreeDict(weights=jax.random.normal(key, (4,)))
@@ -45,7 +45,7 @@ class ToyAgent(Agent):
 
 
 class ToyWorkflow(Workflow):
-    """Adds noise to its numbers, 8 environment steps at a time; ``fault`` is what is wrong with it."""
+    """Adds noise to its parameters, 8 environment steps at a time, with the defect named by ``fault``."""
 
     agent: ToyAgent
     rate: float = 0.1
@@ -65,7 +65,7 @@ class ToyWorkflow(Workflow):
         return state
 
     def collect(self, state: State) -> tuple[Any, State]:
-        keys = jax.random.split(state.key, 24)  # as many as a real one has at least
+        keys = jax.random.split(state.key, 24)  # as many as the smallest real workflow
         noise = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), (4,)))(keys[1:]).mean(axis=0)
         if self.fault == "a key twice":
             noise += jax.random.normal(keys[0], (4,))
@@ -112,11 +112,11 @@ class ToyWorkflow(Workflow):
 
 
 class Toy(WorkflowContract):
-    """What the toy promises, and keeps unless it has a fault."""
+    """Contract of the toy, which holds unless a fault is injected."""
 
     workflow = ToyWorkflow
     SMALL = {**RUN_CONFIG, "rate": 0.1, "num_envs": 8, "fault": ""}
-    as_for_users = True  # looked at in all the ways
+    as_for_users = True  # runs all checks
     endless_env = ("Pendulum-v1", 100)
 
 
@@ -134,7 +134,7 @@ def _copying(iterate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_value(iterate: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles again for every other number."""
+    """Return a function that compiles again for every value of a number."""
     compiled: dict[float, Any] = {}
 
     def run(workflow: ToyWorkflow, state: State, num: int) -> Any:
@@ -145,7 +145,7 @@ def _by_value(iterate: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-# A fault, the test that sees it, and what is put in place of a part of the library, if the toy itself is sound.
+# Fault, the test that detects it, and the patch of a library part if the toy itself is correct.
 FAULTS: list[tuple[str, str, tuple[Any, str, Callable] | None]] = [
     ("compiles often", "test_programs_are_compiled_once", None),
     ("types change", "test_a_step_keeps_the_types_of_the_state", None),
@@ -180,12 +180,12 @@ def _whole(fault: str) -> tuple[State, bytes, list[str]]:
 
 @functools.cache
 def _alone(fault: str) -> dict[int, tuple[dict[str, Any], State]]:
-    _whole(fault)  # which sees how often the programs are compiled
+    _whole(fault)  # records the number of compilations
     return _contract(fault).run_alone()
 
 
 def _check(fault: str, test: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run one test of the suite for the toy, with what it asks for."""
+    """Run one test of the contract on the toy, with its fixtures."""
     makers = {
         "whole": lambda: _whole(fault),
         "alone": lambda: _alone(fault),
@@ -202,7 +202,7 @@ def test_a_fault_is_seen(
     fault: str, test: str, swap: tuple[Any, str, Callable] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if swap is not None:
-        _whole(fault := "")  # the toy is sound, and its programs are those of the tests that pass
+        _whole(fault := "")  # the toy is correct, and shares its programs with passing tests
         place, name, change = swap
         monkeypatch.setattr(place, name, change(getattr(place, name)))
     with pytest.raises((AssertionError, pytest.fail.Exception, TypeError)):

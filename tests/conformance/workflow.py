@@ -1,7 +1,7 @@
-"""Contract of all workflows; the test of an algorithm provides its smallest config and inherits the rest.
+"""Contract of all workflows. The test of an algorithm provides its smallest config and inherits the rest.
 
-All promises are kept by the programs that users run, which are compiled once for a class: where a family begins with
-the user's flags, elsewhere in less time (see ``tests/support/compilation.py``).
+The contract checks the programs that users run, compiled once per class: with the user's flags for the first workflow
+of a family, with faster compilation elsewhere (see ``tests/support/compilation.py``).
 """
 
 from __future__ import annotations
@@ -32,39 +32,41 @@ from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, a
 from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, save_in, side_by_side, stop_after
 
 NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2  # most checkpoints fall between rows
-STEP_TOLERANCE, TOLERANCE = 1e-5, 1e-4  # after one iteration, and after five: programs round differently
-NUM_SEEDS, NUM_DEVICES = 3, 4  # which cannot share seeds evenly: so they share the rows of each seed
+STEP_TOLERANCE, TOLERANCE = 1e-5, 1e-4  # after one iteration and after five: programs round differently
+NUM_SEEDS, NUM_DEVICES = 3, 4  # not divisible: devices share the environments of each seed
 TOGETHER = {"num_seeds": NUM_SEEDS, "devices": NUM_DEVICES}
 
 
 class WorkflowContract(SeedContract):
-    """Inherit as ``Test...``, and say ``workflow`` and ``SMALL``; the other attributes where defaults do not fit."""
+    """Inherit as ``Test...`` and set ``workflow`` and ``SMALL``; override other attributes where defaults
+    do not fit.
+    """
 
     workflow: ClassVar[type[Workflow]]
-    SMALL: ClassVar[Mapping[str, Any]]  # the smallest config that does all the algorithm does
+    SMALL: ClassVar[Mapping[str, Any]]  # the smallest config that uses every part of the algorithm
     env: ClassVar[str] = "Pendulum-v1"
-    # Whether it is compiled as for users, and spread over devices without several seeds, too; so are those that others
-    # are built upon. (How options go on several devices without seeds: ``tests/workflows/test_device_exactness.py``.)
+    # True: compile as for users, and also test several devices with one seed. Set for base workflows of others.
+    # (Options on several devices without seeds: ``tests/workflows/test_device_exactness.py``.)
     as_for_users: ClassVar[bool] = False
-    # A like environment whose episodes, of this length, do not end while two iterations are looked at; ends of
-    # episodes are no matter where a generation plays whole ones.
+    # A similar environment whose episodes, of this length, do not end within two iterations. Ignored where a generation
+    # consists of whole episodes.
     endless_env: ClassVar[tuple[str, int]] = ("Pendulum-v1", 100)
-    # Fields that take fractions and yet shape the program.
+    # Fraction fields that change the program.
     shaping: ClassVar[frozenset[str]] = frozenset({"updates_per_iteration", "improved_share", "gradient_share"})
-    # Whether an evaluation plays the same episodes with several policies, and so draws the same numbers for each.
+    # True if an evaluation plays the same episodes with several policies, with equal random numbers.
     evaluates_by_common_numbers: ClassVar[bool] = False
 
     @classmethod
     def make(cls, env: str | Mapping[str, Any] | None = None, **changes: Any) -> Workflow:
-        """The small workflow, some entries of its config changed."""
+        """Build the small workflow with some config entries changed."""
         env = env or {"name": cls.env, "max_episode_steps": EPISODE_STEPS}
         return cls.workflow.build_from_config({**cls.SMALL, "env": env, **changes})
 
     @classmethod
     def make_run(cls, **changes: Any) -> Workflow:
-        """A training of ``NUM_ITERATIONS`` with rows, evaluations and checkpoints."""
+        """Build a training run of ``NUM_ITERATIONS`` with rows, evaluations and checkpoints."""
         small = cls.make()
-        unit = most_timesteps(small)  # no episode ends before its limit
+        unit = most_timesteps(small)  # no episode ends before its time limit
         intervals = {
             "log_interval": ROWS * unit,
             "eval_interval": EVALUATIONS * unit,
@@ -75,7 +77,7 @@ class WorkflowContract(SeedContract):
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def nothing_compiled(cls) -> Iterator[None]:
-        """No program of a workflow is run that was compiled before, for another test."""
+        """Clear programs that earlier tests compiled."""
         in_order, side_by_side = map(programs.training_program, (True, False))
         for program in (programs._init_program(), in_order, side_by_side, programs.evaluate_program):
             program.clear_cache()
@@ -85,12 +87,12 @@ class WorkflowContract(SeedContract):
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, nothing_compiled: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[State, bytes, list[str]]:
-        """See ``run_whole``."""
+        """Return the results of ``run_whole``."""
         return cls.run_whole(tmp_path_factory.mktemp("whole"))
 
     @classmethod
     def run_whole(cls, folder: Path) -> tuple[State, bytes, list[str]]:
-        """The last state and the table of an uninterrupted run, and the names of the programs it compiled."""
+        """Return the last state and the table of an uninterrupted run, and the names of its compiled programs."""
         workflow = cls.make_run()
         with compiled_names() as names:
             state = run_in(folder, workflow)
@@ -99,31 +101,31 @@ class WorkflowContract(SeedContract):
     @pytest.fixture(scope="class")
     @classmethod
     def alone(cls, nothing_compiled: None) -> dict[int, tuple[dict[str, Any], State]]:
-        """See ``run_alone``."""
+        """Return the results of ``run_alone``."""
         return cls.run_alone()
 
     @classmethod
     def run_alone(cls) -> dict[int, tuple[dict[str, Any], State]]:
-        """Of each seed, trained alone on one device: what ``trained`` gives."""
+        """Return ``trained`` of each seed, trained alone on one device."""
         return {seed: cls.trained(cls.make_run(), seed) for seed in range(SEED, SEED + NUM_SEEDS)}
 
     @staticmethod
     def trained(workflow: Workflow, seed: int) -> tuple[dict[str, Any], State]:
-        """What the first iteration left behind, by path, and the state after five."""
+        """Return the results of the first iteration by path, and the state after five."""
         metrics, state = programs.iterate_program(workflow, workflow.init(seed), 1)
         first = arrays({"metrics": jax.tree.map(lambda x: x[0], metrics), "state": state})
         _, state = programs.iterate_program(workflow, state, 4)
         return first, state
 
     def test_programs_are_compiled_once(self, whole: tuple) -> None:
-        """Whatever the lengths of chunks, and with rows, evaluations and checkpoints between them."""
+        """Programs compile once for all chunk lengths, with rows, evaluations and checkpoints in between."""
         _, table, names = whole
         assert [row.split(b",")[0] for row in table.splitlines()] == [b"iterations", b"3", b"6", b"9", b"12"]
         for program in ("_initial_state", "_iterate_on_mesh", "evaluate_program"):
             assert names.count(f"jit({program})") == 1
 
     def test_a_step_keeps_the_types_of_the_state(self) -> None:
-        """As they are traced for the programs that trainings run."""
+        """A step returns the state with the same structure, shapes and dtypes, weak types included."""
         workflow = self.make_run()
         before = programs.state_shapes(workflow, jax.random.key(0))
         metrics, after = jax.eval_shape(programs._traced_once, workflow, before)
@@ -133,28 +135,28 @@ class WorkflowContract(SeedContract):
         assert {x.shape for name, x in metrics.items() if name not in ("episodes", ENV_FAULTS)} <= {()}
 
     def test_other_numbers_compile_nothing(self, whole: tuple) -> None:
-        """Every number of the workflow, its agent and its optimizers is another."""
+        """Changing every number of the workflow, its agent and its optimizers compiles nothing."""
         first = self.make_run()
         self.use_everything(first)
-        # What is no number but a flag, such as which scales of a search are logarithmic, stays as it is.
+        # Boolean flags, such as logarithmic scales of a search, are unchanged.
         other = jax.tree.map(lambda x: x * 0.9 if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, first)
         clock = CompileClock()
         self.use_everything(other)
         assert clock.num_programs == 0
 
     def test_numbers_are_data(self) -> None:
-        """A field that takes a fraction is a leaf, unless it shapes the program."""
+        """A field for a fraction is a leaf unless it changes the program."""
         assert static_fractions(self.make()) <= self.shaping
 
     @staticmethod
     def use_everything(workflow: Workflow) -> None:
-        """Each program that a run has."""
+        """Run each program of a training run."""
         state = workflow.init(SEED)
         workflow.evaluate(state)
         jax.block_until_ready(programs.iterate_program(workflow, state, 2))
 
     def test_the_state_is_donated(self, whole: tuple) -> None:
-        """All of it: what could not be used again in place would be a warning, and warnings are errors here."""
+        """Training donates the whole state."""
         workflow = self.make_run()
         state = workflow.init(SEED)
         programs.iterate_program(workflow, state, 1)
@@ -178,9 +180,9 @@ class WorkflowContract(SeedContract):
     def test_stopped_and_resumed(
         self, whole: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_chunks: int
     ) -> None:
-        """Between rows, between checkpoints: the same state and table, to the last bit."""
+        """A run stopped between rows or checkpoints resumes to the same state and table, bit for bit."""
         with monkeypatch.context() as context:
-            context.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)  # one iteration in each chunk
+            context.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)  # one iteration per chunk
             run_in(tmp_path, self.make_run(), should_stop=stop_after(num_chunks))
         stopped_at, state = resume_in(tmp_path, self.make_run())
         assert stopped_at == num_chunks
@@ -188,7 +190,7 @@ class WorkflowContract(SeedContract):
         assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
 
     def test_killed_and_resumed(self, whole: tuple, tmp_path: Path) -> None:
-        """After a row was written that the last checkpoint does not know of yet."""
+        """A run killed after a row that is newer than its last checkpoint resumes to the same state and table."""
         with pytest.raises(Interrupted):
             run_in(tmp_path, self.make_run(), killed_at=9)
         stopped_at, state = resume_in(tmp_path, self.make_run())
@@ -197,7 +199,7 @@ class WorkflowContract(SeedContract):
         assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
 
     def test_neither_devices_nor_seeds_show(self, alone: dict) -> None:
-        """Not in the set-up, nor in a first iteration, nor in what is learned: by one program, and as users' by two."""
+        """Setup, first iteration and learned parameters do not depend on devices or seeds."""
         self.check_together(alone)
         if self.as_for_users:
             self.check_wide(alone)
@@ -205,7 +207,7 @@ class WorkflowContract(SeedContract):
 
     @classmethod
     def check_together(cls, alone: dict) -> None:
-        """Several seeds side by side, whose rows the devices share, are as each alone on one device."""
+        """Assert that seeds trained together, sharded over devices, equal each seed alone on one device."""
         together = cls.make_run(**TOGETHER)
         assert together.execution.num_devices == NUM_DEVICES
         first, states = cls.trained(together, SEED)
@@ -220,7 +222,7 @@ class WorkflowContract(SeedContract):
 
     @classmethod
     def check_wide(cls, alone: dict) -> None:
-        """A seed of which devices share the rows is as on one device."""
+        """Assert that one seed sharded over devices equals the same seed on one device."""
         wide = cls.make_run(devices=NUM_DEVICES)
         assert wide.execution.num_devices == NUM_DEVICES
         first, state = cls.trained(wide, SEED)
@@ -232,11 +234,11 @@ class WorkflowContract(SeedContract):
 
     @staticmethod
     def devices_of(state: State) -> set[int]:
-        """On how many devices leaves are."""
+        """Return the numbers of devices that hold the leaves."""
         return {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)}
 
     def test_resumed_on_more_devices(self, whole: tuple, tmp_path: Path) -> None:
-        """What one device has trained: several seeds, and as users' one."""
+        """A run of one device resumes on several devices, with several seeds and with one."""
         workflow, expected = self.make_run(), self.learned(whole[0])
         states = [programs.iterate_program(workflow, workflow.init(SEED + i), 1)[1] for i in range(NUM_SEEDS)]
         resumed = [(0, resume_in(save_in(tmp_path / "seeds", side_by_side(states)), self.make_run(**TOGETHER))[1])]
@@ -250,23 +252,23 @@ class WorkflowContract(SeedContract):
 
     @staticmethod
     def is_shared(path: str) -> bool:
-        """Whether an entry is the same for all seeds, and without their axis."""
+        """Return True for an entry without seed axis, equal for all seeds."""
         return path.startswith("['state']['iterations']")
 
     @staticmethod
     def learned(state: State, seed: int | None = None) -> dict[str, Any]:
-        """All parameters in a state by their path, those of one of its seeds."""
+        """Return all parameters of a state, or of one of its seeds, by path."""
         found = {path: x for path, x in arrays(state).items() if "params" in path}
         assert found
         return found if seed is None else {path: x[seed] for path, x in found.items()}
 
     def check_that_it_learns(self, after: State) -> None:
-        """Parameters have moved by more than what is taken for rounding."""
+        """Assert that parameters change by more than the rounding tolerance."""
         before, after = self.learned(self.make_run().init(SEED)), self.learned(after)
         assert any(np.abs(after[path] - before[path]).max() > 10 * TOLERANCE for path in before)
 
     def test_no_key_is_used_twice(self) -> None:
-        """Over set-up, evaluations and steps, before any episode ends (starts of episodes may be computed again)."""
+        """No key is used twice in setup, evaluations and steps, up to the first end of an episode."""
         name, num_steps = self.endless_env
         workflow = self.make({"name": name, "max_episode_steps": num_steps})
         evaluated = workflow.replace(eval_env=self.make({"name": name, "max_episode_steps": 2}).eval_env)
@@ -285,7 +287,7 @@ class WorkflowContract(SeedContract):
 
     @staticmethod
     def two_iterations(workflow: Workflow, evaluated: Workflow, key: jax.Array) -> Any:
-        """Set-up and two iterations, each with an evaluation before it."""
+        """Run setup and two iterations, each after an evaluation."""
 
         @jax.jit
         def an_evaluation(state: State) -> PyTreeDict:
@@ -294,7 +296,7 @@ class WorkflowContract(SeedContract):
         @jax.jit
         def asking_again(
             state: State,
-        ) -> Any:  # a population is not stored: its noise is made again when its fitness is known
+        ) -> Any:  # populations are not stored: their noise is generated again in tell
             return workflow.optimizer.ask(state.ec_state) if "ec_state" in state else None
 
         def iteration(state: State, _: None) -> tuple[State, Any]:
@@ -316,7 +318,7 @@ class WorkflowContract(SeedContract):
 
     @classmethod
     def poisoned(cls, state: State) -> State:
-        """A state in which all that is learned is NaN."""
+        """Return a state in which every learned array is NaN."""
 
         def poison(path: Any, leaf: jax.Array) -> jax.Array:
             is_learned = any(name in jax.tree_util.keystr(path) for name in ("params", "ec_state", "archive"))

@@ -16,8 +16,8 @@ from tests.support.errors import raises_naming
 from tests.support.populations import flat
 from tests.support.small_workflows import assert_close
 
-# One of each kind: with a mean and a standard deviation; with a schedule for it; with limited memory; of several
-# populations; without a start; of a population; with a schedule that is added to what is learned.
+# One of each kind: with mean and standard deviation; with a schedule for it; with limited memory; with several
+# populations; without a start; with a population; with a schedule added to the learned parameters.
 KINDS = ["CMA_ES", "Open_ES", "LM_MA_ES", "SV_CMA_ES", "RandomSearch", "SimpleGA", "iAMaLGaM_Univariate"]
 
 
@@ -52,8 +52,8 @@ def state(strategy: EvosaxStrategy) -> PyTreeDict:
 def test_fitness_is_maximized_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
     numbers = flat(strategy.ask(state), 1)
     towards = numbers[2] - numbers.mean(axis=0)
-    told = jnp.zeros(6).at[2].set(1.0)
-    after = strategy.tell(state, told)
+    fitness = jnp.zeros(6).at[2].set(1.0)
+    after = strategy.tell(state, fitness)
     assert (flat(strategy.solution(after)) - flat(strategy.solution(state))) @ towards > 0
     worst, failed = (strategy.tell(state, jnp.arange(6.0).at[4].set(value)) for value in (-1e6, jnp.nan))
     assert_close(strategy.solution(failed), strategy.solution(worst), 1e-6)
@@ -70,7 +70,7 @@ def test_the_first_samples_have_the_standard_deviation_asked_for(name: str) -> N
 
 
 def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
-    """A rate of 0 leaves the standard deviations as they are."""
+    """Settings of the strategy are used by name: with a rate of 0, standard deviations do not change."""
     still = strategy.replace(params=PyTreeDict(lr_std_init=0.0))
     state = still.init(START, jax.random.key(1))
     after = still.tell(state, jnp.arange(6.0))

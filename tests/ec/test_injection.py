@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from evorl.ec import EvoOptimizer
@@ -46,14 +47,14 @@ def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> N
     optimizer = OPTIMIZERS[name]
     state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
     population = optimizer.ask(state)
-    weights = weights_by_rank(FITNESS, log_rank_weights(P // 2))
-    assert weights[2] > weights[5] > 0.0  # those from outside are the best
-    told = optimizer.tell(state, FITNESS)
+    weights, _ = weights_by_rank(FITNESS, log_rank_weights(P // 2))
+    assert weights[2] > weights[5] > 0.0  # external solutions are the best
+    updated = optimizer.tell(state, FITNESS)
     mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, axes=1), population)
-    assert_close(optimizer.solution(told), mean, 1e-5)
+    assert_close(optimizer.solution(updated), mean, 1e-5)
     if "sepcem" in name:
         squares = jax.tree.map(lambda x, old: jnp.tensordot(weights, jnp.square(x - old), axes=1), population, START)
-        assert_close(told.variance, squares, 1e-4)
+        assert_close(updated.variance, squares, 1e-4)
 
 
 def test_the_estimated_gradient_points_to_them() -> None:
@@ -69,8 +70,21 @@ def test_the_estimated_gradient_points_to_them() -> None:
 
 def test_a_fit_solution_becomes_an_elite() -> None:
     optimizer = OPTIMIZERS["ga"]
-    told = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
-    assert_identical(optimizer.solution(told), jax.tree.map(lambda x: x[1], SOLUTIONS))
+    updated = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
+    assert_identical(optimizer.solution(updated), jax.tree.map(lambda x: x[1], SOLUTIONS))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_policy_of_a_diverged_learner_is_ignored(name: str) -> None:
+    optimizer = OPTIMIZERS[name]
+    fitness = FITNESS.at[ROWS].set(jnp.nan)
+    broken = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), SOLUTIONS)
+    states = [optimizer.tell(optimizer.inject(fresh(optimizer), x, ROWS), fitness) for x in (broken, SOLUTIONS)]
+    if name == "openes":  # failures count as the worst individuals
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(states[0].mean))
+        assert (states[0].mean.a != START.a).any()
+    else:
+        assert_identical(*(optimizer.solution(state) for state in states))
 
 
 @pytest.mark.parametrize(("name", "expected"), [("ga", 4), ("openes", P), ("vanilla_es", P), ("sepcem", P)])

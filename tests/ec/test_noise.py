@@ -22,7 +22,7 @@ KINDS = {"each": (noise.noise_rows, noise.weighted_sums), "mirrored": (noise.mir
 
 def test_every_individual_and_every_leaf_has_its_own() -> None:
     numbers = flat(noise.noise_rows(KEY, SOLUTION, 0, 500), 1)
-    assert len(np.unique(numbers)) > 0.999 * numbers.size  # a few meet by chance
+    assert len(np.unique(numbers)) > 0.999 * numbers.size  # few coincide by chance
     np.testing.assert_allclose(numbers.mean(axis=0), 0.0, atol=0.2)
     np.testing.assert_allclose(np.cov(numbers.T), np.eye(10), atol=0.25)
 

@@ -1,4 +1,4 @@
-"""Conversion of actions between agents and environments: in the space, uniform, and complete."""
+"""Conversion of actions between agents and environments: within the space, uniform, and complete."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ENDS = st.sampled_from([-math.inf, -MOST, -1e6, -2.5, -1.0, -0.1, 0.0, 0.7, 1.0,
 
 @st.composite
 def float_boxes(draw: Any) -> Box:
-    """Boxes with any ends in each dimension, equal ones too."""
+    """Generate boxes with arbitrary bounds in each dimension, also equal ones."""
     shape = draw(SHAPES)
     ends = draw(st.lists(st.tuples(ENDS, ENDS), min_size=math.prod(shape), max_size=math.prod(shape)))
     low, high = np.sort(np.array(ends, np.float32).reshape(*shape, 2), axis=-1).reshape(-1, 2).T
-    # An infinite end alone is at its own side.
+    # A single infinite bound is on its own side.
     low, high = np.where(low == np.inf, 1.0, low), np.where(high == -np.inf, 2.0, high)
     return Box(np.minimum(low, high).reshape(shape), np.maximum(low, high).reshape(shape))
 
 
 @st.composite
 def whole_boxes(draw: Any) -> Box:
-    """Boxes of up to 300 whole numbers anywhere in the range of their dtype."""
+    """Generate boxes of up to 300 integers anywhere in the range of their dtype."""
     dtype, shape = np.dtype(draw(st.sampled_from(WHOLE))), draw(SHAPES)
     if dtype == np.bool_:
         return Box(False, True, shape, dtype)
@@ -51,7 +51,7 @@ def whole_boxes(draw: Any) -> Box:
 
 @st.composite
 def choices(draw: Any) -> Space:
-    """Discrete and MultiDiscrete spaces with any start."""
+    """Generate Discrete and MultiDiscrete spaces with any start."""
     if draw(st.booleans()):
         return Discrete(draw(st.integers(1, 9)), draw(st.integers(-5, 5)))
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 1)]))
@@ -62,7 +62,7 @@ def choices(draw: Any) -> Space:
 
 
 def several(member: st.SearchStrategy) -> st.SearchStrategy:
-    """A space, or a tuple or dict of up to three."""
+    """Generate a space, or a tuple or dict of up to three."""
     few = st.lists(member, min_size=1, max_size=3)
     return st.one_of(
         member,
@@ -76,7 +76,7 @@ BOXES, CHOICES = several(st.one_of(float_boxes(), whole_boxes())), several(choic
 
 
 def _contained(space: Space, actions: Any) -> np.ndarray:
-    """Which of the actions, NumPy, are elements: computed without JAX, which takes longer to compile than to do it."""
+    """Return which NumPy actions are elements; without JAX, whose compilation would take longer."""
     if isinstance(space, DictSpace):
         return np.logical_and.reduce([_contained(part, actions[name]) for name, part in space.spaces.items()])
     if isinstance(space, TupleSpace):
@@ -92,7 +92,7 @@ def _contained(space: Space, actions: Any) -> np.ndarray:
 
 
 def _drawn(space: Space, num_rows: int) -> np.ndarray:
-    """Actions of an agent: its corners, what is far beyond them, and numbers between."""
+    """Return agent actions: the corners, values far outside, and numbers in between."""
     rng = np.random.default_rng(0)
     if isinstance(space, Discrete):
         return np.arange(space.n, dtype=np.int32)
@@ -138,7 +138,7 @@ def test_each_whole_number_has_an_equal_share(space: Box) -> None:
     conversion = ActionConversion(space)
     counts = (space.high.astype(np.int64) - space.low.astype(np.int64) + 1).ravel()
     most = int(counts.max())
-    # The middles of so many shares that every number of every dimension has the same number of them.
+    # The centers of equal subintervals, so that every value of every dimension is equally frequent.
     for dimension, count in enumerate(counts.tolist()):
         middles = (np.arange(4 * count) + 0.5) / (4 * count) * 2 - 1
         actions = np.zeros((len(middles), len(counts)), np.float32)
@@ -151,7 +151,7 @@ def test_each_whole_number_has_an_equal_share(space: Box) -> None:
 
 
 def played_corners(space: Box) -> np.ndarray:
-    """Both ends of a Box, as a batch of two."""
+    """Return both corners of a Box as a batch of two."""
     return np.stack([space.low, space.high])
 
 
@@ -266,7 +266,7 @@ def test_the_space_of_agents_is_of_a_kind_that_an_agent_takes(space: Space) -> N
 
 
 @pytest.mark.parametrize(
-    ("space", "says"),
+    ("space", "parts"),
     [
         (
             TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]),
@@ -283,10 +283,10 @@ def test_the_space_of_agents_is_of_a_kind_that_an_agent_takes(space: Space) -> N
     ],
     ids=repr,
 )
-def test_what_no_agent_can_do_is_refused(space: Space, says: tuple[str, ...]) -> None:
+def test_what_no_agent_can_do_is_refused(space: Space, parts: tuple[str, ...]) -> None:
     assert action_conversion(space) is None
     assert kind_of(space) is ActionSpaces.OTHERS
-    with raises_naming(NoActionConversion, *says):
+    with raises_naming(NoActionConversion, *parts):
         ActionConversion(space)
 
 

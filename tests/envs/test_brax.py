@@ -18,14 +18,14 @@ from tests.support.errors import raises_naming
 
 
 class TestHopper(EnvContract):
-    """Falls after some dozens of steps of random actions; the clock ends an episode after 40."""
+    """Falls after some dozens of random steps; the time limit is 40."""
 
     num_steps = 200
     tolerance = 1e-4
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """Hopper on the spring backend."""
+        """Build Hopper on the spring backend."""
         return create_wrapped_brax_env(
             "hopper", parallel=parallel, autoreset_mode=autoreset_mode, backend="spring", max_episode_steps=40
         )
@@ -37,7 +37,7 @@ class TestHopper(EnvContract):
 
 
 def has_stable_types(vector_env: VectorEnv) -> bool:
-    env = vector_env.env  # of one row: those of several are as stable
+    env = vector_env.env  # one environment: several have equally stable types
     state = jax.eval_shape(env.reset, jax.random.key(0))
     after = jax.eval_shape(env.step, state, env.action_space.spec)
     types = [[(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(s)] for s in (state, after)]
@@ -46,7 +46,7 @@ def has_stable_types(vector_env: VectorEnv) -> bool:
 
 @pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
-    """Swimmer among them, whose fluid forces need a repair to be traced at all."""
+    """Every environment keeps its types; Swimmer requires a patch of its fluid forces."""
     env = create_wrapped_brax_env(name, parallel=2, autoreset_mode=AutoresetMode.DISABLED)
     assert has_stable_types(env)
     assert env.max_episode_steps == 1000
@@ -101,7 +101,7 @@ def test_a_brax_environment_of_ones_own_with_named_observations() -> None:
     base = _brax_envs().base
 
     class Named(base.Env):
-        """Counts; returns Python numbers, as some environments do."""
+        """Counter that returns Python numbers, as some environments do."""
 
         observation_size, action_size, backend = {"a": 2}, 1, "none"
 

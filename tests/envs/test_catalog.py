@@ -1,4 +1,4 @@
-"""Names of environments: what other frameworks call them is found in all libraries, and the lists are up to date."""
+"""Names of environments: names from other frameworks are found in all libraries, and the lists are up to date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORT = {"hopper": "brax/hopper", "cartpole": "gymnax/CartPole-v1", "breakout": 
 
 
 def paths(name: str) -> list[str]:
-    """The suggested paths, with the short names of the config tree."""
+    """Return the suggested paths, with the short names of the config tree."""
     return [suggestion.path for suggestion in suggest_envs(name, SHORT)]
 
 

@@ -22,7 +22,7 @@ need("craftax", "craftax")
 
 
 class TestClassic(EnvContract):
-    """Random play does not die in 12 steps."""
+    """Random play survives 12 steps."""
 
     num_steps = 30
     can_terminate = False
@@ -30,22 +30,22 @@ class TestClassic(EnvContract):
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """Craftax-Classic of 12 steps."""
+        """Build Craftax-Classic with 12 steps."""
         return create_wrapped_craftax_env(
             "Craftax-Classic-Symbolic-v1", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=12
         )
 
     def test_achievements_are_reached_once(self, records: dict) -> None:
-        """Each pays 1, and stays reached until the episode ends."""
+        """Each achievement pays 1 once, and stays reached until the episode ends."""
         reached = sum(records["metrics"].values())
         assert reached.any()
         before = np.roll(np.where(records["done"], 0, reached), 1, axis=0)
         before[0] = 0
-        np.testing.assert_allclose(np.round(records["reward"]), reached - before)  # health pays tenths
+        np.testing.assert_allclose(np.round(records["reward"]), reached - before)  # changes of health pay tenths
 
     def test_death_is_a_termination(self, env: VectorEnv, start: EnvState) -> None:
         hurt = start.replace(env_state=start.env_state.replace(player_health=jnp.full(4, -5, jnp.int32)))
-        _, records = compiled_play(env, hurt, self.num_steps)  # the program of the other tests
+        _, records = compiled_play(env, hurt, self.num_steps)  # reuses the program of the other tests
         assert np.asarray(records.termination)[0].all()
         assert not np.asarray(records.truncation)[0].any()
 
@@ -58,7 +58,7 @@ def test_the_time_limit_is_the_library_s() -> None:
 
 
 def test_the_full_game_has_stable_types() -> None:
-    env = create_env("craftax/Craftax-Symbolic-v1").env  # of one row: those of several are as stable
+    env = create_env("craftax/Craftax-Symbolic-v1").env  # one environment: several have equally stable types
     assert env.max_episode_steps == 100_000
     state = jax.eval_shape(env.reset, jax.random.key(0))
     after = jax.eval_shape(env.step, state, jnp.zeros((), jnp.int32))

@@ -15,13 +15,13 @@ from tests.support.probe_envs import ProbeEnv, make_probe
 
 
 class Counting(ProbeEnv):
-    """Counts how often its method is traced."""
+    """Counts the traces of its method."""
 
     traces = 0
 
     @compiled
     def doubled(self, x: jax.Array) -> jax.Array:
-        """Twice ``x``."""
+        """Return twice ``x``."""
         Counting.traces += 1
         return 2 * x
 
@@ -59,7 +59,7 @@ def test_environments_are_legal_static_arguments() -> None:
 
 
 class BoundsByJax(ProbeEnv):
-    """Builds its spaces with ``jax.numpy`` whenever it is asked, also in a trace."""
+    """Builds its spaces with ``jax.numpy`` at each access, also within a trace."""
 
     @property
     def obs_space(self) -> Box:
@@ -67,7 +67,7 @@ class BoundsByJax(ProbeEnv):
         return Box(-jnp.ones(1), 2 * jnp.ones(1))
 
     def reset(self, key: jax.Array) -> EnvState:
-        """Somewhere in its space."""
+        """Reset to a random element of its space."""
         return super().reset(key).replace(obs=self.obs_space.sample(key))
 
 
@@ -102,7 +102,7 @@ def test_strongly_typed() -> None:
 
 
 class Weight(PhysicsEnv):
-    """Weighs what its model says."""
+    """Environment that observes the mass of its model plus the action."""
 
     obs_space = Box(-jnp.inf, jnp.inf, (1,))
     action_space = Box(-1.0, 1.0, (1,))

@@ -1,4 +1,4 @@
-"""Violations of the environment contract are reported in a sentence before anything is compiled."""
+"""Violations of the environment contract are reported in one sentence before compilation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import assert_names, raises_naming
 from tests.support.faulty_envs import Growing, IfInside, Walk
 from tests.support.probe_envs import ProbeEnv, make_probe
 
-SAID: dict[str, tuple[tuple[str, ...], ...]] = {  # of each problem the parts that it names
+SAID: dict[str, tuple[tuple[str, ...], ...]] = {  # parts of the message for each problem
     "OtherShape": (("OtherShape.reset", "float32[1]", "obs_space has float32[3]"),),
     "OtherDtype": (("OtherDtype.reset", "float32[1]", "obs_space has uint8[1]", ".astype(jnp.uint8)"),),
     "OtherStructure": (
@@ -50,11 +50,11 @@ SAID: dict[str, tuple[tuple[str, ...], ...]] = {  # of each problem the parts th
 }
 
 
-def located(said: str) -> str:
-    """The part with the line of ``faulty_envs.py`` that has what stands in braces first."""
-    before, brace, rest = said.partition(", line {")
+def located(message: str) -> str:
+    """Replace the code in braces by its line in ``faulty_envs.py``."""
+    before, brace, rest = message.partition(", line {")
     if not brace:
-        return said
+        return message
     code, _, after = rest.partition("}")
     file = str(Path(faulty_envs.__file__))
     number = next(i for i, line in enumerate(linecache.getlines(file), 1) if code in line)
@@ -106,7 +106,7 @@ def test_bounds_of_jax_are_numbers_inside_a_trace() -> None:
 
 
 def test_one_episode_around_the_clock_in_a_vector_env() -> None:
-    """The vector env that freezes what has ended takes an environment that does so itself, also under ``vmap``."""
+    """A vector env that freezes ended episodes accepts an environment that does so itself, also under ``vmap``."""
     env = VmapWrapper(OneEpisodeWrapper(EpisodeWrapper(Walk(), 3)), num_envs=2)
     states = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 3))
     for _ in range(4):

@@ -15,13 +15,13 @@ from evorl.envs import available_envs
 from evorl.envs.options import EnvOptions
 
 FOLDER = config_folder() / "env"
-# Of a library without files all names are composed alike.
+# All names of a library without files are composed in the same way.
 NAMES = [
     (library, name)
     for library, names in available_envs().items()
     for name in (names if (FOLDER / library).is_dir() else names[:2])
 ]
-# What differs from the options of every environment, by library.
+# Differences from the options of every environment, by library.
 OF_LIBRARY = {
     "brax": {"backend": None, "max_episode_steps": 1000},
     "gymnax": {},
@@ -34,7 +34,7 @@ OF_LIBRARY = {
     "mjx": {"iterations": None, "ls_iterations": None},
     "remote": {},
 }
-# What only one environment has: the arguments of the function that makes it.
+# Options of single environments: the arguments of their factory functions.
 OF_NAME = {
     "bit_flip": {"num_bits": 15},
     "point_maze": {"maze": "u", "start": "anywhere", "goal": "anywhere"},

@@ -1,4 +1,4 @@
-"""Random steps, and faults found in their numbers."""
+"""Random steps, and faults detected in their numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_sound_one_has_no_faults() -> None:
     trial = try_env(wrap_env(Walk(), parallel=2, max_episode_steps=5), 12, KEY)
     assert (trial.problems, trial.notes) == ((), ())
     assert trial.num_steps == 24
-    assert trial.lengths.tolist() == [5] * 4  # two of each copy
+    assert trial.lengths.tolist() == [5] * 4  # two per copy
     np.testing.assert_allclose(trial.returns, -0.05, rtol=1e-5)
     np.testing.assert_allclose(trial.rewards, -0.01, rtol=1e-5)
 
@@ -60,7 +60,7 @@ def test_what_may_be_meant_so_is_noted() -> None:
 
 
 class Leaving(gymnasium.Env):
-    """Observations that leave their space."""
+    """Environment whose observations leave their space."""
 
     observation_space: Any = gymnasium.spaces.Box(0.0, 2.0, (1,))
     action_space: Any = gymnasium.spaces.Discrete(2)

@@ -25,7 +25,7 @@ from tests.support.errors import raises_naming
 
 
 class TestCartPole(HostVectorEnvContract):
-    """Ends by falling."""
+    """Terminates by falling."""
 
     starts_by_seed = False
 
@@ -35,7 +35,7 @@ class TestCartPole(HostVectorEnvContract):
 
 
 class TestHopper(HostVectorEnvContract):
-    """Computes in float64, and reports a number."""
+    """Computes in float64, and reports a metric."""
 
     starts_by_seed = False
 
@@ -45,7 +45,7 @@ class TestHopper(HostVectorEnvContract):
 
 
 class TestReach(HostVectorEnvContract):
-    """Observations by name."""
+    """Has named observations."""
 
     starts_by_seed = False
 
@@ -72,7 +72,7 @@ def test_pictures_have_their_channels_last() -> None:
     start = env.reset(SEEDS[:2])
     obs = env.step(np.array([2, 3]))[0]
     assert start.shape == obs.shape == (2, 84, 84, 4)
-    np.testing.assert_array_equal(obs[..., :3], start[..., 1:])  # the frames of before, but for the oldest
+    np.testing.assert_array_equal(obs[..., :3], start[..., 1:])  # the previous frames except for the oldest
 
 
 def test_several_choices_stay_several_for_the_pool() -> None:

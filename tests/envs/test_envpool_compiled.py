@@ -1,4 +1,6 @@
-"""EnvPool in compiled programs: true successors, starts in the same step, the numbers of EnvPool on the host."""
+"""EnvPool in compiled programs: true next observations, autoreset in the same step, the numbers of
+EnvPool on the host.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ NUM_ENVS, NUM_STEPS = 6, 120
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _play(env: EnvPoolXlaEnv, state: EnvState, num_steps: int) -> tuple[EnvState, PyTreeDict]:
-    """Random actions: the last state, and for every step what was seen, done and came of it."""
+    """Play random actions; return the last state and the transitions of every step."""
 
     def step(state: EnvState, t: jax.Array) -> tuple[EnvState, PyTreeDict]:
         actions = random_actions(env, state, t)
@@ -45,7 +47,7 @@ def _episodes(name: str = "CartPole-v1", num_steps: int = NUM_STEPS, **options: 
 
 @pytest.fixture(scope="module")
 def cartpole() -> PyTreeDict:
-    """Random play in CartPole, whose episodes end after 20 steps or so."""
+    """Play random actions in CartPole, whose episodes end after about 20 steps."""
     return _episodes()
 
 
@@ -88,7 +90,7 @@ def test_first_episodes_are_those_of_the_pool_on_the_host(name: str) -> None:
     task = EnvPoolTask(name, metrics=metrics)
     pool = task.make_pool(np.random.SeedSequence(4).generate_state(3 * NUM_ENVS, np.uint64)[:NUM_ENVS])
     obs, running = task.observed(pool.reset()[0]), np.ones(NUM_ENVS, np.bool_)
-    scale = 2.0 if name == "Pendulum-v1" else 1  # actions of an agent are in [-1, 1]
+    scale = 2.0 if name == "Pendulum-v1" else 1  # agent actions are in [-1, 1]
     for t in range(12):
         np.testing.assert_array_equal(compiled.obs[t][running], obs[running])
         obs, reward, termination, _, info = pool.step(task.pool_actions(scale * compiled.actions[t]))
@@ -218,6 +220,6 @@ def test_spaces_are_those_on_the_host() -> None:
 def test_answers_left_behind_in_a_pool_are_found() -> None:
     env = create_compiled_envpool_env("CartPole-v1", parallel=2)
     env.reset(jax.random.key(0))
-    env._pool(2)._pool.send(np.zeros(2, np.int32), np.array([0, 3]))  # as a program that is broken off would
+    env._pool(2)._pool.send(np.zeros(2, np.int32), np.array([0, 3]))  # as an interrupted program would
     with raises_naming(HostEnvError, "CartPole-v1", "interrupted"), translate_host_errors():
         jax.block_until_ready(env.reset(jax.random.key(0)))

@@ -55,7 +55,7 @@ def test_a_worker_that_fails_is_told_in_a_sentence() -> None:
 
 
 class Camera(gymnasium.Env):
-    """Observations of several kinds."""
+    """Environment with observations of several kinds."""
 
     observation_space = spaces.Dict(
         {"image": spaces.Box(0, 255, (2, 2), np.uint8), "place": spaces.Tuple([spaces.Box(-1.0, 1.0, (2,))])}
@@ -109,7 +109,7 @@ def test_wrappers_are_named_in_the_config() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "parts"),
     [
         ("CartPol-v1", {}, ("'CartPol-v1'", "'CartPole-v1'")),
         ("CartPole-v1", {"gravty": 1}, ("CartPole-v1", "gravty")),
@@ -123,8 +123,8 @@ def test_wrappers_are_named_in_the_config() -> None:
         ("no_such_package:Env-v0", {}, ("no_such_package",)),
     ],
 )
-def test_what_there_is_not_is_refused_in_words(name: str, options: dict, says: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *says):
+def test_what_there_is_not_is_refused_in_words(name: str, options: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         create_env(f"gymnasium/{name}", **options)
 
 

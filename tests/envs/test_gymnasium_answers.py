@@ -25,12 +25,12 @@ SILENT: list[tuple[dict[int, Any], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "says"), SILENT, ids=[", ".join(says) for _, says in SILENT])
-def test_wrong_answers_are_refused(changes: dict[int, Any], says: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("changes", "parts"), SILENT, ids=[", ".join(parts) for _, parts in SILENT])
+def test_wrong_answers_are_refused(changes: dict[int, Any], parts: tuple[str, ...]) -> None:
     env = CheckedAnswers(functools.partial(Answering, changes), None)
     env.reset(seed=0)
     env.step(0)
-    with raises_naming(HostEnvError, *says):
+    with raises_naming(HostEnvError, *parts):
         env.step(0)
 
 
@@ -58,14 +58,14 @@ def test_processes_refuse_them_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("info", "says"),
+    ("info", "parts"),
     [
         ({}, ("info", "'m'", "env.metrics", "[]")),
         ({"m": None}, ("'m' of info", "NoneType")),
     ],
 )
-def test_metrics_are_numbers_of_every_step(info: dict[str, Any], says: tuple[str, ...]) -> None:
-    """Gymnasium takes 0 for the metric of an environment that gives none."""
+def test_metrics_are_numbers_of_every_step(info: dict[str, Any], parts: tuple[str, ...]) -> None:
+    """A missing metric is an error, unlike in Gymnasium, which inserts 0."""
 
     def make() -> Any:
         env = Answering({4: info})
@@ -77,7 +77,7 @@ def test_metrics_are_numbers_of_every_step(info: dict[str, Any], says: tuple[str
     together.reset(np.zeros(1, np.uint64))
     assert separate.step(0)[4]["m"] == 2.0
     assert together.step(np.zeros(1, np.int64))[4]["m"].tolist() == [2.0]
-    with raises_naming(HostEnvError, *says):
+    with raises_naming(HostEnvError, *parts):
         separate.step(0)
-    with raises_naming(HostEnvError, *says):
+    with raises_naming(HostEnvError, *parts):
         together.step(np.zeros(1, np.int64))

@@ -1,4 +1,4 @@
-"""Atari games: observations, rewards in training and in evaluations, and lives as episodes."""
+"""Atari games: observations, rewards in training and evaluation, and lives as episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAX environments as Gymnasium's."""
+"""JAX environments as Gymnasium environments."""
 
 from __future__ import annotations
 

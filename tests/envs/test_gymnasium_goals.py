@@ -18,7 +18,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import small
 
 REACH, MAZE = "FetchReach-v4", "PointMaze_UMaze-v3"
-NUM_ENVS, LENGTH = 6, 60  # of mazes, in some of which no wall is between
+NUM_ENVS, LENGTH = 6, 60  # mazes, some without a wall in between
 
 
 @pytest.fixture(scope="module", params=[REACH, "FetchReachDense-v4", MAZE, "PointMaze_UMazeDense-v3"])
@@ -29,10 +29,10 @@ def env(request: pytest.FixtureRequest) -> Any:
 
 
 def test_what_is_told_is_what_the_environment_pays(env: Any) -> None:
-    """Over episodes of steps towards the goal, so that some of them are at it."""
+    """The reward function equals the environment's rewards during episodes that reach their goal."""
     answers: list[dict[str, Any]] = []
     original = env.simulators.step
-    env.simulators.step = lambda told: answers.append(original(told)) or answers[-1]
+    env.simulators.step = lambda arguments: answers.append(original(arguments)) or answers[-1]
     state = env.reset(jax.random.key(0))
     assert set(state.obs) == {"observation", "achieved_goal", "desired_goal"}
     successes, goals = 0, []
@@ -47,12 +47,12 @@ def test_what_is_told_is_what_the_environment_pays(env: Any) -> None:
         successes += int(np.asarray(state.info.is_success).sum())
     env.simulators.step = original
     assert successes
-    assert all((goal == goals[0]).all() for goal in goals[:LENGTH])  # one goal an episode
+    assert all((goal == goals[0]).all() for goal in goals[:LENGTH])  # one goal per episode
     assert not (goals[LENGTH] == goals[0]).all(axis=1).any()
 
 
 def test_hindsight_learns_from_a_simulator_by_the_same_programs() -> None:
-    """The loop on the host, and the callback out of the program: the same numbers."""
+    """Hindsight with the host loop and with callbacks in the compiled program gives equal numbers."""
     states = []
     for host in ("loop", "callback"):
         workflow = small(
@@ -113,7 +113,7 @@ def test_goals_are_told_of_environments_that_have_them() -> None:
 
 
 def test_hindsight_needs_to_know_what_goals_are_worth() -> None:
-    """A hand's rotations are measured otherwise: it has goals, and nobody has told what they are worth."""
+    """Hindsight is rejected for goals without a reward function, such as the rotations of a hand."""
     env = create_env("gymnasium/HandManipulateBlockRotateZ-v1")
     assert env.goal_task is None
     env.close()

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces become ours, of observations and of actions."""
+"""Gymnasium's observation and action spaces are converted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_spaces_of_observations(theirs: Any, ours: Any) -> None:
     assert space_of(theirs) == ours
 
 
-_BETWEEN = spaces.Box(0.1, 0.1, (2,), np.float64)  # has no float32
+_BETWEEN = spaces.Box(0.1, 0.1, (2,), np.float64)  # contains no float32 number
 _ACTION_SPACES = [
     spaces.Discrete(3),
     spaces.Discrete(3, start=-1),

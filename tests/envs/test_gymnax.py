@@ -22,11 +22,11 @@ from tests.support.errors import raises_naming
 
 
 class TestCartPole(VectorEnvContract):
-    """Terminates; the clock is cut to 25 steps so that it also truncates."""
+    """Terminates; the time limit of 25 steps also truncates."""
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """CartPole of at most 25 steps."""
+        """Build CartPole with at most 25 steps."""
         return create_wrapped_gymnax_env(
             "CartPole-v1", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=25
         )
@@ -40,7 +40,7 @@ class TestPendulum(VectorEnvContract):
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """Pendulum of 20 steps."""
+        """Build Pendulum with 20 steps."""
         return create_wrapped_gymnax_env(
             "Pendulum-v1", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=20
         )
@@ -49,7 +49,7 @@ class TestPendulum(VectorEnvContract):
 @pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the plotting libraries some of them import
+        warnings.simplefilter("ignore", DeprecationWarning)  # from plotting libraries that some of them import
         env = create_wrapped_gymnax_env(name, parallel=2)
     state = jax.eval_shape(env.reset, jax.random.key(0))
     after = jax.eval_shape(env.step, state, env.action_space.zeros((2,)))
@@ -118,7 +118,7 @@ def test_environments_that_download_are_refused() -> None:
 
 def test_old_gymnax_is_refused() -> None:
     class OldEnv:
-        """No ``is_truncated``."""
+        """Environment without ``is_truncated``."""
 
     with raises_naming(TypeError, "gymnax >= 1.0"):
         GymnaxAdapter(OldEnv())
@@ -138,12 +138,12 @@ def test_parameters_and_constructor_arguments() -> None:
 def test_spaces_are_converted() -> None:
     env = create_wrapped_gymnax_env("CartPole-v1")
     assert env.action_space == Discrete(2)
-    assert env.obs_space.high[1] == np.inf  # gymnax says the largest float
+    assert env.obs_space.high[1] == np.inf  # gymnax uses the largest float
     pendulum = create_wrapped_gymnax_env("Pendulum-v1")
     assert pendulum.action_space == Box(-1.0, 1.0, (1,))
     assert pendulum.unwrapped.action_space == Box(-2.0, 2.0, (1,))
     assert not isinstance(create_wrapped_gymnax_env("MountainCarContinuous-v0").env.env, ActionConversionWrapper)
-    # Declared as integers, returned as floats; and the other way round.
+    # Declared as integers but returned as floats, and vice versa.
     assert create_wrapped_gymnax_env("Catch-bsuite").obs_space.dtype == np.float32
     lake = create_wrapped_gymnax_env("FrozenLake-misc")
     assert lake.obs_space == Box(0.0, 1.0, (16,))
@@ -163,13 +163,13 @@ def test_random_steps_draw_from_the_episode_key() -> None:
         return jax.lax.scan(step, env.reset(key), length=8)[1]
 
     paid = np.asarray(rewards(jax.random.key(0)))
-    # FAST: the second episode has the start of the first, and random numbers of its own.
+    # FAST: the second episode has the start of the first and different random numbers.
     assert not np.array_equal(paid[:4], paid[4:])
     assert 0.3 < paid.mean() < 0.7
 
 
 def test_the_car_stops_at_the_left_wall() -> None:
-    """As in Gymnasium; gymnax 1.0.1 lets it keep its velocity, and with it leave the wall earlier or later."""
+    """At the left wall the car's velocity becomes 0, as in Gymnasium; gymnax 1.0.1 keeps it."""
     env = create_wrapped_gymnax_env("MountainCarContinuous-v0").unwrapped
     state = env.reset(jax.random.key(0))
     before = state.env_state.replace(position=jnp.asarray(-1.19), velocity=jnp.asarray(-0.05))
@@ -177,7 +177,7 @@ def test_the_car_stops_at_the_left_wall() -> None:
     np.testing.assert_allclose(state.obs, [-1.2, 0.0])
     assert float(state.env_state.velocity) == 0.0
     assert float(state.reward) == pytest.approx(-0.1)
-    # Elsewhere nothing is changed.
+    # Other positions are unchanged.
     before = before.replace(position=jnp.asarray(-0.5))
     state = env.step(state.replace(env_state=before), jnp.asarray([-1.0]))
     assert float(state.obs[1]) == pytest.approx(-0.05 - 0.0015 - 0.0025 * np.cos(-1.5))

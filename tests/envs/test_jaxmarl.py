@@ -25,14 +25,14 @@ SMALL_BATTLE = {"num_allies": 2, "num_enemies": 2, "world_steps_per_env_step": 1
 
 
 class TestSpread(EnvContract):
-    """Two agents in each copy, whose episodes only time ends."""
+    """Two agents per copy; episodes end only by the time limit."""
 
     num_steps = 20
     can_terminate = False
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """Spread of at most 8 steps."""
+        """Build Spread with at most 8 steps."""
         return create_wrapped_jaxmarl_env(
             "MPE_simple_spread_v3",
             parallel=parallel,
@@ -44,7 +44,7 @@ class TestSpread(EnvContract):
         )
 
     def test_rows_are_what_the_library_tells_of_agents(self, env: VectorEnv, records: dict[str, Any]) -> None:
-        """Two steps of a copy beside the library's own, with the copy's keys; each agent has a reward of its own."""
+        """Two steps of one copy equal the library's environment with the copy's keys; each agent has its own reward."""
         theirs, two = env.unwrapped.jaxmarl_env, np.array([1, 4, 2, 3])  # pyright: ignore[reportAttributeAccessIssue]
         state = env.reset(jax.random.key(3))
         key = jax.random.fold_in(state._internal.key[2], 0)
@@ -81,7 +81,7 @@ def test_every_environment_has_stable_types(name: str) -> None:
 
 
 def test_agents_that_keep_to_their_masks_play_to_the_end() -> None:
-    """A small game of Hanabi: whoever's turn it is not may do nothing but that; both are paid, and end, alike."""
+    """In a small game of Hanabi the waiting agent has only the no-op, and both agents get equal rewards and ends."""
     game = {"num_colors": 2, "num_ranks": 2, "hand_size": 2, "max_info_tokens": 3, "max_life_tokens": 1}
     env = create_wrapped_jaxmarl_env("hanabi", parallel=4, num_cards_of_rank=[2, 1], **game)
     assert env.max_episode_steps is None
@@ -105,13 +105,13 @@ def test_agents_that_keep_to_their_masks_play_to_the_end() -> None:
 
 @pytest.mark.parametrize(("name", "options"), [("MPE_simple_v3", {}), ("SMAX", SMALL_BATTLE), ("overcooked_v2", {})])
 def test_the_clock_is_as_long_as_that_of_the_library(name: str, options: dict[str, Any]) -> None:
-    """Which is a step longer than its ``max_steps`` where it compares before it counts."""
+    """The time limit equals the library's: one step more than ``max_steps`` where it compares before it counts."""
     import jaxmarl
 
     theirs = jaxmarl.make(name, max_steps=3, **options)
     usual = jaxmarl.make(name, **options).max_steps
     _, game = jax.jit(theirs.reset)(jax.random.key(0))
-    actions = dict.fromkeys(theirs.agents, jnp.asarray(4))  # stands still
+    actions = dict.fromkeys(theirs.agents, jnp.asarray(4))  # no movement
     step = jax.jit(theirs.step_env)
     for count in range(1, 6):
         _, game, _, dones, _ = step(jax.random.key(count), game, actions)

@@ -25,34 +25,34 @@ need("jumanji", "jumanji")
 
 
 class TestSnake(VectorEnvContract):
-    """Runs into walls; the clock is cut to 8 steps so that it also truncates."""
+    """Hits walls; the time limit of 8 steps also truncates."""
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """Snake of at most 8 steps."""
+        """Build Snake with at most 8 steps."""
         return create_wrapped_jumanji_env(
             "Snake-v1", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=8
         )
 
 
 class TestRubiksCube(EnvContract):
-    """Actions of three parts, no mask; a cube that was turned twice is seldom solved by chance."""
+    """Actions of three parts, no mask; random turns seldom solve a cube that was turned twice."""
 
     num_steps = 40
     can_terminate = False
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """A cube of at most 10 turns."""
+        """Build a cube with at most 10 turns."""
         return create_wrapped_jumanji_env(
             "RubiksCube-v0", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=10
         )
 
 
-@pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")  # BinPack's own
+@pytest.mark.filterwarnings("ignore:scatter inputs have incompatible types:FutureWarning")  # caused by BinPack
 @pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
-    env = create_env(f"jumanji/{name}").env  # of one row: those of several are as stable
+    env = create_env(f"jumanji/{name}").env  # one environment: several have equally stable types
     state = jax.eval_shape(env.reset, jax.random.key(0))
     after = jax.eval_shape(env.step, state, jnp.zeros((), jnp.int32))
     types_of = [[(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(s)] for s in (state, after)]
@@ -65,7 +65,7 @@ def test_every_environment_has_stable_types(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Game2048-v1", "Tetris-v0", "Maze-v0", "Minesweeper-v0", "Knapsack-v1"])
 def test_observations_are_in_their_space_and_masks_allow_what_is_allowed(name: str) -> None:
-    """Agents that keep to the mask never have a step that the library calls invalid, which it ends with a fine."""
+    """Observations are in their space, and legal actions never cause a step that the library treats as invalid."""
     env = create_env(f"jumanji/{name}", parallel=4)
 
     @jax.jit
@@ -89,12 +89,12 @@ def test_actions_of_several_parts_are_numbered_as_their_masks() -> None:
     after = env.step(state, ActionConversion(env.action_space).to_env(jnp.asarray(37)))
     assert not after.obs.action_mask[37]
     assert after.obs.action_mask.sum() == 99
-    assert after.obs.board[3, 7] >= 0 or after.done  # a mine, if it was one
+    assert after.obs.board[3, 7] >= 0 or after.done  # a mine ends the episode
     np.testing.assert_array_equal(np.flatnonzero(np.asarray(after.obs.board).ravel() != -1), [37])
 
 
 def test_the_time_limit_of_the_library_is_a_truncation() -> None:
-    """Which the library tells as termination: discount 0."""
+    """A time limit, which the library reports as termination, is a truncation."""
     import jumanji
 
     theirs = jumanji.make("RubiksCube-v0", time_limit=3)
@@ -147,7 +147,7 @@ def test_the_list_of_names_is_the_library_s_own() -> None:
     [("Connector-v3", "several agents"), ("JobShop-v0", "machine"), ("Cleaner-v0", "several agents")],
 )
 def test_what_is_left_out_cannot_be_stepped(name: str, reason: str) -> None:
-    """An adapter of the library's environment says the same in its own words."""
+    """Unsupported environments raise an error, also if their adapter is created directly."""
     import jumanji
 
     with raises_naming(ValueError, name, reason):
@@ -163,7 +163,7 @@ def test_a_library_that_tells_truncation_is_believed() -> None:
     from jumanji.types import restart, truncation
 
     class Cut:
-        """Every step is the last, by time."""
+        """Environment whose every step is truncated."""
 
         action_spec = specs.DiscreteArray(2)
         observation_spec = specs.Array((1,), jnp.float32)

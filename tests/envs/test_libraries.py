@@ -1,4 +1,4 @@
-"""The tables of environment libraries."""
+"""Tables of environment libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks on MJX: Gymnasium's steps within what float32 and another solver leave, the contract, options, errors."""
+"""Tasks on MJX: Gymnasium's steps up to float32 and solver tolerance, the contract, options, errors."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ STATE = ("qpos", "qvel", "qacc_warmstart")
 
 @functools.cache
 def recorded_steps(gymnasium_id: str, derived: tuple[str, ...]) -> dict[str, Any]:
-    """``NUM_STEPS`` of random actions over as many episodes as it takes, each entry ``[T, ...]`` in float64.
+    """Record ``NUM_STEPS`` random steps over several episodes, each entry ``[T, ...]`` in float64.
 
     Args:
-        gymnasium_id: of the environment.
-        derived: fields of ``MjData`` that are recorded of the state before each step.
+        gymnasium_id: id of the environment.
+        derived: fields of ``MjData`` to record of the state before each step.
     """
     env = gymnasium.make(gymnasium_id)
-    # Gymnasium's type of an environment does not know MuJoCo's data.
+    # Gymnasium's environment type does not declare MuJoCo's data.
     data: Any = env.unwrapped.data  # pyright: ignore[reportAttributeAccessIssue]
     rng, steps, space = np.random.default_rng(5), [], env.action_space
     env.reset(seed=0)
@@ -62,7 +62,7 @@ def recorded_steps(gymnasium_id: str, derived: tuple[str, ...]) -> dict[str, Any
 
 
 def first_observation(gymnasium_id: str, state: MjxState) -> np.ndarray:
-    """What Gymnasium's environment observes at the start of an episode in this state."""
+    """Return the observation of Gymnasium's environment at the start of an episode in this state."""
     env: Any = gymnasium.make(gymnasium_id).unwrapped
     env.reset_model = lambda: env.set_state(*(np.float64(x) for x in (state.qpos, state.qvel)))
     env._get_reset_info = dict
@@ -73,14 +73,14 @@ def first_observation(gymnasium_id: str, state: MjxState) -> np.ndarray:
 
 
 def steps_of_mjx(adapter: MjxAdapter, steps: dict[str, Any]) -> tuple[EnvState, EnvState]:
-    """The same steps by MJX, each from the state in which Gymnasium's began, ``[T, ...]``; and a start."""
+    """Run the same steps on MJX, each from Gymnasium's state, ``[T, ...]``; return them and a reset state."""
     before, action = jax.tree.map(np.float32, (steps["before"], steps["action"]))
     derived = PyTreeDict({name: value for name, value in before.items() if name not in STATE})
     state = MjxState(**{name: before[name] for name in STATE}, derived=derived)
     nothing = np.zeros(NUM_STEPS, np.float32)
     batch = EnvState(state, nothing, nothing, nothing > 0)
 
-    # The pass that moves what stays the same out of loops takes a fifth of the time to compile, and gains nothing here.
+    # Loop-invariant code motion takes a fifth of the compile time, and gains nothing here.
     @functools.partial(jax.jit, compiler_options={"xla_disable_hlo_passes": "while-loop-invariant-code-motion"})
     def both(*step: Any) -> tuple[EnvState, EnvState]:
         return jax.vmap(adapter.step)(*step), adapter.reset(jax.random.key(0))
@@ -89,7 +89,7 @@ def steps_of_mjx(adapter: MjxAdapter, steps: dict[str, Any]) -> tuple[EnvState, 
 
 
 class TestInvertedPendulum(EnvContract):
-    """The least of the bodies. It falls after about as many steps of random actions as the clock has."""
+    """The smallest body. With random actions it falls after about as many steps as the time limit."""
 
     tolerance = 1e-4
 
@@ -120,9 +120,9 @@ def test_spaces_and_limits_are_those_of_the_host(name: str) -> None:
     ],
 )
 def test_steps_are_those_of_gymnasium(name: str, gymnasium_id: str, num_ends: int) -> None:
-    """Half of 200 steps agree to float32's precision, 95 % to 2e-4. The others begin in impacts.
+    """Steps agree with Gymnasium: half of 200 to float32 precision, 95 % to 2e-4; the others start in impacts.
 
-    There float32 lets the solver stop a little earlier or later, which one contact in 200 shows in its second digit.
+    In impacts, float32 changes when the solver stops; one contact in 200 differs in its second digit.
     """
     adapter = make_mjx_adapter(name)
     theirs = recorded_steps(gymnasium_id, adapter.task.derived)
@@ -130,17 +130,17 @@ def test_steps_are_those_of_gymnasium(name: str, gymnasium_id: str, num_ends: in
     assert theirs["done"].sum() == num_ends
     np.testing.assert_array_equal(ours.done, theirs["done"])
     np.testing.assert_array_equal(ours.info.termination, theirs["done"])
-    told = {"reward": ours.reward, **ours.info.metrics}
-    for entry, values in {"obs": ours.obs, **{x: v for x, v in told.items() if x in theirs}}.items():
+    outputs = {"reward": ours.reward, **ours.info.metrics}
+    for entry, values in {"obs": ours.obs, **{x: v for x, v in outputs.items() if x in theirs}}.items():
         error = np.abs(np.asarray(values) - theirs[entry]) / (1 + np.abs(theirs[entry]))
         worst = np.sort(error.reshape(len(error), -1).max(axis=1))
         assert worst[100] < 1e-5, entry
         assert worst[190] < 2e-4, entry
         assert worst[-1] < 0.1, entry
-    assert len(told.keys() & theirs.keys()) > 1
+    assert len(outputs.keys() & theirs.keys()) > 1
     terms = [np.asarray(values) for entry, values in ours.info.metrics.items() if entry.startswith("reward_")]
     np.testing.assert_allclose(sum(terms), ours.reward, rtol=1e-4, atol=1e-5)
-    # A start as Gymnasium begins there, with the types of a step.
+    # Starts match Gymnasium's, with the types of a step.
     np.testing.assert_allclose(start.obs, first_observation(gymnasium_id, start.env_state), rtol=1e-5, atol=1e-6)
     assert not start.reward
     assert not start.done
@@ -151,7 +151,7 @@ def test_steps_are_those_of_gymnasium(name: str, gymnasium_id: str, num_ends: in
 
 
 def test_starts_are_drawn_as_gymnasium_draws_them() -> None:
-    """Positions uniformly; velocities normally where it does, else uniformly."""
+    """Initial positions are uniform, velocities normal where Gymnasium's are and else uniform."""
 
     @jax.jit
     def starts(keys: jax.Array) -> Any:
@@ -170,7 +170,7 @@ def test_starts_are_drawn_as_gymnasium_draws_them() -> None:
 
 
 def test_dynamics_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the hopper's step there are four: the integrator has stages. MJX is itself again afterwards."""
+    """The hopper's step traces the dynamics once for its four calls, and MJX is restored afterwards."""
     theirs, traced = mjx_dynamics.forward, []
 
     def counted(model: Any, data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Contacts of capsules with planes equal those of MuJoCo's C engine in any orientation."""
+"""Contacts of capsules with planes equal MuJoCo's C engine in any orientation."""
 
 from __future__ import annotations
 

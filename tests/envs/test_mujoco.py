@@ -1,4 +1,4 @@
-"""Rows of MuJoCo tasks: the contract, saved states, threads, limits, error messages."""
+"""Batches of MuJoCo tasks: the contract, saved states, threads, limits, error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.errors import raises_naming
 
 
 class TestHopper(HostVectorEnvContract):
-    """Falls soon."""
+    """Falls early."""
 
     @staticmethod
     def make(num_envs: int) -> MujocoVectorEnv:
@@ -31,7 +31,7 @@ class TestHopper(HostVectorEnvContract):
 
 
 class TestHumanoid(HostVectorEnvContract):
-    """Observes forces and inertias, which are no part of the state."""
+    """Observes forces and inertias, which are not part of the state."""
 
     @staticmethod
     def make(num_envs: int) -> MujocoVectorEnv:
@@ -39,7 +39,7 @@ class TestHumanoid(HostVectorEnvContract):
 
 
 class TestReacher(HostVectorEnvContract):
-    """Ends by time only."""
+    """Ends only by its time limit."""
 
     num_steps = 60
 
@@ -135,14 +135,14 @@ def test_unstable_simulation_is_an_error_with_its_row() -> None:
     env = make_mujoco_simulators("swimmer", 2)
     env.reset(SEEDS[:2])
     state = env.get_state().view(np.float64).copy()
-    state[1, 3] = np.nan  # an angle of the second row
+    state[1, 3] = np.nan  # an angle of the second environment
     env.set_state(state.view(np.uint8))
     with raises_naming(HostEnvError, "Swimmer", "environment 1", "step 1"):
         env.step(np.zeros((2, 2)))
 
 
 @pytest.mark.usefixtures("few_objects")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo's own, of what it did not make
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo, after a failed creation
 def test_picture_or_the_reason_for_none() -> None:
     env = make_mujoco_simulators("halfcheetah", 1)
     env.reset(SEEDS[:1])
@@ -155,7 +155,7 @@ def test_picture_or_the_reason_for_none() -> None:
     gc.collect()
     np.testing.assert_array_equal(env.get_state(), state)
     if picture is None:
-        assert "MUJOCO_GL" in reason  # this machine has nothing that draws
+        assert "MUJOCO_GL" in reason  # no renderer on this machine
     else:
         assert (picture.shape, picture.dtype) == ((480, 480, 3), np.uint8)
         assert picture.std() > 1, "a picture of something"

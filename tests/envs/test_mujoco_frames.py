@@ -1,4 +1,4 @@
-"""Pictures of bodies, or the reason for none."""
+"""Rendered images of bodies, or the reason for their absence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evorl.envs.mujoco_frames import BodyRenderer, draw_without_screen
 
 
 @pytest.mark.usefixtures("few_objects")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo's own, of what it did not make
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo, after a failed creation
 def test_a_picture_shows_where_bodies_are_or_the_reason_names_packages() -> None:
     model = make_mujoco_simulators("inverted_pendulum", 1).mujoco_model
     upright, tilted = np.zeros(model.nq), np.array([0.0, 0.8])
@@ -27,7 +27,7 @@ def test_a_picture_shows_where_bodies_are_or_the_reason_names_packages() -> None
     except HostEnvError as error:
         reason = str(error)
     gc.collect()
-    if renderer is None:  # this machine has nothing that draws
+    if renderer is None:  # no renderer on this machine
         assert all(text in reason for text in ("MuJoCo cannot draw", "MUJOCO_GL=egl", "apt-get install libegl1"))
         return
     first, other, again = (renderer.frame_of(qpos, np.zeros(model.nv)) for qpos in (upright, tilted, upright))
@@ -59,7 +59,7 @@ def test_without_a_screen_another_library_draws(
 
 
 def test_a_library_that_is_not_here_is_told_in_words() -> None:
-    """MuJoCo looks for it while it is imported."""
+    """A missing rendering library, which MuJoCo loads at import, causes a readable error."""
     code = (
         "import ctypes.util\nfrom evorl.envs import mujoco_frames\n"
         "try:\n    mujoco_frames.draw_without_screen()\nexcept OSError as error:\n    print(error)\n"

@@ -1,4 +1,4 @@
-"""Tasks of bodies that move: the numbers of Gymnasium's environments, step by step."""
+"""Locomotion tasks: the numbers of Gymnasium's environments, step by step."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_shapes_that_can_be_seen(model: mujoco.MjModel) -> None:
     assert [shape["kind"] for shape in shapes] == ["plane", "box", "capsule", "sphere"]
     floor, box, capsule, sphere = shapes
     assert [shape["body"] for shape in shapes] == [-1, -1, 0, 0]
-    # Of a body that never moves: in the frame of the world, turned by a quarter and one meter along what was x.
+    # A static body, in the world frame: rotated by 90 degrees and shifted by one meter along the former x axis.
     np.testing.assert_allclose(box["pos"], [1, 1, 0], atol=1e-3)
     np.testing.assert_allclose(box["quat"], [0.7071, 0, 0, 0.7071], atol=1e-3)
     assert box["size"] == [0.1, 0.2, 0.3]
@@ -70,7 +70,7 @@ def test_meshes_are_shown_as_the_boxes_around_them() -> None:
     )
     (shape,) = shapes_of(model)
     assert (shape["kind"], shape["bounds"]) == ("box", True)
-    # The box holds every corner, which MuJoCo keeps in the frame of the mesh's own axes.
+    # The box contains every vertex, which MuJoCo stores in the mesh's own frame.
     corners = model.mesh_vert - model.geom_aabb[0, :3]
     assert (np.abs(corners) <= np.asarray(shape["size"]) + 1e-3).all()
     np.testing.assert_allclose(np.abs(corners).max(axis=0), shape["size"], atol=1e-3)

@@ -1,4 +1,4 @@
-"""Tasks of pendulums and arms: the numbers of Gymnasium's environments, step by step; where episodes start."""
+"""Pendulum and arm tasks: the numbers of Gymnasium's environments, step by step, and initial states."""
 
 from __future__ import annotations
 

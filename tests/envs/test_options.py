@@ -1,4 +1,4 @@
-"""Options that every environment has, their values, and options as hashable values."""
+"""Options of every environment, their values, and options as hashable values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_as_hashable_and_from_hashable() -> None:
 
 def test_check_options() -> None:
     class Env:
-        """With two arguments."""
+        """Stand-in with two arguments."""
 
         def __init__(self, size: int = 3, *, noise: float = 0.1, **others: object) -> None: ...
 

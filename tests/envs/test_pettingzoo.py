@@ -1,4 +1,4 @@
-"""Agents of parallel environments as rows: the contract, ends of agents, spaces, error messages."""
+"""Agents of parallel environments as batch entries: the contract, ends of agents, spaces, error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.errors import raises_naming
 
 
 class WalkGame(pettingzoo.ParallelEnv):
-    """Agent i starts between 0 and 1, walks by 0 or 1, is paid its number, and falls beyond ``limits[i]``."""
+    """Agent i starts between 0 and 1, moves by 0 or 1, gets its position as reward, and falls beyond ``limits[i]``."""
 
     metadata = {"name": "walk"}
     render_mode = None
@@ -74,7 +74,7 @@ class WalkGame(pettingzoo.ParallelEnv):
 
 
 def make_no_game() -> object:
-    """Something else."""
+    """Return an object instead of an environment."""
     return object()
 
 
@@ -85,7 +85,7 @@ WALK = np.ones(3, np.int32)
 
 
 class TestOneAgentEach(HostVectorEnvContract):
-    """Each copy has one agent, so that any row may be restarted."""
+    """Each copy has one agent, so that any of them may be reset."""
 
     @staticmethod
     def make(num_envs: int) -> PettingZooVectorEnv:
@@ -93,7 +93,7 @@ class TestOneAgentEach(HostVectorEnvContract):
 
 
 class TestDicts(HostVectorEnvContract):
-    """Observations by name."""
+    """Has named observations."""
 
     @staticmethod
     def make(num_envs: int) -> PettingZooVectorEnv:
@@ -112,7 +112,7 @@ def test_rows_are_the_agents_of_copies_in_order() -> None:
     assert start.dtype == np.float32
     games = [WalkGame(), WalkGame()]
     for copy, game in enumerate(games):
-        seen, _ = game.reset(seed=3 * copy)  # the seed of the copy's first row
+        seen, _ = game.reset(seed=3 * copy)  # the seed of the copy's first agent
         np.testing.assert_array_equal(start[3 * copy : 3 * copy + 3], np.float32(list(seen.values())))
     obs, reward, *_ = env.step(np.array([1, 0, 0, 0, 1, 1]))
     np.testing.assert_allclose(obs[:, 0] - start[:, 0], [1, 0, 0, 0, 1, 1], atol=1e-6)
@@ -227,7 +227,7 @@ def test_failure_of_a_copy_names_its_rows() -> None:
 
 
 class Forgetful(WalkGame):
-    """Changes one part of its answers: observations of a reset (5), or a part of those of steps."""
+    """Changes one part of its results: observations of a reset (5), or one part of step results."""
 
     def __init__(self, part: int, change: Callable[[dict], Any]) -> None:
         super().__init__()
@@ -247,15 +247,15 @@ PARTS = {5: "observations", 0: "observations", 1: "rewards", 2: "terminations", 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "parts"),
     [
         (lambda part: None, ("by agent", "got NoneType")),
         (lambda part: {name: x for name, x in part.items() if name != "walker_1"}, ("walker_1",)),
     ],
 )
-def test_a_part_that_misses_an_agent_is_not_taken_for_zeros(part: int, change: Any, says: tuple[str, ...]) -> None:
+def test_a_part_that_misses_an_agent_is_not_taken_for_zeros(part: int, change: Any, parts: tuple[str, ...]) -> None:
     env = PettingZooVectorEnv(lambda: Forgetful(part, change), 3)
-    with raises_naming(HostEnvError, f"{PARTS[part]} of copy 0", *says):
+    with raises_naming(HostEnvError, f"{PARTS[part]} of copy 0", *parts):
         env.reset(SEEDS)
         env.step(WALK)
 

@@ -1,4 +1,4 @@
-"""The Playground adapter: the contract, termination and truncation, named observations, clock, error messages."""
+"""The Playground adapter: the contract, termination and truncation, named observations, time limit, error messages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ need("mujoco_playground", "playground")
 
 
 class TestCartpole(EnvContract):
-    """Never terminates; the library's limit of 1000 steps is cut to 20."""
+    """Never terminates; the library's limit of 1000 steps is reduced to 20."""
 
     can_terminate = False
     tolerance = 1e-4
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """CartpoleSwingup of 20 steps."""
+        """Build CartpoleSwingup with 20 steps."""
         return create_wrapped_playground_env(
             "CartpoleSwingup", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=20
         )
@@ -44,7 +44,7 @@ class TestCartpole(EnvContract):
 
 @pytest.fixture
 def tilting() -> Iterator[str]:
-    """A task of one's own, by its name: the balanced pole ends where it tilts, and observations are a dict."""
+    """Register a custom task: pole balancing that ends when the pole tilts, with dict observations."""
     from mujoco_playground import dm_control_suite
     from mujoco_playground._src.dm_control_suite import cartpole
 

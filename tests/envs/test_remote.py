@@ -1,4 +1,4 @@
-"""Simulators elsewhere, as a workflow sees them: spaces that a config tells, and nothing to step."""
+"""Remote simulators as a workflow sees them: spaces from the config, and no steps."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
     env: Any = create_env({"library": "remote", "name": "simulator", **SPACES, "history": 2}, parallel=3)
     assert env.num_envs == 3
     assert env.obs_space.shape == (6,)
-    assert env.action_space == Box(-1.0, 1.0, (2,))  # agents act in [-1, 1]
+    assert env.action_space == Box(-1.0, 1.0, (2,))  # agent actions are in [-1, 1]
     state = env.reset(jax.random.key(0))
     np.testing.assert_array_equal(state.obs, np.zeros((3, 6)))
     with raises_naming(HostEnvError, "evorl serve agent=", "env=remote", "evorl act run="):

@@ -1,4 +1,4 @@
-"""Environments of the user, by the name of the function that makes them."""
+"""User environments, by the name of their factory function."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_config_trains_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "parts"),
     [
         ({"factory": "own_envs"}, ("env.factory", "package.module:function", "got 'own_envs'")),
         ({"factory": 3}, ("env.factory", "package.module:function", "got 3")),
@@ -64,13 +64,13 @@ def test_a_config_trains_in_it() -> None:
         ({"factory": "own_envs:make", "parallel": 0}, ("parallel", "got 0")),
     ],
 )
-def test_errors_in_words(config: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_errors_in_words(config: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         create_env(config)
 
 
 def limited() -> gymnasium.Env:
-    """An environment whose only time limits are wrappers around it."""
+    """Create an environment whose only time limits are wrappers."""
     limit = gymnasium.wrappers.TimeLimit
     return limit(gymnasium.wrappers.ClipReward(limit(Answering({}), 9), 0.0, 1.0), 12)
 

@@ -1,6 +1,6 @@
 """The engine of vector environments: compiled programs, keys, seeds, gradients.
 
-What every mode promises is in ``tests/conformance/env.py``.
+``tests/conformance/env.py`` tests the contract of every mode.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Walk(ToyEnv):
     action_space = Box(-1, 1, (3,))
 
     def reset(self, key: jax.Array) -> EnvState:
-        """Tanh of uniform numbers."""
+        """Return tanh of uniform numbers."""
         start_key, walk_key = jax.random.split(key)
         position = jnp.tanh(jax.random.uniform(start_key, (3,)))
         return toy_state(PyTreeDict(position=position, key=walk_key), position)
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
-        """A normal step and the action."""
+        """Add normal noise and the action."""
         state = env_state.env_state
         walk_key, noise_key = jax.random.split(state.key)
         position = state.position + action + jax.random.normal(noise_key, (3,))
@@ -61,7 +61,7 @@ def play(env: VectorEnv, state: EnvState, num_steps: int):
 
 
 def loop_depths(program: str, operation: str) -> list[int]:
-    """For every place in a compiled program where ``operation`` stands: in how many nested loops it runs."""
+    """Return the loop nesting depth of every ``operation`` in a compiled program."""
     computations = dict(re.findall(r"^(?:ENTRY )?(%[\w.\-]+) \(.*?\{\n(.*?)^\}", program, re.DOTALL | re.MULTILINE))
 
     def depths(name: str) -> set[int]:
@@ -76,7 +76,7 @@ def loop_depths(program: str, operation: str) -> list[int]:
 
 @pytest.mark.parametrize("num_seeds", [None, 2])
 def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None) -> None:
-    """In the program of a rollout the reset stands inside a loop of its own within the loop over steps."""
+    """In a rollout program the reset runs in a conditional loop within the loop over steps."""
     env = walk(VmapAutoResetWrapper)
 
     def run(state: EnvState):
@@ -92,7 +92,7 @@ def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None) -> N
 
 
 def test_loop_depths_sees_a_reset_at_every_step() -> None:
-    """The measure of the test above bites."""
+    """The measured depth is 1 for a program that resets at every step."""
     env = Walk()
 
     def every_step(state: EnvState, key: jax.Array):
@@ -108,7 +108,7 @@ def test_starts_are_renewed_for_all_when_one_needs_it() -> None:
     env = make_probe("value_is_observation", 4)
     state = env.reset(jax.random.key(0))
     assert not state._internal.next_is_fresh.any()
-    # Rows 1 to 3 have not ended: only row 0 takes its start, all are renewed.
+    # Only environment 0 has ended: it uses its prepared start, which is then no longer fresh.
     stepped = jax.vmap(env.env.step)(state.replace(_internal=state._internal.inner), jnp.zeros(4, jnp.int32))
     stepped = stepped.replace(done=jnp.array([True, False, False, False]))
     state = env._continue(state, stepped)
@@ -132,7 +132,7 @@ def test_fast_restores_no_keys() -> None:
     env = walk(FastVmapAutoResetWrapper, num_envs=2)
     _, records = jax.jit(lambda s: play(env, s, 6))(env.reset(jax.random.key(0)))
     np.testing.assert_array_equal(records.obs[2], records.obs[5])  # the first state again
-    assert not np.isclose(records.obs[0], records.obs[3]).any()  # other noise
+    assert not np.isclose(records.obs[0], records.obs[3]).any()  # different noise
 
 
 def test_gradients_pass_through_steps_and_stop_at_resets() -> None:
@@ -169,7 +169,7 @@ def test_an_ended_row_is_revived_by_partial_reset() -> None:
 
 @pytest.mark.parametrize("mask", [np.ones((3, 1), bool), np.ones(2, bool), True, np.array([0, 1, 1]), np.ones(3)])
 def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
-    """A column would be spread over the rows of the state, and numbers of environments be taken for flags."""
+    """Masks that are not ``bool[num_envs]`` are rejected: columns would broadcast, indices would be used as flags."""
     env = make_probe("discounting", 3)
     state = env.reset(jax.random.key(0))
     with raises_naming(ValueError, "mask bool[3]", f"got {jnp.asarray(mask).dtype}{list(np.shape(mask))}"):
@@ -193,11 +193,11 @@ def test_bad_arguments() -> None:
 
 
 class TestAgentsOfCopies(VectorEnvContract):
-    """Two agents in each copy, ended by a clock of 5 steps or by themselves: what holds for rows holds for copies."""
+    """Two agents per copy, ended by a limit of 5 steps or by themselves."""
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """Rows of as many agents."""
+        """Build environments with both agents."""
         return VECTOR_ENVS[autoreset_mode](EpisodeWrapper(TugOfWar(), 5), parallel)
 
     def test_agents_of_a_copy_meet_each_other_and_no_one_else(self, env: VectorEnv, start: EnvState) -> None:

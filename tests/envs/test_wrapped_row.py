@@ -1,4 +1,4 @@
-"""Observations and actions of a row without the environment equal those of its wrappers."""
+"""Observations and actions converted outside of the environment equal its wrappers."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ need("xminigrid", "xminigrid")
 
 
 class TestFourRooms(EnvContract):
-    """Random play does not find the goal in 12 steps."""
+    """Random play does not reach the goal in 12 steps."""
 
     can_terminate = False
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """FourRooms of 12 steps, most of the grid in view."""
+        """Build FourRooms with 12 steps and most of the grid in view."""
         return create_wrapped_xminigrid_env(
             "MiniGrid-FourRooms", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=12, view_size=15
         )
@@ -44,13 +44,13 @@ def test_ends_are_told_apart_and_paid_as_the_library_pays() -> None:
     assert (ended | cut)[steps == 15].all()
 
 
-# One of each kind: others differ in their size.
+# One of each kind; others differ only in size.
 @pytest.mark.parametrize(
     "name",
     ["BlockedUnlockPickUp", "DoorKey-5x5", "EmptyRandom-5x5", "LockedRoom", "MemoryS8", "Playground", "UnlockPickUp"],
 )
 def test_every_environment_has_stable_types(name: str) -> None:
-    env = create_env(f"xminigrid/MiniGrid-{name}").env  # of one row: those of several are as stable
+    env = create_env(f"xminigrid/MiniGrid-{name}").env  # one environment: several have equally stable types
     state = jax.eval_shape(env.reset, jax.random.key(0))
     after = jax.eval_shape(env.step, state, jnp.zeros((), jnp.int32))
     types = [[(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(s)] for s in (state, after)]

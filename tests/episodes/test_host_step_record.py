@@ -17,7 +17,7 @@ from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class Push:
-    """Of one environment or of many rows: always the same action."""
+    """Agent of one environment or of many that always returns the same action."""
 
     def eval_step(self, obs: Any) -> Any:
         return np.full((*np.shape(obs)[:-1], 1), 0.25, np.float32)
@@ -48,7 +48,7 @@ def test_none_is_kept_unless_it_is_asked_for_and_no_more_than_are_played() -> No
 
 
 def test_a_runner_saves_episodes_with_their_bodies(tmp_path: Path) -> None:
-    """As evaluations of compiled workflows are saved, exactly."""
+    """A runner saves evaluation episodes like compiled workflows do, with the positions of bodies."""
 
     def make() -> gymnasium.Env:
         return gymnasium.make("InvertedPendulum-v5", max_episode_steps=5)
@@ -74,7 +74,7 @@ def test_a_runner_saves_episodes_with_their_bodies(tmp_path: Path) -> None:
     result = runner.run(2, eval_every=2, eval_episodes=3)
     assert result is not None
     assert "episodes" not in result
-    assert len(list(tmp_path.glob("*.npz"))) == 4  # of the start and of the end
+    assert len(list(tmp_path.glob("*.npz"))) == 4  # of the first and last evaluation
     episode = SavedEpisode.load(tmp_path / "000000000004_001")
     qpos, length = episode.arrays["qpos"], episode.about["length"]
     assert (qpos.shape, qpos.dtype) == ((length + 1, 2), np.float64)

@@ -1,4 +1,4 @@
-"""Episodes of evaluations as files."""
+"""Evaluation episodes as files."""
 
 from __future__ import annotations
 

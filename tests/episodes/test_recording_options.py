@@ -63,7 +63,7 @@ def test_devices_do_not_show_and_seeds_have_their_own(metrics: PyTreeDict) -> No
 
 @pytest.mark.parametrize("evaluation", [None, {}, {"goals": False}, {"goals": True, "goal_cells": 5}])
 def test_nothing_is_kept_unless_it_is_asked_for(evaluation: Any) -> None:
-    """Then workflows are equal, so that they share compiled programs; goals of nobody are nothing."""
+    """Without recording options workflows are equal and share programs, and hidden goals are not recorded."""
     env = "gymnax/CartPole-v1"
     assert make(env, evaluation).keeping is None
     hidden = {**MAZE, "flatten_obs": True}

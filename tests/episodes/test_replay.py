@@ -23,7 +23,7 @@ def agent_state(shift: int) -> AgentState:
 
 
 def lean_left_or_right(agent_state: AgentState, batch: Any, key: Any) -> tuple[Any, Any]:
-    """A random action from the keys of the rows: episodes are the same if the keys are."""
+    """Sample an action from each environment's key: equal keys give equal episodes."""
     shift = agent_state.params.policy
     return (jax.vmap(lambda k: jax.random.bernoulli(k).astype(jnp.int32))(key) + shift) % 2, PyTreeDict()
 

@@ -13,7 +13,7 @@ from evorl.runs.files import RunFolderError
 from tests.support.errors import raises_naming
 
 ARRAYS = {"qpos": np.arange(8.0).reshape(4, 2) / 3, "action": np.ones((3, 1), np.float32)}
-EPISODE = SavedEpisode({"env": {"name": "hopper"}, "length": 3}, ARRAYS)
+EPISODE = SavedEpisode({"env": {"name": "hopper"}, "length": 3, "return": 1.0}, ARRAYS)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_it_is_read_by_either_name_and_written_again(path: Path, suffix: str) ->
     episode = SavedEpisode.load(path.with_suffix(suffix))
     assert episode.about["length"] == 3
     assert episode.arrays.keys() == ARRAYS.keys()
-    SavedEpisode(EPISODE.about, {"qpos": ARRAYS["qpos"][:1]}).save(path)
+    SavedEpisode({**EPISODE.about, "length": 0}, {"qpos": ARRAYS["qpos"][:1]}).save(path)
     assert SavedEpisode.load(path).arrays["qpos"].shape == (1, 2)
 
 
@@ -60,7 +60,7 @@ def test_what_is_missing_or_damaged_is_told(path: Path, tmp_path: Path) -> None:
 
 
 def test_objects_are_not_read(path: Path) -> None:
-    """They would run code."""
+    """Files with pickled objects, which could run code, are rejected."""
     np.savez(path.with_suffix(".npz"), qpos=np.array([print], dtype=object))
     with raises_naming(RunFolderError, path, "corrupted"):
         SavedEpisode.load(path)

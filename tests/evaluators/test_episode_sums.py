@@ -25,7 +25,7 @@ FIELDS = ("metrics.left", "metrics.place.corner")
 
 
 class Measured(Countdown):
-    """The countdown, with metrics: what is left, and twice that beside it."""
+    """The countdown with two metrics: the remaining steps, and twice their number."""
 
     def _state(self, left: jax.Array, reward: jax.Array) -> EnvState:
         state = super()._state(left, reward)

@@ -1,4 +1,4 @@
-"""Transitions of played episodes, as replay takes them; entries of ``info`` by name."""
+"""Transitions of played episodes in the format of replay buffers; entries of ``info`` by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STEPS = LONGEST + 2
 
 
 class Adder(Agent):
-    """Its only parameter is its action."""
+    """Agent whose only parameter is its action."""
 
     def init(self, obs_space: Any, action_space: Any, key: jax.Array) -> AgentState:
         return AgentState(params=PyTreeDict(policy=jnp.zeros(())))
@@ -61,7 +61,7 @@ def _play(mode: AutoresetMode = AutoresetMode.DISABLED, steps: int = STEPS, **op
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_every_step_is_recorded(mode: AutoresetMode) -> None:
-    """A row counts down from its length, is paid for it, and ends at 0, whatever the environment does then."""
+    """Recorded transitions contain every step until the episode ends, in every autoreset mode."""
     outcomes = _play(mode)
     transitions = outcomes.transitions
     assert transitions is not None
@@ -81,7 +81,7 @@ def test_every_step_is_recorded(mode: AutoresetMode) -> None:
 
 
 class _Rows(VECTOR_ENVS[AutoresetMode.DISABLED]):
-    """Countdown, whose rewards and observations ``change`` with the actions ``[B, 1]`` where 1 or less is left."""
+    """Countdown whose rewards and observations ``change`` with the actions ``[B, 1]`` where at most 1 step remains."""
 
     def __init__(self, change: Any) -> None:
         super().__init__(Countdown(), NUM_EPISODES)
@@ -96,7 +96,7 @@ class _Rows(VECTOR_ENVS[AutoresetMode.DISABLED]):
 
 FAULTS = {
     "none": (lambda reward, obs, action: (reward, obs), 0.25, None),
-    # Of the steps from 0 on, counted from the end: the last but one leads to the observation 1.
+    # Steps from 0, counted from the end: the last but one leads to observation 1.
     "reward": (lambda reward, obs, action: (reward * jnp.inf, obs), 0.25, (2, 0)),
     "obs": (lambda reward, obs, action: (reward, obs * jnp.nan), 0.25, (1, 1)),
     "policy": (lambda reward, obs, action: (reward, obs), jnp.nan, None),
@@ -106,7 +106,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_those_of_the_environment(name: str) -> None:
-    """Rewards follow the action: an action that is not finite is the policy's."""
+    """Non-finite rewards and observations are faults of the environment, unless the action was not finite."""
     change, action, expected = FAULTS[name]
     keys = episode_keys(KEY, jnp.arange(NUM_EPISODES))
     wanted = jnp.arange(NUM_EPISODES) != 3
@@ -115,7 +115,7 @@ def test_faults_are_those_of_the_environment(name: str) -> None:
     faults, lengths = np.asarray(outcomes.faults), np.asarray(outcomes.lengths)
     assert (lengths > 2).sum() > 3
     for row, length in enumerate(lengths.tolist()):
-        if row == 3 or expected is None or (name == "obs" and length == 1):  # not played, sound, or not seen
+        if row == 3 or expected is None or (name == "obs" and length == 1):  # not played, valid, or not observed
             assert faults[row].tolist() == [NO_FAULT, 0]
         else:
             assert faults[row].tolist() == [max(length - expected[0], 0), expected[1]]
@@ -168,7 +168,7 @@ def test_rows_in_a_ring_are_whole_episodes_in_order() -> None:
     expected = np.concatenate([np.arange(length, 0, -1) for length in lengths])
     assert int(ring.size) == len(expected)
     np.testing.assert_array_equal(np.asarray(ring.data.obs)[: len(expected), 0, 0], expected)
-    # Transitions over two steps end with their episode, not in the next one.
+    # Two-step transitions end with their episode and do not continue into the next one.
     drawn = take_n_step(ring, jnp.arange(len(expected)), jnp.zeros(len(expected), jnp.int32), 1, 2, 1.0)
     np.testing.assert_array_equal(drawn.next_obs[:, 0], np.maximum(expected - 2, 0))
     np.testing.assert_array_equal(drawn.extras.discounts, expected > 2)

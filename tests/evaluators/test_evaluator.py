@@ -1,4 +1,4 @@
-"""The requested number of complete episodes, for any autoreset mode."""
+"""Evaluations return the requested number of complete episodes, for any autoreset mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.errors import raises_naming
 from tests.support.toy_envs import LONGEST, Countdown
 
 KEY = jax.random.key(11)
-BONUS = 0.25  # what the agent adds to the reward of each step
+BONUS = 0.25  # added by the agent to each reward
 AGENT_STATE = AgentState(jnp.float32(BONUS))
 NUM_EPISODES = 10
 
@@ -34,7 +34,7 @@ def _evaluator(mode: AutoresetMode = AutoresetMode.DISABLED, num_envs: int = NUM
 
 
 def _return(length: np.ndarray, first: np.ndarray, discount: float = 1.0) -> np.ndarray:
-    """The return of ``length`` steps from ``first``."""
+    """Return the return of ``length`` steps from ``first``."""
     steps = np.arange(LONGEST)[:, None]
     rewards = np.where(steps < length, discount**steps * (first - steps + BONUS), 0.0)
     return rewards.sum(axis=0)
@@ -42,7 +42,7 @@ def _return(length: np.ndarray, first: np.ndarray, discount: float = 1.0) -> np.
 
 @pytest.fixture(scope="module")
 def expected() -> EvaluationMetrics:
-    """All episodes side by side, in environments that stop at the end of one."""
+    """Evaluate all episodes in parallel, in environments that stop at the end of one."""
     return _evaluator().evaluate(AGENT_STATE, KEY, NUM_EPISODES)
 
 

@@ -1,4 +1,4 @@
-"""Reached goals by regions of their space."""
+"""Success rates by region of the goal space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def table(desired: np.ndarray, success: np.ndarray, start: np.ndarray | None = N
 
 def test_cells_of_a_plane_tell_where_a_policy_fails() -> None:
     places = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
-    fails = (places[:, 0] > 1 / 3) & (places[:, 1] < -1 / 3)  # in one corner of nine cells
+    fails = (places[:, 0] > 1 / 3) & (places[:, 1] < -1 / 3)  # one of nine cells, a corner
     regions = by_goal(table(places, ~fails), Box(-1.0, 1.0, (2,)), cells=3)
     assert len(regions) == 9
     assert sum(region.num_episodes for region in regions) == 200

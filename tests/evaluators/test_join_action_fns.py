@@ -1,4 +1,4 @@
-"""Rows of one batch that act by different functions, with a recurrent state and without."""
+"""Batches whose rows use different action functions, with and without a recurrent state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Populations are evaluated exactly, for any chunks and any number of devices."""
+"""Populations are evaluated exactly, for any chunk size and number of devices."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.support.toy_envs import Countdown
 
 POP_SIZE, NUM_EPISODES = 5, 3
 STATISTICS = init_statistics(jnp.zeros(1))
-BONUSES = 0.25 * jnp.arange(8.0)  # what individuals add to each reward; there are more to be asked for than are wanted
+BONUSES = 0.25 * jnp.arange(8.0)  # added to each reward per individual; more than the evaluated individuals
 
 
 class Generous(Agent):
-    """Its action is its policy's bonus and some noise."""
+    """Agent whose action is its policy's bonus plus noise."""
 
     noise: float = 0.0
 
@@ -72,7 +72,7 @@ def _evaluate(
 
 @pytest.fixture(scope="module")
 def whole() -> tuple[EpisodeOutcomes, RunningStatistics]:
-    """All individuals together, with noise in their actions."""
+    """Evaluate all individuals together, with action noise."""
     return _evaluate(noise=0.1)
 
 
@@ -87,7 +87,7 @@ def test_returns_are_those_of_whole_episodes() -> None:
     assert_close(statistics, update_statistics(STATISTICS, jnp.asarray(seen, jnp.float32)), 1e-4)
 
 
-# Neither the number of individuals in a part nor that of devices divides the population.
+# Neither the chunk size nor the number of devices divides the population.
 @pytest.mark.parametrize(
     "layout",
     [{"chunk": 2}, {"num_devices": 2, "chunk": 3, "group_size": 2}, {"num_devices": 4}],

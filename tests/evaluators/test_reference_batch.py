@@ -20,12 +20,12 @@ def _drawn(mode: AutoresetMode, limit: int, num_episodes: int = NUM_EPISODES) ->
     return np.asarray(jax.jit(lambda key: reference_observations(env, num_episodes, key))(KEY))
 
 
-# In the last mode an ended episode is followed by another one, which has no part in it.
+# In the last mode another episode follows, which must not contribute.
 @pytest.mark.parametrize(
     ("mode", "limit"), [(AutoresetMode.DISABLED, LONGEST), (AutoresetMode.DISABLED, 2), (AutoresetMode.NORMAL, LONGEST)]
 )
 def test_every_step_of_an_episode_is_as_likely(mode: AutoresetMode, limit: int) -> None:
-    """Episodes start with 1 to 6 left, each as often, and count down to 1, or to the time limit."""
+    """Reference observations are uniform over the steps of episodes, which start at 1 to 6."""
     obs = _drawn(mode, limit)
     assert obs.shape == (NUM_EPISODES, 1)
     expected = np.zeros(LONGEST + 1)
@@ -34,7 +34,7 @@ def test_every_step_of_an_episode_is_as_likely(mode: AutoresetMode, limit: int) 
         expected[list(lived)] += 1.0 / LONGEST / len(lived)
     shares = np.bincount(obs[:, 0].astype(int), minlength=LONGEST + 1) / NUM_EPISODES
     np.testing.assert_allclose(shares, expected, atol=4.0 * 0.5 / np.sqrt(NUM_EPISODES))
-    assert shares[0] == 0.0  # where an episode ends, nobody acts
+    assert shares[0] == 0.0  # no action at the end of an episode
 
 
 def test_an_episode_does_not_depend_on_how_many_there_are() -> None:

@@ -23,7 +23,7 @@ BONUS = 0.25
 
 
 class Visible(Countdown):
-    """Its one body stands as many meters high as it counts."""
+    """Environment with one body whose height is the counter."""
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
         return PyTreeDict(q=env_state.env_state[..., None] * 2.0)
@@ -68,7 +68,7 @@ def test_nothing_else_changes(kept: EvaluationMetrics) -> None:
 
 @pytest.mark.parametrize("fields", [{"num_envs": 4}, {"env_chunk": 2}], ids=["rounds", "blocks"])
 def test_neither_rounds_nor_blocks_show(kept: EvaluationMetrics, fields: dict[str, Any]) -> None:
-    """Fewer environments, or fewer in a block, than there are episodes to keep."""
+    """Recorded episodes do not depend on the number of environments or the block size."""
     other = _episodes(**fields)
     for i, length in enumerate(np.asarray(kept.episode_lengths[:NUM_KEPT])):
         for name, end in (("obs", length + 1), ("rewards", length), ("actions", length)):

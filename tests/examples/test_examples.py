@@ -17,7 +17,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "sac_maze": {"total_timesteps": 1440},
     "td3_pendulum": {"rollouts": 50, "eval_every": 50, "warm_up": 100},
 }
-RETURNS = {"cartpole": (8.0, 500.0), "maze": (0.0, 1.0), "pendulum": (-2000.0, 0.0)}  # of the maze, success
+RETURNS = {"cartpole": (8.0, 500.0), "maze": (0.0, 1.0), "pendulum": (-2000.0, 0.0)}  # success rate for the maze
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -32,7 +32,7 @@ def test_an_example_runs(path: Path, capsys: pytest.CaptureFixture, monkeypatch:
     low, high = RETURNS[path.stem.partition("_")[2]]
     assert math.isfinite(mean_return)
     assert low <= mean_return <= high
-    assert "loss" in capsys.readouterr().out  # it has learned, and told so
+    assert "loss" in capsys.readouterr().out  # trained and printed the loss
     assert len(path.read_text("utf-8").splitlines()) <= 120
 
 

@@ -32,7 +32,7 @@ def server() -> TrainingServer:
 
 
 def collectors() -> list[Collector]:
-    """One of each."""
+    """Return one collector of each kind."""
     actors = [Actors(ActorSettings(count=1, kind=kind), {}) for kind in ("process", "ray")]
     return [PROGRAM, HOST_LOOP, *actors, server()]
 
@@ -70,13 +70,13 @@ def test_a_workflow_has_the_collector_of_its_settings(changes: dict[str, Any], k
 
 
 def test_a_training_server_polls_the_last_function_it_was_given() -> None:
-    serving, asked = server(), []
+    serving, calls = server(), []
     workflow = collected_by(remote("ppo", DISCRETE, {"num_envs": 2}), serving)
     try:
         assert workflow.collector is serving
-        workflow.collector.stop_when(lambda: asked.append(1) or True)
+        workflow.collector.stop_when(lambda: calls.append(1) or True)
         metrics, _ = iterate(workflow, workflow.init(0), 3)
-        assert metrics is None  # no client came
-        assert asked
+        assert metrics is None  # no client connected
+        assert calls
     finally:
         workflow.close()

@@ -1,4 +1,4 @@
-"""The clock tells tracing and compiling from the rest."""
+"""The compile clock separates tracing and compiling from the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are not finite are traced back to the environment that gave them, and to the step."""
+"""Non-finite numbers are traced back to the environment that returned them, and to the step."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.support.toy_envs import ToyEnv, toy_state
 
 
 class Breaking(ToyEnv):
-    """Gives a bad number at one step of each episode. Its spaces are those of the instance."""
+    """Returns a non-finite number at one step of each episode. Its spaces are set per instance."""
 
-    def __init__(self, what: str = "none", at: int = 7, number: float = np.nan, is_box: bool = False) -> None:
+    def __init__(self, entry: str = "none", at: int = 7, number: float = np.nan, is_box: bool = False) -> None:
         super().__init__(None if is_box else Discrete(2), Box(-jnp.inf, jnp.inf, (2,)))
-        self.what, self.at, self.number, self.is_box = what, at, number, is_box
+        self.entry, self.at, self.number, self.is_box = entry, at, number, is_box
 
     def reset(self, key: Any) -> EnvState:
         return self._state(jnp.zeros((), jnp.int32))
@@ -47,21 +47,21 @@ class Breaking(ToyEnv):
 
     def _state(self, t: Any, paid: Any = 0.0) -> EnvState:
         bad = jnp.where(t == self.at, jnp.float32(self.number), 0.0)
-        reward, shown = (1.0 + bad, 0.0) if self.what == "reward" else (1.0, bad if self.what == "obs" else 0.0)
+        reward, shown = (1.0 + bad, 0.0) if self.entry == "reward" else (1.0, bad if self.entry == "obs" else 0.0)
         return toy_state(t, jnp.full(2, t / 100.0) + shown, reward + paid)
 
     def _identity(self) -> Any:
-        return self.what, self.at, repr(self.number), self.is_box
+        return self.entry, self.at, repr(self.number), self.is_box
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-@pytest.mark.parametrize(("what", "number"), [("reward", np.nan), ("obs", np.inf)])
+@pytest.mark.parametrize(("entry", "number"), [("reward", np.nan), ("obs", np.inf)])
 def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
-    algorithm: str, what: str, number: float
+    algorithm: str, entry: str, number: float
 ) -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": what, "number": number, "max_episode_steps": 20}
+    env = {"factory": f"{__name__}:Breaking", "entry": entry, "number": number, "max_episode_steps": 20}
     workflow = small(algorithm, env)
-    named = {"reward": "rewards", "obs": "observations"}[what]
+    named = {"reward": "rewards", "obs": "observations"}[entry]
     with raises_naming(
         TrainingDiverged, "environment 0", "Breaking", named, "not finite", "step 7 of the run"
     ) as caught:
@@ -70,7 +70,7 @@ def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
 
 
 class Messages(Recorder):
-    """Keeps what a run says."""
+    """Recorder that stores the messages of a run."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -83,14 +83,14 @@ class Messages(Recorder):
     ("algorithm", "changes"),
     [("neuroevolution", {}), ("map_elites", {"descriptors": ["next_obs.0", "next_obs.1"]}), ("erl", {})],
 )
-@pytest.mark.parametrize("what", ["reward", "obs"])
+@pytest.mark.parametrize("entry", ["reward", "obs"])
 def test_a_generation_without_a_finite_return_names_the_environment(
-    algorithm: str, changes: dict[str, Any], what: str
+    algorithm: str, changes: dict[str, Any], entry: str
 ) -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": what, "is_box": True, "max_episode_steps": 10}
-    named = {"reward": "rewards", "obs": "observations"}[what]
-    # The observation that the seventh step leads to is the one that the eighth action is chosen by.
-    step = {"reward": 7, "obs": 8}[what]
+    env = {"factory": f"{__name__}:Breaking", "entry": entry, "is_box": True, "max_episode_steps": 10}
+    named = {"reward": "rewards", "obs": "observations"}[entry]
+    # The observation after the seventh step is the input of the eighth action.
+    step = {"reward": 7, "obs": 8}[entry]
     place = f"step {step} of an episode, in iteration 1,"
     with raises_naming(TrainingDiverged, "Breaking", named, "not finite", place, "every episode"):
         small(algorithm, env, **changes).learn(key=0)
@@ -107,7 +107,7 @@ def test_a_population_that_diverged_is_no_fault_of_the_environment() -> None:
 
 
 def test_a_population_names_environment_and_member() -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
+    env = {"factory": f"{__name__}:Breaking", "entry": "reward", "max_episode_steps": 20}
     workflow = small("pbt", env)
     with raises_naming(
         TrainingDiverged, "environment 0 of member 0", "Breaking", "rewards", "step 7 of it, in iteration 1"
@@ -124,8 +124,8 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
     rest, _ = without_env_faults(workflow, metrics, state, 3, message)
     assert set(rest) == {"loss"}
     without_env_faults(workflow, metrics, state, 3, message)
-    (text,) = recorder.texts  # of the same member once
-    steps = workflow.iterations_per_generation * 8  # of an environment in a generation: rollouts of 8
+    (text,) = recorder.texts  # once per member
+    steps = workflow.iterations_per_generation * 8  # of one environment per generation
     assert_names(text, "environment 3 of member 2 of ", f"step {6 * steps + 6:,} of it, in iteration 7")
     faults[2] = (5, 3, 0)
     with raises_naming(TrainingDiverged, "environment 3 of member 2"):
@@ -133,8 +133,8 @@ def test_a_member_whose_environment_is_broken_leaves_the_others() -> None:
 
 
 def test_settings_side_by_side_name_environment_and_row() -> None:
-    """A row that diverges goes on: it is named once, whatever follows."""
-    inner = small("ppo", {"factory": f"{__name__}:Breaking", "what": "obs", "max_episode_steps": 20})
+    """The message names the setting and its environment once, although the diverged setting continues."""
+    inner = small("ppo", {"factory": f"{__name__}:Breaking", "entry": "obs", "max_episode_steps": 20})
     rows = SideBySideWorkflow.of(inner, ["agent.clip_epsilon"], [[0.1], [0.4]], [0, 2])
     recorder = Messages()
     rows.replace(total_timesteps=64.0 * 4).learn(key=0, recorder=recorder)
@@ -155,7 +155,7 @@ def test_the_first_of_several_iterations_counts() -> None:
 
 
 def test_actors_name_the_environment_too() -> None:
-    env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
+    env = {"factory": f"{__name__}:Breaking", "entry": "reward", "max_episode_steps": 20}
     workflow = small("ppo", env)
     batch = SampleBatch(obs=np.zeros((4, 2, 2)), rewards=np.zeros((4, 2)), dones=np.zeros((4, 2), bool))
     refuse_faulty_rollout(workflow.env, batch)
@@ -188,23 +188,23 @@ def test_the_first_step_counts_and_then_the_reward() -> None:
 
 
 def test_an_environment_is_not_blamed_for_actions_that_are_not_finite() -> None:
-    """A policy that diverged gives NaN, and the environment can only follow; a bad number before it counts."""
+    """Non-finite numbers after a non-finite action are the policy's fault; earlier ones the environment's."""
     shape = (4, 2)
     rewards, actions, obs = np.zeros(shape, np.float32), np.zeros((*shape, 1), np.float32), np.zeros((*shape, 3))
     actions[1:, 0], rewards[1:, 0] = np.nan, np.nan
     batch = SampleBatch(obs=obs, next_obs=obs, rewards=rewards, actions=actions, dones=np.zeros(shape, bool))
     assert int(env_faults(batch)[0]) == np.iinfo(np.int32).max
     broken = obs.copy()
-    broken[1, 0] = np.inf  # seen before the first action that is not finite
+    broken[1, 0] = np.inf  # before the first non-finite action
     assert env_faults(batch.replace(obs=broken)).tolist() == [1, 0, 1]
 
 
 def test_a_fault_after_a_divergence_is_not_the_environments() -> None:
-    """The diverged policy's actions break the simulation, whose next rollout begins with such observations."""
+    """Faults in the rollout after a divergence are not attributed to the environment."""
     faults = np.array([[[NO_FAULT, 0, 0]], [[0, 3, 1]], [[2, 1, 0]]], np.int32)  # [N, S, 3]
     metrics = {"loss": np.array([[np.nan], [np.nan], [0.0]]), "maybe": np.full((3, 1), np.nan)}
     assert (np.asarray(without_aftermath(faults, metrics, ("maybe",)))[..., 0] == NO_FAULT).all()
-    metrics["loss"] = np.array([[0.0], [np.nan], [np.nan]])  # by the fault itself
+    metrics["loss"] = np.array([[0.0], [np.nan], [np.nan]])  # caused by the fault itself
     left = np.asarray(without_aftermath(faults, metrics, ("maybe",)))
     assert left[..., 0].tolist() == [[NO_FAULT], [0], [NO_FAULT]]
     assert left[1].tolist() == faults[1].tolist()

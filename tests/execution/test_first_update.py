@@ -1,4 +1,4 @@
-"""Trainings that would never learn are rejected, with settings that work."""
+"""Training runs that would never learn are rejected, with settings that work."""
 
 from __future__ import annotations
 

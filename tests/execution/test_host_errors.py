@@ -25,9 +25,9 @@ def _run(fail: Exception) -> None:
 
 
 def test_a_simulators_sentence_comes_out_of_the_program_without_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    says = pytest.raises(HostEnvError, match=r"^environment 3 is broken$")
-    with caplog.at_level(logging.ERROR), says, translate_host_errors():
-        with translate_host_errors():  # one within another, as a set-up within a training
+    expected = pytest.raises(HostEnvError, match=r"^environment 3 is broken$")
+    with caplog.at_level(logging.ERROR), expected, translate_host_errors():
+        with translate_host_errors():  # nested, like setup within training
             pass
         _run(HostEnvError("environment 3 is broken"))
     assert "Traceback" not in caplog.text

@@ -14,7 +14,7 @@ def test_iterations_that_are_alike_are_counted() -> None:
     assert every(640, 64) == EveryIterations(10)
     assert every(640, 64, num_seeds=3) == EveryIterations(10)
     rows = every(256, 64)
-    assert every(700, 64, rows=rows) == EveryIterations(12)  # a row every 4
+    assert every(700, 64, rows=rows) == EveryIterations(12)  # one row every 4
     assert every(128, 64, rows=rows) == EveryIterations(2)
     due = EveryIterations(4).is_due(np.arange(6, 15), np.zeros(9))
     assert np.flatnonzero(due).tolist() == [1, 5]

@@ -21,7 +21,7 @@ def product(x: jax.Array) -> jax.Array:
 
 def products(x: jax.Array) -> jax.Array:
     first = product(x)
-    second = product(first)  # the first is not needed any more after this
+    second = product(first)  # the last use of the first
     return product(second) + first.sum()
 
 
@@ -44,14 +44,14 @@ def chosen(x: jax.Array) -> jax.Array:
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda x: (jnp.exp(x) * 2 + 1).sum(), 0),  # one loop over the argument
+        (lambda x: (jnp.exp(x) * 2 + 1).sum(), 0),  # one fused loop over the argument
         (lambda x: jnp.exp(x) * 2 + 1, 100 * KB),  # the result is stored
         (product, 100 * KB),
         (products, 300 * KB),
         (stacked, (1000 + 100) * KB),
         (carried, 100 * KB),
         (written, 0),
-        (jax.jit(written), 0),  # in a program that is called, too
+        (jax.jit(written), 0),  # also within a called program
         (chosen, 200 * KB),
         (jax.jit(product), 100 * KB),
     ],

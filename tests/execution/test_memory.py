@@ -1,4 +1,4 @@
-"""Runs that exceed the memory are rejected from shapes alone, with settings that fit."""
+"""Runs that exceed the memory are rejected based on shapes, with settings that fit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SMALL_SAC = {"env": "Pendulum-v1", "num_envs": 2, "agent": {"network": {"torso":
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of 16 GB."""
+    """Simulate a machine with 16 GB."""
     monkeypatch.setattr(memory, "available_bytes", lambda: 16 * GB)
 
 
 @pytest.mark.parametrize(
-    ("workflow", "config", "said"),
+    ("workflow", "config", "parts"),
     [
         (
             SACWorkflow,
@@ -57,13 +57,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(
-    workflow: Any, config: dict, said: tuple[str, ...], machine: None
+    workflow: Any, config: dict, parts: tuple[str, ...], machine: None
 ) -> None:
     started = time.monotonic()
     built = workflow.build_from_config(config)
-    with raises_naming(ValueError, "memory", "machine has 16 GB", "may use 12.1 GB", *said):
+    with raises_naming(ValueError, "memory", "machine has 16 GB", "may use 12.1 GB", *parts):
         built.init(0)
-    with raises_naming(ValueError, *said):
+    with raises_naming(ValueError, *parts):
         programs.compile_ahead(built, jax.random.key(0))
     assert time.monotonic() - started < 60
 
@@ -113,7 +113,7 @@ def test_the_agent_of_a_part_is_named_there(machine: None) -> None:
 
 
 class _Sizes(PyTreeNode):
-    """Settings of a run without one."""
+    """Settings without a run."""
 
     pop_size: int = 100
     flag: bool = True

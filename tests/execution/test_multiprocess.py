@@ -1,4 +1,4 @@
-"""Position of a process among several, and its error when it loses another. ``tests/test_launch.py`` runs several."""
+"""Rank of a process among several, and the error when it loses another. ``tests/test_launch.py`` runs several."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_a_lost_process_is_reported_with_the_resume_command(monkeypatch: pytest.
     assert multiprocess.describe_lost_process(LOSS) is None
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    said = multiprocess.describe_lost_process(LOSS, " To resume: x")
-    assert said is not None
-    assert said.endswith(" To resume: x")
-    assert_names(said, "another process")
-    assert multiprocess.describe_lost_process(ProcessLost(said)) == said
+    message = multiprocess.describe_lost_process(LOSS, " To resume: x")
+    assert message is not None
+    assert message.endswith(" To resume: x")
+    assert_names(message, "another process")
+    assert multiprocess.describe_lost_process(ProcessLost(message)) == message
     assert multiprocess.describe_lost_process(ValueError("num_envs")) is None
 
 
@@ -71,7 +71,7 @@ with multiprocess.leaving_together():
 )
 def test_one_of_several_leaves_with_a_status(ending: str, status: int, error: str) -> None:
     info = ProcessInfo(0, 1, f"127.0.0.1:{_free_port()}", 0, 1, 3, "")
-    reading, writing = os.pipe()  # the end of standard input would stop it
+    reading, writing = os.pipe()  # the end of standard input would stop the process
     process = subprocess.run(
         [sys.executable, "-c", ENDING.format(ending=ending)],
         env={**os.environ, **info.as_variable()},

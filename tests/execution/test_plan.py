@@ -37,10 +37,10 @@ def test_several_processes_have_as_many_devices_each(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda process_index: devices[2 * process_index :][:2])
     assert plan_execution(_env(4096))[0] == Execution(num_devices=4, axis=DATA_AXIS)
-    assert plan_execution(_env(4))[0] == Execution(num_devices=2, axis=DATA_AXIS)  # small, and yet each has a part
+    assert plan_execution(_env(4))[0] == Execution(num_devices=2, axis=DATA_AXIS)  # small, but each device has a part
     assert plan_execution(_env(4098))[0] == Execution(num_devices=2, axis=DATA_AXIS)
     assert plan_execution(_env(3), num_seeds=2)[0] == Execution(num_seeds=2, num_devices=2, axis=SEED_AXIS)
-    assert plan_execution(_env(4), devices=1)[0] == Execution()  # a part of a workflow
+    assert plan_execution(_env(4), devices=1)[0] == Execution()  # part of a workflow
     mesh = Execution(num_devices=2, axis=DATA_AXIS)
     _mesh.cache_clear()
     assert list(mesh.mesh.devices.flat) == [devices[0], devices[2]]
@@ -130,7 +130,7 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "parts"),
     [
         ({"devices": 5}, ("devices=5", "the 4 that JAX sees")),
         ({"devices": 3}, ("4 environments", "3 devices", "num_envs")),
@@ -140,8 +140,8 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
         ({"env_chunk": "all"}, ("env_chunk", "auto, null", "got 'all'.")),
     ],
 )
-def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         plan_execution(_env(4), **arguments)
 
 

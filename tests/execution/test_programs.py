@@ -1,4 +1,4 @@
-"""States of several seeds and devices: their keys, their layouts, and what cannot be."""
+"""States of several seeds and devices: keys, layouts, and errors for impossible ones."""
 
 from __future__ import annotations
 

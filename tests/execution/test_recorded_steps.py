@@ -1,4 +1,4 @@
-"""Recorded transitions into and out of replay buffers: nothing is lost, mixed up, or taken from elsewhere."""
+"""Loading and saving recorded transitions: no transition is lost, mixed up, or taken from elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _loading(named: str | None = None, **changes: Any) -> Any:
     "changes",
     [
         {},
-        {"num_envs": 3, "prioritized": True},  # which leaves one transition over
+        {"num_envs": 3, "prioritized": True},  # leaves one transition over
         {"num_seeds": 2},
         {"num_envs": 8, "devices": 2},
     ],
@@ -51,7 +51,7 @@ def test_what_is_loaded_is_what_was_recorded(changes: dict[str, Any]) -> None:
             pieces = columns[name].reshape(num_envs, num_rows, *columns[name].shape[1:])
             np.testing.assert_array_equal(getattr(of_seed.data, name)[:num_rows], np.swapaxes(pieces, 0, 1))
         dones = (columns["termination"] | columns["truncation"]).reshape(num_envs, num_rows).copy()
-        dones[:, -1] = True  # a piece ends there
+        dones[:, -1] = True  # a segment ends there
         np.testing.assert_array_equal(of_seed.data.dones[:num_rows], dones.T)
         termination = columns["termination"].reshape(num_envs, num_rows)
         np.testing.assert_array_equal(of_seed.data.extras.termination[:num_rows], termination.T)
@@ -59,7 +59,7 @@ def test_what_is_loaded_is_what_was_recorded(changes: dict[str, Any]) -> None:
         rows, envs = workflow.replay_buffer.draw_indices(replay, jax.random.key(0), 500)
         assert int(np.asarray(rows).max()) < num_rows
         assert len(set(np.asarray(envs).tolist())) == num_envs
-    _, after = iterate(workflow, state, 1)  # the next transitions follow
+    _, after = iterate(workflow, state, 1)  # the following transitions
     assert int(np.asarray(after.replay_state.size).ravel()[0]) == num_rows + 1
 
 
@@ -70,7 +70,9 @@ def test_statistics_of_observations_are_those_of_what_was_loaded() -> None:
 
 
 def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
-    """Of a ring that has come around, under one seed and several; and a second time to the last bit."""
+    """A saved and loaded ring equals the original, also wrapped around and with seeds; saving again is
+    bit-identical.
+    """
     for seeds in (None, 2):
         changes = {} if seeds is None else {"num_seeds": seeds}
         workflow = small("sac", PENDULUM, num_envs=4, replay_capacity=40, learning_starts=1e6, **changes)
@@ -84,7 +86,7 @@ def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
         rewards = replay.data.rewards.reshape(seeds or 1, 10, 4)
         expected = np.concatenate([np.roll(of_seed, -3, axis=0).T.ravel() for of_seed in rewards])
         np.testing.assert_array_equal(columns["rewards"], expected)  # 13 = 10 + 3: the oldest row is the fourth
-        assert columns["truncation"].reshape(-1, 10)[:, -1].all()  # what is known of an environment ends there
+        assert columns["truncation"].reshape(-1, 10)[:, -1].all()  # the recording of each environment ends there
     again = small("sac", PENDULUM, num_envs=4, replay_capacity=80, replay={"load": str(path)})
     facts = save_recorded_steps(again, again.init(0), tmp_path / "again")
     assert facts["num_steps"] == 80
@@ -92,7 +94,7 @@ def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
 
 
 def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
-    """One slot after another; a file that has more episodes than there are slots for is refused."""
+    """Episodes are saved slot after slot and restored; a file with more episodes than slots is rejected."""
     replay, size = {"overwrite": "random"}, {"num_envs": 4, "replay_capacity": 120}
     workflow = small("sac", PENDULUM, learning_starts=1e6, replay=replay, **size)
     _, state = iterate(workflow, workflow.init(3), 47)
@@ -203,10 +205,10 @@ def test_recorded_observations_pass_through_the_wrappers() -> None:
         columns |= {f"{which}.{name}": np.zeros((4, *shape), np.int32) for which in ("obs", "next_obs")}
     seen = _wrap_observations(env, columns, "minari:test")
     width = env.obs_space.shape[0] // 2
-    of_kind = slice(width - 3, width)  # the last part of a frame: eye, grid, kind
+    of_kind = slice(width - 3, width)  # last part of a frame: eye, grid, kind
     first, second = (seen["obs"][:, start : start + width][:, of_kind] for start in (0, width))
     np.testing.assert_array_equal(second.argmax(axis=1) + 1, kinds[:4])
-    # An episode starts with its first observation twice: at steps 0 and 2.
+    # An episode starts with two copies of its first observation: at steps 0 and 2.
     np.testing.assert_array_equal(first.argmax(axis=1) + 1, kinds[[0, 0, 2, 2]])
     newest = seen["next_obs"][:, width:][:, of_kind]
     np.testing.assert_array_equal(newest.argmax(axis=1) + 1, kinds[1:])

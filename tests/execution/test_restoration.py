@@ -1,4 +1,4 @@
-"""A saved state comes back on the devices of its workflow, whole or in part."""
+"""A saved state is restored on the devices of its workflow, fully or in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of metrics do not show how iterations were put together."""
+"""Rows of metrics do not depend on the chunks of iterations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_means_do_not_depend_on_the_length_of_chunks() -> None:
     whole, parts = RunningMeans({}), RunningMeans({})
     whole.add(PyTreeDict(loss=values))
     parts.add(PyTreeDict(loss=values[:5]))
-    parts = RunningMeans(parts.to_json())  # a pause
+    parts = RunningMeans(parts.to_json())  # an interruption
     parts.add(PyTreeDict(loss=values[5:]))
     assert parts.take() == whole.take()
     assert whole.take() == {"train/episodes": 0}
@@ -25,7 +25,7 @@ def test_a_score_is_over_the_last_evaluations_by_their_episodes() -> None:
     totals = [(10.0, 5), (0.0, 5), (30.0, 10), (20.0, 2)]
     score = SlidingScore(3)
     scores = [score.push(total / weight, weight) for total, weight in totals[:2]]
-    score = SlidingScore(3, score.to_json()["scores"])  # a pause
+    score = SlidingScore(3, score.to_json()["scores"])  # an interruption
     scores += [score.push(total / weight, weight) for total, weight in totals[2:]]
     assert scores == pytest.approx([2.0, 1.0, 2.0, 2.9412], abs=5e-5)
     assert np.isnan(score.push(float("nan"), 5))

@@ -1,4 +1,4 @@
-"""JAX is configured as requested, and the user's environment variables have precedence."""
+"""JAX is configured as requested, and environment variables of the user have precedence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _settings() -> tuple[str | None, float]:
 
 @pytest.fixture(autouse=True)
 def fresh_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """A user who has set nothing; afterwards the settings of the tests are back."""
+    """Simulate a user without settings, and restore the tests' settings afterwards."""
     before = _settings()
     for name in (FOLDER, SECONDS):
         monkeypatch.delenv(name.upper(), raising=False)
@@ -84,7 +84,7 @@ def test_a_gpu_computes_the_same_bits_again_if_asked(monkeypatch: pytest.MonkeyP
         assert flag not in os.environ["XLA_FLAGS"].split()
         prepare_runtime(compilation_cache=False, deterministic=True)
         assert flag in os.environ["XLA_FLAGS"].split()
-        assert jax.config.jax_default_matmul_precision == before  # a CPU's products are of full precision anyway
+        assert jax.config.jax_default_matmul_precision == before  # CPU products always have full precision
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
         prepare_runtime(compilation_cache=False, deterministic=True)
         assert jax.config.jax_default_matmul_precision == "highest"
@@ -99,12 +99,12 @@ def test_more_devices_than_a_cpu_is_divided_into_are_refused() -> None:
 
 
 def test_what_the_environment_says_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    jax.config.update(FOLDER, "theirs")  # as JAX does when it reads the environment at its import
+    jax.config.update(FOLDER, "theirs")  # as JAX does during its import
     monkeypatch.setenv(FOLDER.upper(), "theirs")
     monkeypatch.setenv(SECONDS.upper(), "1.0")
     prepare_runtime()
     assert _settings() == ("theirs", 1.0)
-    prepare_runtime(compilation_cache=str(tmp_path))  # said for this run: nearer than the environment
+    prepare_runtime(compilation_cache=str(tmp_path))  # an argument has precedence over the environment
     assert _settings() == (str(tmp_path), 1.0)
 
 
@@ -134,7 +134,7 @@ def test_garbage_is_looked_for_seldom() -> None:
 
 @pytest.mark.parametrize(("devices", "expected"), [(3, 3), ("auto", CORES)])
 def test_a_fresh_process_gets_its_devices_and_knows_every_flag(devices: int | str, expected: int) -> None:
-    code = (  # XLA ends a process that is given a flag it does not know
+    code = (  # XLA aborts a process with an unknown flag
         f"from evorl.execution.runtime import prepare_runtime; prepare_runtime({devices!r}, False, True, True); "
         "import jax; print(len(jax.devices()))"
     )
@@ -178,14 +178,14 @@ assert len(traces) == 2
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts memory maps as Linux does")
 def test_programs_are_forgotten_before_there_are_too_many() -> None:
-    """In a process of its own: those of the tests before are not to be compiled again."""
+    """Compiled programs are released before they reach the limit; tested in a separate process."""
     done = subprocess.run([sys.executable, "-c", FORGETTING], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_processes_of_a_machine_share_its_cores_and_all_of_them_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = []
-    with monkeypatch.context() as context:  # afterwards settings are to be put back
+    with monkeypatch.context() as context:  # the settings are restored afterwards
         context.setattr(runtime, "join_processes", lambda info: None)
         context.setattr(jax.config, "update", lambda name, value: numbers.append(value))
         context.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)

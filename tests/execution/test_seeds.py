@@ -1,4 +1,4 @@
-"""Rows of seeds; ``tests/conformance`` tests that one seed is a separate state in every workflow."""
+"""Batches of seeds; ``tests/conformance`` tests for every workflow that seeds are independent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bookkeeping of a run: rows, evaluations, checkpoints and divergence, without any training."""
+"""Bookkeeping of a run: rows, evaluations, checkpoints and divergence, without any training."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_resumed_session_continues_means_and_best_score() -> None:
     session = session_of(rules, progress=shelf.progress, recorder=records, checkpointer=shelf)
     assert (session.best_score, session.iterations, session.is_saved) == (7.0, 3, True)
     iterate(session, 1, [])
-    assert records.rows[0]["train/loss"] == 3.0  # a row was written with the evaluation of iteration 3
+    assert records.rows[0]["train/loss"] == 3.0  # written with the evaluation of iteration 3
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

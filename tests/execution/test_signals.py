@@ -1,4 +1,4 @@
-"""A signal stops a training in order or ends the process, without a traceback, whatever the main thread is doing."""
+"""A signal stops a training run in order or ends the process without traceback, in every state of the main thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evorl.execution import signals
 from evorl.execution.signals import handled_signals, stop_on_signals
 from tests.support.waiting import wait_until
 
-# The main thread is kept from running Python's handlers, as it is while XLA compiles.
+# The main thread cannot run Python's handlers, as during compilation.
 CHILD = """
 import contextlib, ctypes
 from evorl.execution.signals import handled_signals, stop_on_signals
@@ -27,7 +27,7 @@ with handled_signals(), {training}:
 
 
 @pytest.mark.parametrize(
-    ("number", "training", "said"),
+    ("number", "training", "expected"),
     [
         (signal.SIGINT, False, "SIGINT: ended.\n"),
         (signal.SIGTERM, False, "SIGTERM: ended.\n"),
@@ -41,7 +41,7 @@ with handled_signals(), {training}:
         ),
     ],
 )
-def test_the_process_says_what_a_signal_does(number: int, training: bool, said: str) -> None:
+def test_the_process_says_what_a_signal_does(number: int, training: bool, expected: str) -> None:
     code = CHILD.format(
         training="stop_on_signals('python scripts/train.py resume=a/run')" if training else "contextlib.nullcontext()"
     )
@@ -52,12 +52,12 @@ def test_the_process_says_what_a_signal_does(number: int, training: bool, said: 
         process.send_signal(number)
         time.sleep(0.05)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (128 + number, said)
+    assert (process.returncode, err) == (128 + number, expected)
 
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The signals by which the process would have been ended."""
+    """Record the signals that would have ended the process."""
     numbers: list[int] = []
     monkeypatch.setattr(signals, "_end_process", numbers.append)
     return numbers

@@ -15,7 +15,7 @@ from tests.support.small_workflows import assert_identical, small
 
 
 class Notes:
-    """A recorder that remembers what it is told."""
+    """Recorder that stores the calls it receives."""
 
     def __init__(self) -> None:
         self.plans, self.rows, self.messages, self.signs = [], [], [], 0
@@ -37,7 +37,7 @@ class Notes:
 
 
 class Shelf:
-    """A checkpointer that remembers the iterations of a state, and those it is said to have behind it."""
+    """Checkpointer that stores the iterations of saved states and of their progress."""
 
     def __init__(self) -> None:
         self.saved = []
@@ -83,7 +83,7 @@ def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
 def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
     checkpoint_interval: int, calls: list[int], saved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first chunk is one iteration, by which the length of the others is chosen."""
+    """After a first chunk of one iteration, chunks contain several rows and end at checkpoints."""
     workflow = small(
         "ppo", total_timesteps=6 * 64, log_interval=64, eval_interval=0, checkpoint_interval=checkpoint_interval
     )

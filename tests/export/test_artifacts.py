@@ -19,7 +19,7 @@ from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
 from tests.support.portable import POLICIES, stored
 
-# Episodes of a few rows, the memory going on, by what a stranger has: the files, NumPy, and for one of them JAX.
+# Episodes of a few steps with memory, using only the exported files, NumPy, and for one format JAX.
 WITHOUT_EVORL = """
 import json, pathlib, sys
 for absent in {absent}:
@@ -68,7 +68,7 @@ BY_JAX = """
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each policy, with its files and what it does in JAX."""
+    """Export each policy to a folder with its files and the expected outputs of JAX."""
     root = tmp_path_factory.mktemp("policies")
     for name in POLICIES:
         policy = stored(name, root / name)
@@ -76,9 +76,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         export_policy(policy, ["numpy", "jax"], root / name)
         steps = enumerate(zip(recorded.inputs, recorded.outputs, strict=True))
         arrays: dict[str, Any] = {}
-        for number, (given, told) in steps:
-            arrays |= {f"in/{number}/{key}": x for key, x in given.items()}
-            arrays |= {f"out/{number}/{key}": x for key, x in told.items()}
+        for number, (inputs, outputs) in steps:
+            arrays |= {f"in/{number}/{key}": x for key, x in inputs.items()}
+            arrays |= {f"out/{number}/{key}": x for key, x in outputs.items()}
         np.savez(root / name / "recorded.npz", **arrays)
     return root
 
@@ -119,13 +119,13 @@ def test_a_file_says_what_it_is_and_how_far_it_is(
     policy = stored("r2d2", tmp_path)
     (file,) = export_policy(policy, ["jax"])
     assert file.path == tmp_path / "export" / "policy.stablehlo"
-    said = capsys.readouterr().out
-    assert said.startswith(f"jax: {file.path}, ")
-    assert said.endswith("over 1,000 observations, 1,000 of 1,000 actions the same\n")
-    told = json.loads((tmp_path / "export" / "policy.json").read_text())
-    assert told["platforms"] == ["cpu", "cuda", "tpu"]
-    assert {name: told[name] for name in about(policy)} == json.loads(json.dumps(about(policy)))
-    assert told["memory"] == {"memory_recurrent_hidden": "next_memory_recurrent_hidden"}
+    output = capsys.readouterr().out
+    assert output.startswith(f"jax: {file.path}, ")
+    assert output.endswith("over 1,000 observations, 1,000 of 1,000 actions the same\n")
+    described = json.loads((tmp_path / "export" / "policy.json").read_text())
+    assert described["platforms"] == ["cpu", "cuda", "tpu"]
+    assert {name: described[name] for name in about(policy)} == json.loads(json.dumps(about(policy)))
+    assert described["memory"] == {"memory_recurrent_hidden": "next_memory_recurrent_hidden"}
 
 
 def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

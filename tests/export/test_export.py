@@ -13,11 +13,11 @@ from tests.support.errors import raises_naming
 
 def test_files_are_written_checked_and_told(trained: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     commands.run(["export", f"run={trained.path}", "format=numpy,jax", "seed_number=1"])
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == str(trained.path)
-    assert said[1].startswith("PPO in gymnax/CartPole-v1, the best checkpoint of ")
-    assert [line.split(":")[0] for line in said[2:]] == ["numpy", "jax"]
-    assert all("over 1,000 observations, 1,000 of 1,000 actions the same" in line for line in said[2:])
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == str(trained.path)
+    assert output[1].startswith("PPO in gymnax/CartPole-v1, the best checkpoint of ")
+    assert [line.split(":")[0] for line in output[2:]] == ["numpy", "jax"]
+    assert all("over 1,000 observations, 1,000 of 1,000 actions the same" in line for line in output[2:])
     names = {path.name for path in (trained.path / "export").iterdir()}
     assert names == {"policy.py", "policy.stablehlo", "policy.json"}
     assert "(run " + trained.path.name in (trained.path / "export" / "policy.py").read_text().splitlines()[0]

@@ -1,4 +1,4 @@
-"""The page: nothing from outside, the policy and the environment in it compute what JAX computes."""
+"""The page is self-contained, and its policy and environment compute the numbers of JAX."""
 
 from __future__ import annotations
 

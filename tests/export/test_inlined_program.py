@@ -1,4 +1,4 @@
-"""Functions operation by operation: inlined calls, draws as arguments, and the logits of choices."""
+"""Inlined programs: calls, random numbers as arguments, and logits of discrete choices."""
 
 from __future__ import annotations
 

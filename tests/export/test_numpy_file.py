@@ -1,4 +1,4 @@
-"""The file of NumPy as its users call it: single observations and batches, memory, spaces of several entries."""
+"""The NumPy file as its users call it: single observations and batches, memory, spaces of several entries."""
 
 from __future__ import annotations
 

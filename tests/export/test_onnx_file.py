@@ -1,4 +1,4 @@
-"""Models of ONNX, run by onnxruntime."""
+"""ONNX models, run by onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that a page can run."""
+"""Environments that an HTML page can run."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ def test_a_difference_in_memory_is_seen(tmp_path: Path) -> None:
 def test_an_action_that_differs_is_counted(tmp_path: Path) -> None:
     policy = stored("dqn", tmp_path).policy
     recorded = recorded_steps(policy, num_rows=4, num_steps=1)
-    (told,) = recorded.outputs
-    other = told | {"action": told["action"] ^ np.array([1, 0, 0, 0], np.int32)}
+    (outputs,) = recorded.outputs
+    other = outputs | {"action": outputs["action"] ^ np.array([1, 0, 0, 0], np.int32)}
     parity = parity_of(policy, [other], recorded)
     assert parity == Parity(4, 0.0, 3)
     assert not parity.is_close
     assert parity.describe() == "differs from JAX by at most 0.0e+00 over 4 observations, 3 of 4 actions the same"
     with raises_naming(NotTheSame, "action_scores", "(4, 1)", "(4, 2)"):
-        parity_of(policy, [told | {"action_scores": told["action_scores"][:, :1]}], recorded)
+        parity_of(policy, [outputs | {"action_scores": outputs["action_scores"][:, :1]}], recorded)
 
 
 def test_infinities_are_compared(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_observations_are_of_their_spaces(tmp_path: Path) -> None:
     pixels = drawn_observations(stored("dqn_convolutional", tmp_path).policy, rng, 50)["obs"]
     assert pixels.shape == (50, 10, 10, 4)
     cartpole = drawn_observations(stored("dqn", tmp_path).policy, rng, 500)["obs"]
-    assert np.abs(cartpole[:, 1]).max() < 10.0  # of a bound of 1e38
+    assert np.abs(cartpole[:, 1]).max() < 10.0  # bound of 1e38
     assert np.abs(cartpole[:, 2]).max() <= 0.42
     like_seen = drawn_observations(stored("ppo_normalized", tmp_path).policy, rng, 500)["obs"]
     np.testing.assert_array_equal(like_seen <= np.array([1.0, 1.0, 8.0]), True)

@@ -1,4 +1,4 @@
-"""``evorl play``: a policy trained in JAX in Gymnasium's environment, as an animation."""
+"""``evorl play``: a policy trained in JAX acts in Gymnasium's environment, recorded as an animation."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_which_environment(tmp_path: Path) -> None:
         environment_of(stored("dqn_convolutional", tmp_path), None)
 
 
-@pytest.mark.parametrize(("name", "what"), [("Acrobot-v1", "observations"), ("Pendulum-v1", "observations")])
-def test_a_policy_that_does_not_fit_is_told(name: str, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "mismatch"), [("Acrobot-v1", "observations"), ("Pendulum-v1", "observations")])
+def test_a_policy_that_does_not_fit_is_told(name: str, mismatch: str, tmp_path: Path) -> None:
     simulators: Any = make_gymnasium_simulators(name, 1)
-    with raises_naming(ValueError, "gymnax/CartPole-v1", name, f"{what} are Box"):
+    with raises_naming(ValueError, "gymnax/CartPole-v1", name, f"{mismatch} are Box"):
         check_fits(stored("dqn", tmp_path), simulators, name)
     simulators.close()
 

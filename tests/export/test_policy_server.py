@@ -1,4 +1,4 @@
-"""``evorl act``: clients of the wire are answered by a stored policy, and a newer checkpoint takes over."""
+"""``evorl act``: a stored policy answers clients, and is replaced by newer checkpoints."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_newer_checkpoint_takes_over(trained: RunFolder, tmp_path: Path) -> No
     shutil.copytree(trained.path, folder)
     with served(RunFolder.find(str(folder), "runs"), checkpoint="latest") as server:
         assert not server.look_for_newer()
-        server.stored = server.stored.__class__(**{**vars(server.stored), "timesteps": 0})  # as if it were an older one
+        server.stored = server.stored.__class__(**{**vars(server.stored), "timesteps": 0})  # simulates an older policy
         agent = client(server)
         before = agent.update(0.0, [0.1, 0.2, 0.3, 0.4])
         assert server.look_for_newer()

@@ -1,4 +1,4 @@
-"""A policy as one function: its ports, its memory, and the actions of the agent in the environment's own range."""
+"""A policy as one function: ports, memory, and actions in the environment's own range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and products with axes in any order, as matrix products."""
+"""Convolutions and products over arbitrary axes, as matrix products."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every rule: what JAX computes, the graph's operations compute too, said in NumPy; see test_onnx_file and
-test_javascript for the other languages.
+"""Each rule's graph operations, evaluated in NumPy, compute the result of JAX; see test_onnx_file and test_javascript
+for the other languages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""StableHLO: one file for any number of rows."""
+"""StableHLO: one file for any batch size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_one_file_is_for_any_number_of_rows(tmp_path: Path) -> None:
     assert exported.platforms == ("cpu", "cuda", "tpu")
     act = LoadedPolicy(policy)
     rng = np.random.default_rng(0)
-    for num_rows in (1, 300):  # on both sides of where layers change how they multiply
+    for num_rows in (1, 300):  # on both sides of the threshold where layers change their product
         obs = (rng.random((num_rows, 10, 10, 4)) < 0.3).astype(policy.observations[0].dtype)
         np.testing.assert_array_equal(exported.call({"obs": obs})["action"], act(obs))
 

@@ -1,4 +1,4 @@
-"""From functions in JAX to graphs."""
+"""Tracing of JAX functions to graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batchers in this process: whole episodes and slices, states of rows, and errors."""
+"""Batchers in this process: whole episodes and slices, recurrent states, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batchers whose workers are processes: the order of rows, updates, not waiting, and workers that die."""
+"""Batchers with worker processes: order of rows, updates, non-blocking calls, and workers that die."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def output() -> list[str]:
 
 @pytest.fixture(scope="module")
 def batcher(output: list[str]) -> Iterator[Batcher]:
-    """Four processes, whose start takes seconds: one batcher for all tests of this file, in their order."""
+    """Create one batcher of four processes for all tests of this file, in their order, because the start
+    takes seconds.
+    """
     with Batcher(AGENT, ENV, **settings(message=output.append)) as made:
         yield made
 
@@ -55,7 +57,7 @@ def test_episodes_are_in_the_order_of_their_infos(batcher: Batcher) -> None:
     assert len(set(processes.ravel())) == 4
     assert (processes == processes[:, :1]).all()
     assert os.getpid() not in processes
-    assert len(set(batch.data.obs[:, 0, 2])) > 16  # no two workers, and no two rounds, play the same episodes
+    assert len(set(batch.data.obs[:, 0, 2])) > 16  # no two workers or rounds play equal episodes
     with Batcher(AGENT, ENV, **settings(kind="inline")) as inline:
         inline.execute(IDS, {"env_id": np.arange(32)}, num_episodes=32)
         np.testing.assert_array_equal(taken(inline).data.obs, batch.data.obs)
@@ -75,7 +77,7 @@ def test_the_same_again(batcher: Batcher) -> None:
 
 def test_the_caller_goes_on_meanwhile(batcher: Batcher) -> None:
     start = time.monotonic()
-    batcher.execute(num_episodes=64)  # 20 steps of 20 ms in each worker
+    batcher.execute(num_episodes=64)  # 20 steps of 20 ms per worker
     assert batcher.get(blocking=False) is None
     while (batch := batcher.get(blocking=False)) is None:
         time.sleep(0.01)
@@ -106,7 +108,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_episodes_are_the_same(
     assert output[0].startswith("Actor 1 ended by signal SIGKILL: it was replaced")
     assert victim not in batch.data.process
     np.testing.assert_array_equal(batch.data.agent_id, np.where(batch.mask, np.arange(32)[:, None], 0))
-    np.testing.assert_array_equal(batch.data.actions, np.where(batch.mask, 7, 0))  # of the update before
+    np.testing.assert_array_equal(batch.data.actions, np.where(batch.mask, 7, 0))  # of the previous update
     assert not os.path.exists(f"/proc/{victim}")
 
 
@@ -120,7 +122,7 @@ def test_close_leaves_no_process(batcher: Batcher) -> None:
 
 
 def test_slices_after_a_process_was_killed_and_one_that_fails() -> None:
-    """Rows of the new process start again, and only those that were running."""
+    """After a process was killed, only its running rows restart."""
     env_args = {"lengths": [2, 9], "fails_at": 8}
     output: list[str] = []
     changes = {"num_envs": 2, "num_workers": 1, "num_steps": 3, "seeds": 0, "env_args": env_args}

@@ -22,7 +22,7 @@ def test_calls_come_in_order_and_extras_stay_with_their_step() -> None:
     assert agent.calls == ["step", "view"] * 3 + ["terminal"]
     transitions = collected.transitions
     assert transitions is not None
-    np.testing.assert_array_equal(transitions.obs, [[0], [1], [2]])  # though the environment has one array only
+    np.testing.assert_array_equal(transitions.obs, [[0], [1], [2]])  # though the environment reuses one array
     np.testing.assert_array_equal(transitions.next_obs, [[1], [2], [3]])
     np.testing.assert_array_equal(transitions.seen, [0, 10, 20])
     np.testing.assert_array_equal(transitions.error, 0)
@@ -53,7 +53,7 @@ def test_one_episode_is_collected_with_its_results() -> None:
         assert (collected.episode_returns.tolist(), collected.episode_lengths.tolist()) == ([10.0], [4])
         assert (collected.ended_at.tolist(), collected.num_episodes) == ([4 * turn], 1)
     collector.collect(TracingAgent(), 1)
-    assert collector.collect_episode(TracingAgent()).episode_returns.tolist() == [10.0]  # also of one that runs
+    assert collector.collect_episode(TracingAgent()).episode_returns.tolist() == [10.0]  # also for a running episode
 
 
 def test_episodes_go_on_from_call_to_call_until_they_are_left() -> None:
@@ -155,7 +155,7 @@ def test_what_cannot_work_is_refused_in_words() -> None:
     with raises_naming(ValueError, "length", "got -1", "collect_episode"):
         Collector(CountingEnv(3)).collect(TracingAgent(), -1)
     env = CountingEnv(3)
-    env.step = lambda action: (np.zeros(1), 0.0, False, {})  # as Gym did once
+    env.step = lambda action: (np.zeros(1), 0.0, False, {})  # the interface of older Gym versions
     with raises_naming(HostEnvError, "(observation, reward, terminated, truncated, info)"):
         Collector(env).collect(TracingAgent(), 1)
 
@@ -170,7 +170,7 @@ class _Idle(HostAgent):
 
 
 def _calls(act: Any) -> int:
-    """How many Python functions are called while it acts: what code costs, the same on any machine at any hour."""
+    """Return the number of Python calls while the function runs: its cost, independent of machine and load."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -186,7 +186,7 @@ def _calls(act: Any) -> int:
 
 
 def test_collecting_costs_little_beside_the_environment() -> None:
-    """Three calls a step at most beside those of a bare loop over CartPole, which are seven."""
+    """Collecting adds at most three Python calls per step to the seven of a bare loop over CartPole."""
     env, steps, agent = gymnasium.make("CartPole-v1"), 2000, _Idle()
 
     def bare() -> None:

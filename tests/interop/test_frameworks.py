@@ -1,4 +1,4 @@
-"""Agents without JAX learn: a table in NumPy, and a network in PyTorch where that is installed."""
+"""Agents without JAX learn: a table in NumPy, and a network in PyTorch if installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ DISCOUNT = 0.9
 
 
 class Corridor(CountingEnv):
-    """Cells 0 to 5; action 2 goes on, others back. A step costs 0.1, the last cell pays 1 and is the end."""
+    """Cells 0 to 5; action 2 moves forward, others back. A step costs 0.1; the last cell pays 1 and ends
+    the episode.
+    """
 
     def __init__(self) -> None:
         super().__init__(length=5)
@@ -35,12 +37,12 @@ class Corridor(CountingEnv):
         return self._obs, 1.0 if arrived else -0.1, arrived, self._clock == 30 and not arrived, {}
 
 
-# From cell k on the best policy takes 5 - k steps.
+# From cell k the best policy takes 5 - k steps.
 BEST = [-0.1 * sum(DISCOUNT**i for i in range(4 - k)) + DISCOUNT ** (4 - k) for k in range(5)]
 
 
 class _Table(HostAgent):
-    """Q-learning over ``n`` steps by a table."""
+    """Tabular ``n``-step Q-learning."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(CountingEnv(1).action_space, seed)

@@ -51,4 +51,4 @@ def test_what_is_not_overridden_changes_nothing() -> None:
         def step(self, obs: Any) -> Any:
             return obs + 1, {"a": 0}
 
-    assert Fixed(gymnasium.spaces.Discrete(5)).eval_step(2) == 3  # that of step, without its extras
+    assert Fixed(gymnasium.spaces.Discrete(5)).eval_step(2) == 3  # equal to step, without its extras

@@ -25,7 +25,7 @@ LENGTHS = [2, 3, 3, 5]
 
 
 class _Counting(Agent):
-    """Its recurrent state counts the steps of each episode; in an evaluation it acts by them."""
+    """Agent whose recurrent state counts the steps of each episode; evaluation actions depend on it."""
 
     def init_params(self, obs_space: Any, action_space: Any, key: Key) -> Any:
         return PyTreeDict(scale=jnp.float32(1.0))
@@ -103,13 +103,13 @@ def test_what_the_user_tells_it_reaches_the_agent() -> None:
 def recurrent_ppo() -> tuple[Agent, AgentState]:
     network = {"torso": [8], "recurrent": {"name": "gru", "size": 4}}
     rows = CountingRows(LENGTHS)
-    # Of an environment only its spaces are asked for, which simulators have too.
+    # Only the spaces of an environment are used, which simulators also have.
     agent = PPOWorkflow.make_agent({"network": network}, rows)  # pyright: ignore[reportArgumentType]
     return agent, agent.init(rows.obs_space, rows.action_space, jax.random.key(0))
 
 
 def test_a_recorded_trajectory_is_acted_again(recurrent_ppo: tuple[Agent, AgentState]) -> None:
-    """PPO with a recurrent state, without exploration: recorded actions come back, and parameters have gradients."""
+    """Recurrent PPO without exploration reproduces its recorded actions with gradients for its parameters."""
     agent, agent_state = recurrent_ppo
     host_agent = JaxHostAgent(agent, agent_state, num_envs=4, explores=False)
     collector = VectorCollector(CountingRows([4, 6, 5, 7]))
@@ -117,7 +117,7 @@ def test_a_recorded_trajectory_is_acted_again(recurrent_ppo: tuple[Agent, AgentS
     trajectory = as_sample_batch(collector.collect(host_agent, 12).transitions)
     batch = split_episodes(trajectory, trajectory.dones)
     starts = jax.tree.map(lambda x: x[:, 0], batch.data.extras.recurrent_state)
-    assert np.asarray(jax.tree.leaves(starts)[0]).any(axis=-1).sum() == 4  # the first slice of each row
+    assert np.asarray(jax.tree.leaves(starts)[0]).any(axis=-1).sum() == 4  # the first slice of each environment
     batch = batch.replace(info=PyTreeDict(recurrent_state=starts))
     actions, _ = act_again(agent.evaluate_actions, agent_state, batch, jax.random.key(0))
     np.testing.assert_array_equal(np.asarray(actions)[batch.mask], batch.data.actions[batch.mask])
@@ -131,7 +131,7 @@ def test_a_recorded_trajectory_is_acted_again(recurrent_ppo: tuple[Agent, AgentS
 
 
 class _Noting(gymnasium.Env):
-    """Notes what it is given, a whole number from 0 to 3 or one of three choices, and ends never."""
+    """Endless environment that records its actions, an integer from 0 to 3 or one of three choices."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
 
@@ -147,7 +147,7 @@ class _Noting(gymnasium.Env):
 
 
 class _Constant(Agent):
-    """Gives one action: its parameters."""
+    """Agent whose parameters are its constant action."""
 
     def init_params(self, obs_space: Any, action_space: Any, key: Key) -> Any:
         return PyTreeDict()

@@ -38,7 +38,7 @@ def _transitions(first: int, num: int) -> dict[str, Any]:
 
 
 def _rows(first: int, num: int, num_envs: int) -> dict[str, Any]:
-    """Step t of environment b has the number ``100 t + b``."""
+    """Return steps with number ``100 t + b`` for step t of environment b."""
     number = 100 * np.arange(first, first + num)[:, None] + np.arange(num_envs)
     return {"number": number.astype(np.int32), "dones": np.zeros(number.shape, bool)}
 
@@ -73,7 +73,7 @@ def test_nothing_is_drawn_from_nothing() -> None:
 def test_memory_is_taken_once() -> None:
     memory = ReplayMemory(UniformReplayBuffer(capacity=1000))
     memory.store(_transitions(0, 1))
-    assert memory.num_bytes == 1000 * (5 * 4 + 4 + 4 + 1 + 3)  # records begin at multiples of 4 bytes
+    assert memory.num_bytes == 1000 * (5 * 4 + 4 + 4 + 1 + 3)  # records are aligned to 4 bytes
     state = memory.state
     memory.store(_transitions(1, 1))
     assert state.data.obs[1, 0, 0] == 1.0  # the same memory
@@ -82,14 +82,14 @@ def test_memory_is_taken_once() -> None:
     assert memory.num_bytes == 1000 * (5 * 4 + 4 + 1 + 4) + 8 + 1001 * 4
     state = memory.state
     memory.store(_transitions(1, 1))
-    assert state.data.obs.is_deleted()  # given to the program that writes in its place
+    assert state.data.obs.is_deleted()  # donated to the program that writes in place
 
 
 @pytest.mark.parametrize("num_batches", [None, 3])
 @pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("cls", [UniformReplayBuffer, CombinedReplayBuffer])
 def test_what_is_kept_on_the_host_is_drawn_as_by_the_buffer(cls: type, num_envs: int, num_batches: int | None) -> None:
-    """``draw_indices`` with the same keys, the buffer's own ring, and its contents."""
+    """Samples from host memory equal ``draw_indices`` of the buffer with equal keys."""
     buffer = cls(capacity=30, num_envs=num_envs)
     memory, state = ReplayMemory(buffer, seed=5), None
     for call, (first, num) in enumerate([(0, 2), (2, 5), (7, 9), (16, 1)]):
@@ -145,7 +145,7 @@ def test_more_than_there_is_room_for_leaves_the_newest() -> None:
 def test_columns_that_transitions_lack_are_zeros_until_they_are_written() -> None:
     memory = ReplayMemory(UniformReplayBuffer(capacity=10), extra_columns={"example": (1,)})
     memory.store(_transitions(0, 5))
-    assert memory.state.data.example.shape == (10, 1, 1)  # rows, environments, and the column's own
+    assert memory.state.data.example.shape == (10, 1, 1)  # rows, environments, and the column itself
     memory.update({"indices": [3], "example": [[7]], "logp": [0.5]})
     batch = memory.take([2, 3])
     assert (batch.example.tolist(), batch.logp.tolist()) == ([[0.0], [7.0]], [-2.0, 0.5])
@@ -158,7 +158,7 @@ def test_several_batches_are_drawn_at_once() -> None:
     memory.store(_transitions(0, 60))
     batches = memory.sample(20, num_batches=3)
     assert [len(batch.actions) for batch in batches] == [20] * 3
-    assert [batch.indices[0] for batch in batches] == [59] * 3  # the newest is the first of each
+    assert [batch.indices[0] for batch in batches] == [59] * 3  # the newest comes first in each batch
     assert len({tuple(batch.actions.tolist()) for batch in batches}) == 3
 
 
@@ -174,7 +174,7 @@ def test_draws_follow_from_the_seed() -> None:
 
 
 def test_priorities_decide_what_is_drawn() -> None:
-    """Errors of which the roots are 1, 0.5 and 2: drawn in these proportions, weighed by their inverse."""
+    """Sampling frequencies are proportional to the root of the errors, and weights to their inverse."""
     memory = ReplayMemory(PrioritizedReplayBuffer(capacity=10, exponent=0.5))
     memory.store(_transitions(0, 3))
     memory.update({"indices": [0, 1, 2], "errors": [1.0, 0.25, 4.0]})
@@ -183,7 +183,7 @@ def test_priorities_decide_what_is_drawn() -> None:
     np.testing.assert_allclose(shares, [0.2857, 0.1429, 0.5714], rtol=0.02)
     for index, weight in enumerate([0.5, 1.0, 0.25]):
         np.testing.assert_allclose(batch.weights[batch.indices == index], weight, rtol=1e-4)
-    memory.store(_transitions(3, 1))  # new ones have the greatest there was
+    memory.store(_transitions(3, 1))  # new ones get the maximum priority so far
     batch = memory.sample(100_000)
     np.testing.assert_allclose((batch.indices == 3).mean(), 2 / 5.5, rtol=0.02)
 
@@ -195,7 +195,7 @@ def test_sequences_are_consecutive_and_never_cross_what_is_written_next(num_adde
     for first in range(0, num_added, 3):
         memory.store(_transitions(first, min(3, num_added - first)))
     batch = memory.sample(300)
-    if num_added < 4:  # no whole sequence yet
+    if num_added < 4:  # no complete sequence yet
         assert batch is None
         return
     assert batch.obs.shape == (300, 4, 5)

@@ -22,7 +22,7 @@ from tests.support.interop_parts import CountingEnv, CountingRows, TracingAgent
 
 
 class _Rows(Recorder):
-    """Remembers what it is told."""
+    """Environments that record the calls they receive."""
 
     def __init__(self) -> None:
         self.plan: Any = None
@@ -100,7 +100,7 @@ def test_who_acts_in_the_warm_up() -> None:
     assert agent.calls.count("step") == 7
     replay = ReplayMemory(UniformReplayBuffer(capacity=100), extra_columns={"seen": (), "error": ()})
     runner = Runner.off_policy(CountingEnv(5), agent, warm_up=7, warm_up_by="random", replay=replay)
-    batch = runner.step()  # the random agent gives no extras: they are columns of zeros
+    batch = runner.step()  # zero columns: the random agent returns no extras
     assert agent.calls.count("step") == 8
     assert set(batch.obs[:, 0].tolist()) <= set(range(5))
     assert len(set(replay.take(np.arange(7)).actions.tolist())) > 1
@@ -115,7 +115,7 @@ def test_a_burn_in_leaves_nothing_but_what_the_environment_has_seen() -> None:
     assert env.obs_rms.count >= 100
     counting = CountingEnv(50)
     runner = Runner.on_policy(counting, agent, rollout_length=2, burn_in=20)
-    np.testing.assert_array_equal(runner.step().obs[:, 0], [0, 1])  # of a new episode
+    np.testing.assert_array_equal(runner.step().obs[:, 0], [0, 1])  # of the new episode
     assert counting.num_steps == 22
 
 
@@ -124,7 +124,7 @@ def test_nothing_is_learned_before_there_is_a_batch() -> None:
     runner = Runner.off_policy(CountingEnv(5), agent, rollout_length=1, warm_up=0, num_steps=3)
     assert runner.step() is None
     runner.run(3)
-    assert agent.calls.count("update") == 2  # from the third step on there is a transition of three
+    assert agent.calls.count("update") == 2  # 3-step transitions exist from the third step on
 
 
 def test_an_equal_seed_gives_an_equal_run() -> None:

@@ -1,4 +1,4 @@
-"""Transitions over one and several steps, against tables made by hand and a loop over every step."""
+"""Transitions over one and several steps equal manual tables and a loop over every step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.errors import raises_naming
 
 
 def _steps(num: int, ends: dict[int, str] | None = None, extras: Any = lambda t: {"seen": 10 * t}) -> list:
-    """Step t has observation t, reward t + 1 and ends an episode where ``ends`` says how."""
+    """Return steps with observation t and reward t + 1; ``ends`` marks terminated and truncated steps."""
     ends = ends or {}
     return [
         (np.array([t]), np.int64(t % 2), t + 1.0, np.array([t + 1]), ends.get(t) == "T", ends.get(t) == "t", extras(t))
@@ -22,7 +22,7 @@ def _steps(num: int, ends: dict[int, str] | None = None, extras: Any = lambda t:
 
 
 def _table(transitions: PyTreeDict) -> list[tuple]:
-    """Start, rewards, where it leads, whether it is done; as in the tables."""
+    """Return rows of start, reward, successor and done flag, as in the tables."""
     columns = (transitions.obs[:, 0], transitions.rewards, transitions.next_obs[:, 0], transitions.dones)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -41,7 +41,7 @@ def test_three_steps_of_one_episode(length: int, expected: list[tuple]) -> None:
     assert _table(transitions) == expected
     assert left == 0
     np.testing.assert_array_equal(transitions.num_rewards, [np.count_nonzero(row[1]) for row in expected])
-    np.testing.assert_array_equal(transitions.seen, 10 * transitions.obs[:, 0])  # also in those that are cut short
+    np.testing.assert_array_equal(transitions.seen, 10 * transitions.obs[:, 0])  # also for truncated ones
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 5])

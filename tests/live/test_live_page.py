@@ -31,18 +31,18 @@ def runs(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "runs")]
 
 
-def ask(asked: Ask, *places: str, **options: Any) -> None:
-    """Ask a page on these places."""
+def ask(conversation: Ask, *places: str, **options: Any) -> None:
+    """Call a function with a client of a page on these folders."""
 
     async def run() -> None:
         async with served(list(places), **options) as client:
-            await asked(client)
+            await conversation(client)
 
     asyncio.run(run())
 
 
 def test_three_scalars_as_the_metrics_server_has_them(tmp_path: Path) -> None:
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         for y in (1.0, 2.5, 4.0):
             async with client.post("/api/scalars", json={"name": "episode_reward", "y": y}) as answer:
                 assert await answer.json() == {"stored": 1}
@@ -59,12 +59,12 @@ def test_three_scalars_as_the_metrics_server_has_them(tmp_path: Path) -> None:
         async with client.post("/api/histograms", json={"name": "w", "values": [1, 2, 2]}) as answer:
             assert await answer.json() == {"stored": 1}
         async with client.get("/api/histograms?name=w") as answer:
-            (told,) = (await answer.json())["histograms"]
-            assert (told["x"], sum(told["counts"])) == (700.0, 3)
+            (histogram,) = (await answer.json())["histograms"]
+            assert (histogram["x"], sum(histogram["counts"])) == (700.0, 3)
         for address in ("/api/scalars?name=w", "/api/scalars", "/api/histograms?name=loss"):
             assert "there is no" in (await refused(await client.get(address), 404)).lower()
 
-    ask(asked, store=MetricsStore(tmp_path / "metrics"))
+    ask(conversation, store=MetricsStore(tmp_path / "metrics"))
     events = read_events(tmp_path / "metrics/tensorboard")
     values = [value for event in events for value in event.summary.value if value.tag == "episode_reward"]
     assert [value.simple_value for value in values] == [1.0, 2.5, 4.0, 5.0]
@@ -73,18 +73,18 @@ def test_three_scalars_as_the_metrics_server_has_them(tmp_path: Path) -> None:
 def test_a_disabled_name_is_not_stored() -> None:
     store = MetricsStore(enabled=EnabledMetrics(False, {"loss": True}))
 
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         async with client.post("/api/scalars", json=[{"name": "a", "y": 1}, {"name": "loss", "y": 1}]) as answer:
             assert await answer.json() == {"stored": 1}
         async with client.get("/api/enabled") as answer:
             assert await answer.json() == {"enable_unknown_metrics": False, "metrics": {"loss": True}}
 
-    ask(asked, store=store)
+    ask(conversation, store=store)
     assert store.names() == ["loss"]
 
 
 def test_runs_are_listed_and_asked_for_by_number(runs: list[str]) -> None:
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         async with client.get("/api/runs") as answer:
             output = await answer.json()
         assert [run["name"] for run in output["runs"]] == ["a<b>", "c"]
@@ -104,7 +104,7 @@ def test_runs_are_listed_and_asked_for_by_number(runs: list[str]) -> None:
         labels = {"run": "a<b>", "metric": "eval/episode_return"}
         assert [sample.value for sample in samples if sample.labels == labels] == [2.0]
 
-    ask(asked, *runs)
+    ask(conversation, *runs)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_runs_are_listed_and_asked_for_by_number(runs: list[str]) -> None:
     ],
 )
 def test_no_way_leads_to_other_files(runs: list[str], address: str, status: int) -> None:
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         reader, writer = await asyncio.open_connection(client.host, client.port)  # a client would tidy the way
         writer.write(f"GET {address} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
@@ -136,11 +136,11 @@ def test_no_way_leads_to_other_files(runs: list[str], address: str, status: int)
         assert json.loads(body)["error"]
         assert "workflow" not in body
 
-    ask(asked, *runs)
+    ask(conversation, *runs)
 
 
 def test_every_answer_has_its_headers(runs: list[str]) -> None:
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         types = {"/page.js": "text/javascript", "/chart.js": "text/javascript", "/page.css": "text/css"}
         for path in ("/", *types, "/icon.svg", "/api/runs", "/api/runs/1/picture", "/nothing", "/metrics", "/healthz"):
             async with client.get(path) as answer:
@@ -148,11 +148,11 @@ def test_every_answer_has_its_headers(runs: list[str]) -> None:
                 assert answer.headers["X-Content-Type-Options"] == "nosniff"
                 assert answer.content_type == types.get(path, answer.content_type)
 
-    ask(asked, *runs)
+    ask(conversation, *runs)
 
 
 def test_names_of_other_hosts_and_pages_are_refused() -> None:
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         for path in ("/", "/api/runs", "/events", "/healthz", "/nothing"):
             answer = await client.get(path, headers={"Host": "rebound.example:7002"})
             assert "'rebound.example'" in await refused(answer, 421)
@@ -164,11 +164,11 @@ def test_names_of_other_hosts_and_pages_are_refused() -> None:
         async with client.get("/api/runs") as answer:
             assert (await answer.json())["store"]["metrics"] == []
 
-    ask(asked)
+    ask(conversation)
 
 
 def test_with_a_token_everybody_is_asked_for_it(runs: list[str]) -> None:
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         for path in ("/", "/api/runs", "/api/scalars?name=a", "/events", "/metrics", "/page.js", "/nothing"):
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"evorl-{client.port}=wrong"}):
                 assert "Authorization: Bearer" in await refused(await client.get(path, headers=headers), 401)
@@ -188,18 +188,18 @@ def test_with_a_token_everybody_is_asked_for_it(runs: list[str]) -> None:
         headers = {"Cookie": cookie.split(";")[0]}
         async with client.get("/api/runs", headers=headers) as answer:
             assert answer.status == 200
-        # A cookie goes along by itself, so it sends nothing.
+        # Browsers attach cookies automatically, so a cookie does not authorize sending.
         answer = await client.post("/api/scalars", json={"name": "a", "y": 1}, headers=headers)
         await refused(answer, 401)
 
-    ask(asked, *runs, guard=PageGuard(token=TOKEN))
+    ask(conversation, *runs, guard=PageGuard(token=TOKEN))
 
 
 def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_page, "SECONDS_OF_BODY", 0.2)
     store = MetricsStore(most_names=1)
 
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         json_header = {"Content-Type": "application/json"}
         answer = await client.post(
             "/api/scalars", data=io.BytesIO(b" " * (live_page.MAX_BODY + 1)), headers=json_header
@@ -214,11 +214,11 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         head = (
             b"POST /api/scalars HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
         )
-        writer.write(head + b"\r\n{")  # and no more
+        writer.write(head + b"\r\n{")  # incomplete
         assert b"408" in await asyncio.wait_for(reader.readline(), 5)
         writer.close()
 
-    ask(asked, store=store, rate=5)
+    ask(conversation, store=store, rate=5)
     assert store.points("a") == [(0.0, 1.0)]
 
 
@@ -226,30 +226,30 @@ def test_pages_are_told_of_a_new_row(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "a", [[1.0]])
     make_run(tmp_path, "b", [[1.0]])
 
-    async def asked(client: TestClient[Any, Any]) -> None:
+    async def conversation(client: TestClient[Any, Any]) -> None:
         async with client.get("/events") as stream:
             assert stream.content_type == "text/event-stream"
             first = await next_event(stream)
             assert [run["timesteps"] for run in first["runs"]] == [1000, 1000]
             with folder.metrics_csv.open("a") as file:
-                file.write("2,2000,0.1,0.5,9")  # half of a row, and the rest of it later
+                file.write("2,2000,0.1,0.5,9")  # half of a row; the rest follows
                 file.flush()
                 await asyncio.sleep(0.3)
                 file.write(".5\n")
-            while (told := await asyncio.wait_for(next_event(stream), 10))["runs"][0]["return"] != 9.5:
-                assert told["runs"][0]["return"] == 1.0
-            assert [run["name"] for run in told["runs"]] == ["a"]
+            while (event := await asyncio.wait_for(next_event(stream), 10))["runs"][0]["return"] != 9.5:
+                assert event["runs"][0]["return"] == 1.0
+            assert [run["name"] for run in event["runs"]] == ["a"]
             await client.post("/api/scalars", json={"name": "loss", "y": 1})
-            told = await asyncio.wait_for(next_event(stream), 10)
-            assert (told["runs"], told["store"]["metrics"]) == ([], ["loss"])
+            event = await asyncio.wait_for(next_event(stream), 10)
+            assert (event["runs"], event["store"]["metrics"]) == ([], ["loss"])
 
-    ask(asked, str(tmp_path))
+    ask(conversation, str(tmp_path))
 
 
 def test_it_is_ready_when_all_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from evorl.live.watched_runs import WatchedRuns
 
-    async def asked() -> None:
+    async def conversation() -> None:
         page = live_page.LivePage(WatchedRuns([], tmp_path), MetricsStore())
         monkeypatch.setattr(page.runs, "refresh", lambda: None)
         from aiohttp.test_utils import TestServer
@@ -260,4 +260,4 @@ def test_it_is_ready_when_all_was_read(tmp_path: Path, monkeypatch: pytest.Monke
             async with client.get("/readyz") as answer:
                 assert await answer.json() == {"status": "ready"}
 
-    asyncio.run(asked())
+    asyncio.run(conversation())

@@ -1,4 +1,4 @@
-"""The live page in a real browser: curves as they are recorded, in light and dark mode and on a small screen."""
+"""The live page in a real browser: curves during recording, in light and dark mode and on a small screen."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OPTIONS = (
     "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --remote-debugging-port=0"
 ).split()
-_PATIENCE = 60.0  # seconds: a busy machine starts it slowly
+_PATIENCE = 60.0  # seconds: a loaded machine starts it slowly
 
 
 def find_chromium() -> str | None:
-    """The browser's program, where there is one."""
+    """Return the path of the browser, or None."""
     return shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -42,7 +42,7 @@ class Tab:
     """An open page.
 
     Attributes:
-        complaints: what the page wrote to its console as an error, or did not catch.
+        complaints: console errors and uncaught exceptions of the page.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -51,27 +51,27 @@ class Tab:
         self._number = 0
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol and wait for its answer."""
+        """Call a method of the protocol and return its result."""
         self._number += 1
         await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
         while True:
-            told = await asyncio.wait_for(self._socket.receive_json(), _PATIENCE)
-            if told.get("id") == self._number:
-                assert "error" not in told, told
-                return told["result"]
-            if told.get("method") == "Runtime.exceptionThrown":
-                self.complaints.append(json.dumps(told["params"]["exceptionDetails"])[:800])
-            elif told.get("method") == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
-                self.complaints.append(json.dumps(told["params"]["entry"])[:800])
+            response = await asyncio.wait_for(self._socket.receive_json(), _PATIENCE)
+            if response.get("id") == self._number:
+                assert "error" not in response, response
+                return response["result"]
+            if response.get("method") == "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(response["params"]["exceptionDetails"])[:800])
+            elif response.get("method") == "Log.entryAdded" and response["params"]["entry"]["level"] == "error":
+                self.complaints.append(json.dumps(response["params"]["entry"])[:800])
 
     async def value(self, expression: str) -> Any:
-        """What a JavaScript expression is worth there, a promise when it is kept."""
-        told = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told["exceptionDetails"]
-        return told["result"].get("value")
+        """Return the value of a JavaScript expression, awaiting promises."""
+        response = await self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in response, response["exceptionDetails"]
+        return response["result"].get("value")
 
     async def until(self, expression: str, seconds: float = _PATIENCE) -> Any:
-        """Wait until an expression is worth something, and return it; an error in it is nothing yet."""
+        """Wait until an expression is truthy, and return it; exceptions count as falsy."""
         end = asyncio.get_running_loop().time() + seconds
         quiet = f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
         while not (value := await self.value(quiet)):
@@ -80,15 +80,15 @@ class Tab:
         return value
 
     async def look(self, scheme: str = "light", width: int = 1280, height: int = 900) -> None:
-        """Choose the colours that the reader likes, and the size of the screen."""
+        """Set the color scheme and screen size."""
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         await self.call("Emulation.setDeviceMetricsOverride", **size)
 
     async def picture(self, path: Path) -> Path:
-        """Write what is seen as PNG."""
-        told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(told["data"]))
+        """Save a screenshot as PNG."""
+        response = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(response["data"]))
         return path
 
 
@@ -97,7 +97,7 @@ _SEEN = "document.body?.innerText.slice(0, 800)"
 
 @contextlib.asynccontextmanager
 async def opened(program: str, address: str, profile: Path) -> AsyncIterator[Tab]:
-    """Within: a browser of its own with the page at ``address``; ``profile`` is a folder for what it keeps."""
+    """Open the page at ``address`` in a new browser; ``profile`` is its data folder."""
     errors = profile.with_suffix(".log")
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -122,7 +122,7 @@ async def opened(program: str, address: str, profile: Path) -> AsyncIterator[Tab
 
 
 async def _port(profile: Path, process: asyncio.subprocess.Process, errors: Path) -> int:
-    """Where the browser listens, which it writes down as soon as it does."""
+    """Return the port of the browser, which it writes to a file at its start."""
     end = asyncio.get_running_loop().time() + _PATIENCE
     while asyncio.get_running_loop().time() < end and process.returncode is None:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -136,7 +136,7 @@ LAST = "document.querySelector('svg.chart').getAttribute('aria-label')"
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A run that is in training and serves, one of three seeds, and one whose name is no harmless text."""
+    """Create a run that is training and serving, one of three seeds, and one whose name contains HTML."""
     root = tmp_path / "runs"
     for number, (name, seeds) in enumerate((("ppo/1", 1), ("ppo/2", 3), ("<img src=x onerror=alert(1)>", 1))):
         returns = [[100 * number + 40 * (1 - math.exp(-i / 9)) + seed for seed in range(seeds)] for i in range(30)]
@@ -210,7 +210,7 @@ def test_runs_and_metrics_are_chosen(runs: Path, tmp_path: Path) -> None:
         boxes = "[...document.querySelectorAll('#runs input')]"
         assert await tab.value(f"{boxes}.filter(box => box.checked).length") == 1
         click = f"{boxes}.find(box => !box.checked).click()"
-        await tab.value(f"{click}, {click}")  # the second while the page is busy with the first
+        await tab.value(f"{click}, {click}")  # the second while the page handles the first
         await tab.until("document.querySelector('svg.chart').querySelectorAll('path.mean').length === 3")
         assert await tab.value("document.querySelector('svg.chart').querySelectorAll('path.seed').length") == 3
         store.scalar("episode_reward", 12.5, x=400)
@@ -235,21 +235,21 @@ def test_runs_and_metrics_are_chosen(runs: Path, tmp_path: Path) -> None:
         await tab.call("Page.navigate", url=f"{address}/{chosen}")  # a bookmark
         await tab.until("document.querySelectorAll('#charts select').length === 5")
         assert await tab.value(f"{select}.value") == "train/entropy"
-        await tab.look(height=2000)  # the pointer is where the screen is
+        await tab.look(height=2000)  # moves the page under the pointer
         place = "document.querySelector('svg.chart').getBoundingClientRect()"
         at = await tab.value(f"({{x: {place}.right - 40, y: {place}.top + 90}})")
         await tab.until("document.querySelector('svg.chart').querySelectorAll('path.mean').length === 3")
         tip = "document.querySelector('.tip:not([hidden])')?.innerText"
-        told = None
-        for _ in range(200):  # a chart that is drawn anew hides it
+        tooltip = None
+        for _ in range(200):  # redrawing a chart hides it
             await tab.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
-            if told := await tab.value(tip):
+            if tooltip := await tab.value(tip):
                 break
             await asyncio.sleep(0.05)
             at["x"] -= 1
-        assert told is not None
-        assert "environment steps" in told
-        assert "reward" in told
+        assert tooltip is not None
+        assert "environment steps" in tooltip
+        assert "reward" in tooltip
 
     look(runs, tmp_path, store, seen)
 

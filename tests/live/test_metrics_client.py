@@ -1,4 +1,4 @@
-"""The client for simulators against the page's own server."""
+"""The metrics client of simulators against the real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN = "a-token-of-some-length"
 
 
 def with_server(client: Callable[[str], None], store: MetricsStore, **options: Any) -> None:
-    """Let a client, which waits for its answers, run beside the server."""
+    """Run a blocking client next to the server."""
 
     async def run() -> None:
         async with serving(LivePage(WatchedRuns([], "no such folder"), store, **options)) as address:
@@ -53,11 +53,11 @@ def test_a_disabled_name_is_not_even_sent(monkeypatch: pytest.MonkeyPatch) -> No
     sent: list[Any] = []
     ask = MetricsClient._ask
 
-    def asked(self: MetricsClient, path: str, body: Any = None) -> Any:
+    def recorded_ask(self: MetricsClient, path: str, body: Any = None) -> Any:
         sent.append((path, json.dumps(body)))
         return ask(self, path, body)
 
-    monkeypatch.setattr(MetricsClient, "_ask", asked)
+    monkeypatch.setattr(MetricsClient, "_ask", recorded_ask)
 
     def simulate(address: str) -> None:
         with MetricsClient(address) as metrics:
@@ -78,7 +78,7 @@ def test_who_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         metrics.scalar("a", 1.0)
         with raises_naming(ConnectionError, "rejected", "token"):
             metrics.flush()
-        metrics.flush()  # nothing waits any more
+        metrics.flush()  # nothing is queued
 
     with_server(simulate, MetricsStore(), guard=PageGuard(token=TOKEN))
     with raises_naming(ValueError, "http://"):
@@ -88,7 +88,7 @@ def test_who_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_server_numbers_wait_and_the_simulator_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_client, "MAX_WAITING", 5)
     store = MetricsStore()
-    waiting = MetricsClient("http://127.0.0.1:9", seconds=0.0)  # nobody listens there
+    waiting = MetricsClient("http://127.0.0.1:9", seconds=0.0)  # no server there
     for i in range(8):
         waiting.scalar("a", i, x=i)
     waiting.histogram("h", [1.0])

@@ -1,4 +1,4 @@
-"""Storage of numbers that clients send."""
+"""Storage of metrics sent by clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_point_without_a_step_has_the_last_known_one() -> None:
     store = MetricsStore()
     assert store.scalar("episode_reward", 1.0)
     store.scalar("episode_reward", 2.0)
-    assert store.points("episode_reward") == [(0.0, 1.0), (1.0, 2.0)]  # nobody has told a step yet: they are counted
+    assert store.points("episode_reward") == [(0.0, 1.0), (1.0, 2.0)]  # no client sent a step, so they are counted
     store.scalar("loss", 0.5, x=100)
     store.scalar("loss", 0.4, x=90)
     store.scalar("episode_reward", 3.0)
@@ -67,9 +67,9 @@ def test_the_folder_keeps_points_and_events(tmp_path: Path) -> None:
     events = [event for event in read_events(tmp_path / "metrics/tensorboard") if event.HasField("summary")]
     scalars = {(e.step, v.simple_value) for e in events for v in e.summary.value if v.tag == "episode_reward"}
     assert scalars == {(10, 1.0), (20, 2.0), (30, 3.0), (30, 4.0)}
-    (told,) = [value.histo for event in events for value in event.summary.value if value.tag == "weights"]
-    assert (told.num, told.min, told.max, sum(told.bucket)) == (100, 0.0, 1.0, 100)
-    assert len(told.bucket) == len(told.bucket_limit)
+    (histogram,) = [value.histo for event in events for value in event.summary.value if value.tag == "weights"]
+    assert (histogram.num, histogram.min, histogram.max, sum(histogram.bucket)) == (100, 0.0, 1.0, 100)
+    assert len(histogram.bucket) == len(histogram.bucket_limit)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,7 @@ def test_the_folder_keeps_points_and_events(tmp_path: Path) -> None:
         ("x" * 201, 1.0, None, ("1 to 200", "printable")),
         ("a\nb", 1.0, None, ("1 to 200", "printable")),
         (7, 1.0, None, ("1 to 200", "printable")),
+        ("timesteps", 1e30, 3.0, ("name", "'timesteps'")),  # the entry of a recorded row that has its step
     ],
 )
 def test_what_is_no_point_is_refused(name: str, y: float, x: float | None, parts: tuple[str, ...]) -> None:
@@ -105,9 +106,9 @@ def test_what_is_no_histogram_is_refused(values: list[float]) -> None:
 def test_histograms_of_odd_values(tmp_path: Path, values: list[float]) -> None:
     store = MetricsStore(tmp_path)
     store.histogram("a", values)
-    (told,) = store.histograms("a")
-    assert sum(told.counts) == len(values)
-    assert len(told.edges) == len(told.counts) + 1
+    (histogram,) = store.histograms("a")
+    assert sum(histogram.counts) == len(values)
+    assert len(histogram.edges) == len(histogram.counts) + 1
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""Streams of events: many pages, slow ones, and the end."""
+"""Event streams: many pages, slow ones, and the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_page_is_told_all_at_first_and_then_what_changed(tmp_path: Path) -
     for name in "ab":
         make_run(tmp_path, name, [[1.0]])
 
-    async def asked() -> None:
+    async def conversation() -> None:
         async with served([str(tmp_path)]) as client, client.get("/events") as one:
             assert len((await next_event(one))["runs"]) == 2
             with (tmp_path / "b/metrics.csv").open("a") as file:
@@ -29,23 +29,23 @@ def test_every_page_is_told_all_at_first_and_then_what_changed(tmp_path: Path) -
             async with client.get("/events") as two:
                 assert len((await next_event(two))["runs"]) == 2
 
-    asyncio.run(asked())
+    asyncio.run(conversation())
 
 
 def test_there_are_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_events, "SECONDS_OF_SILENCE", 0.05)
 
-    async def asked() -> None:
+    async def conversation() -> None:
         async with served() as client, client.get("/events") as stream:
             await next_event(stream)
             lines = [await asyncio.wait_for(stream.content.readline(), 10) for _ in range(6)]
             assert b": still here\n" in lines
 
-    asyncio.run(asked())
+    asyncio.run(conversation())
 
 
 def test_so_many_pages_and_no_more_and_the_end_comes_at_once(tmp_path: Path) -> None:
-    async def asked() -> None:
+    async def conversation() -> None:
         page = LivePage(WatchedRuns([], tmp_path), MetricsStore(), interval=0.05)
         page.events._most = 2
         async with TestClient(TestServer(page.application())) as client:
@@ -54,7 +54,7 @@ def test_so_many_pages_and_no_more_and_the_end_comes_at_once(tmp_path: Path) -> 
             assert page.events.listeners == 2
             streams.pop().close()
             for _ in range(100):
-                page.store.scalar("a", 1.0)  # a page that is gone is noticed when it is written to
+                page.store.scalar("a", 1.0)  # a closed page is detected at the next write
                 await asyncio.sleep(0.05)
                 if page.events.listeners == 1:
                     break
@@ -65,4 +65,4 @@ def test_so_many_pages_and_no_more_and_the_end_comes_at_once(tmp_path: Path) -> 
             assert asyncio.get_running_loop().time() - started < 1
         assert page.events.listeners == 0
 
-    asyncio.run(asked())
+    asyncio.run(conversation())

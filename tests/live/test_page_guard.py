@@ -62,8 +62,8 @@ def test_the_token_and_the_cookie() -> None:
     assert guard.knows(f"Bearer {TOKEN}")
     assert guard.knows(f"bearer  {TOKEN}")
     assert guard.knows(None, guard.session)
-    for told in (None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ", "Bearer \udcff"):
-        assert not guard.knows(told)
+    for header in (None, "", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer ", "Bearer \udcff"):
+        assert not guard.knows(header)
     assert not guard.knows(None, TOKEN)
     assert not guard.knows(None, "")
     assert guard.session != PageGuard(token=TOKEN).session

@@ -1,4 +1,4 @@
-"""Prometheus's text, read by its own parser."""
+"""Prometheus text, read by its own parser."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(st.lists(st.tuples(LABELS, st.floats(allow_nan=False)), max_size=5), LABELS)
-def test_what_is_written_is_read(samples: list[tuple[str, float]], told: str) -> None:
-    # Carriage returns end no line of the format, but do for the parser's splitlines.
+def test_what_is_written_is_read(samples: list[tuple[str, float]], help_text: str) -> None:
+    # Carriage returns end no line in the format, but do so for the parser's splitlines.
     samples = [(label.replace("\r", ""), value) for label, value in samples]
-    told = told.replace("\r", "").strip()
-    text = as_text([Gauge("evorl_a", told, [({"run": label, "metric": "x"}, value) for label, value in samples])])
+    help_text = help_text.replace("\r", "").strip()
+    text = as_text([Gauge("evorl_a", help_text, [({"run": label, "metric": "x"}, value) for label, value in samples])])
     families = list(text_string_to_metric_families(text))
     assert [family.type for family in families] == ["gauge"] * bool(samples)
     read = [(sample.labels["run"], sample.value) for family in families for sample in family.samples]

@@ -1,4 +1,4 @@
-"""Metrics that clients send as JSON."""
+"""Metrics sent by clients as JSON."""
 
 from __future__ import annotations
 

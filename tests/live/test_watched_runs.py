@@ -1,4 +1,4 @@
-"""Runs as they grow, read from their folders."""
+"""Growing runs, read from their folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def append(folder: RunFolder, text: str) -> None:
         file.write(text)
 
 
-def told(runs: WatchedRuns) -> dict[str, dict[str, Any]]:
+def listed(runs: WatchedRuns) -> dict[str, dict[str, Any]]:
     return {summary.data["name"]: summary.data for summary in runs.summaries()}
 
 
@@ -36,17 +36,17 @@ def test_what_is_told_of_a_run(tmp_path: Path) -> None:
     runs = WatchedRuns([str(tmp_path)])
     assert not runs.looked
     assert runs.refresh()
-    run = told(runs)["a/1"]
+    run = listed(runs)["a/1"]
     assert (run["index"], run["algorithm"], run["env"], run["seeds"]) == (0, "ppo", "gymnax/CartPole-v1", 2)
     assert (run["state"], run["timesteps"], run["total"], run["return"]) == ("running", 2000, 10_000, 3.0)
-    assert (run["steps_per_second"], run["seconds_left"]) == (200.0, 80.0)  # steps are told for each of two seeds
+    assert (run["steps_per_second"], run["seconds_left"]) == (200.0, 80.0)  # steps are counted per seed, of two
     assert run["metrics"] == ["eval/episode_return", "time/steps_per_second", "train/entropy", "train/value_loss"]
     assert json.loads(json.dumps(run)) == run
     assert not runs.refresh()
-    held.release()  # as the system does when it is killed: no file changes
+    held.release()  # as the system does for a killed process: no file changes
     assert runs.refresh()
-    assert told(runs)["a/1"]["state"] == "stopped"
-    assert told(runs)["a/1"]["seconds_left"] is None
+    assert listed(runs)["a/1"]["state"] == "stopped"
+    assert listed(runs)["a/1"]["seconds_left"] is None
 
 
 def test_a_half_written_line_is_never_shown(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_half_written_line_is_never_shown(tmp_path: Path) -> None:
     runs = WatchedRuns([str(folder.path)])
     runs.refresh()
     version = runs.version
-    append(folder, "3,3000,3.3,0.5,1")  # what is to become 12.5
+    append(folder, "3,3000,3.3,0.5,1")  # completed to 12.5 below
     runs.refresh()
     curve = runs.curve(0, "eval/episode_return")
     assert curve is not None
@@ -97,18 +97,18 @@ def test_runs_appear_when_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make_run(tmp_path / "runs", "a", [[1.0]])
     monkeypatch.setattr(runs, "_look_again", 0.0)
     assert runs.refresh()
-    assert {name: run["index"] for name, run in told(runs).items()} == {"b": 0, "a": 1}  # a number stays
+    assert {name: run["index"] for name, run in listed(runs).items()} == {"b": 0, "a": 1}  # indices are stable
 
 
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("ppo/1", "ppo/2", "sac/1"):
         make_run(tmp_path / "runs", name, [[1.0]])
-    asked = {("ppo",): ["1", "2"], ("ppo/1", "sac"): ["ppo/1", "sac/1"], ("runs/ppo/2",): ["ppo/2"]}
-    for places, names in asked.items():
+    cases = {("ppo",): ["1", "2"], ("ppo/1", "sac"): ["ppo/1", "sac/1"], ("runs/ppo/2",): ["ppo/2"]}
+    for places, names in cases.items():
         runs = WatchedRuns(places)
         runs.refresh()
-        assert list(told(runs)) == names
+        assert list(listed(runs)) == names
     with raises_naming(RunFolderError, "ppo/3", "no folder"):
         WatchedRuns(["ppo/3"])
 
@@ -120,21 +120,21 @@ def test_a_run_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     make_run(tmp_path, "good", [[1.0]])
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    assert "5 numbers" in told(runs)["damaged"]["problem"]
-    assert "problem" in told(runs)["strange"]
-    assert "problem" not in told(runs)["good"]
-    assert runs.curve(told(runs)["damaged"]["index"], "eval/episode_return") is None
+    assert "5 numbers" in listed(runs)["damaged"]["problem"]
+    assert "problem" in listed(runs)["strange"]
+    assert "problem" not in listed(runs)["good"]
+    assert runs.curve(listed(runs)["damaged"]["index"], "eval/episode_return") is None
 
 
 def test_the_newest_picture(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "runs", "a", [[1.0]])
     runs = WatchedRuns([str(tmp_path / "runs")])
     runs.refresh()
-    assert (told(runs)["a"]["picture"], runs.picture(0), runs.picture(7)) == (None, None, None)
+    assert (listed(runs)["a"]["picture"], runs.picture(0), runs.picture(7)) == (None, None, None)
     folder.learning_curve.write_bytes(PNG)
     os.utime(folder.learning_curve, (100, 100))
     runs.refresh()
-    assert told(runs)["a"]["picture"] == {"name": "learning_curve.png", "type": "image/png", "version": 100_000}
+    assert listed(runs)["a"]["picture"] == {"name": "learning_curve.png", "type": "image/png", "version": 100_000}
     folder.videos.mkdir()
     (folder.videos / "1.webp").write_bytes(b"film")
     runs.refresh()
@@ -142,7 +142,7 @@ def test_the_newest_picture(tmp_path: Path) -> None:
     (tmp_path / "secret.png").write_bytes(b"secret")
     (folder.videos / "1.webp").unlink()
     (folder.videos / "1.webp").symlink_to(tmp_path / "secret.png")
-    assert runs.picture(0) is None  # it was no link when it was found
+    assert runs.picture(0) is None  # it was not a link when it was found
     runs.refresh()
     assert runs.picture(0) == (PNG, "image/png")
 
@@ -162,10 +162,10 @@ def test_few_runs_are_kept_in_memory_and_few_are_shown(tmp_path: Path, monkeypat
     monkeypatch.setattr(watched_runs, "MAX_RUNS", 3)
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    assert sorted(told(runs)) == ["2", "3", "4"]
+    assert sorted(listed(runs)) == ["2", "3", "4"]
     assert runs.notes == ["Of 5 runs the newest 3 are shown."]
     assert len(runs._read) == 2
-    for name, run in told(runs).items():
+    for name, run in listed(runs).items():
         curve = runs.curve(run["index"], "eval/episode_return")
         assert curve is not None
         assert curve["points"] == [[1000.0, float(name)]]
@@ -178,7 +178,7 @@ def test_numbers_of_a_server_are_told_apart(tmp_path: Path) -> None:
     folder.metrics_csv.write_text(f"{header},serving/clients,serving/queue_length\n{row},4,0.5\n")
     runs = WatchedRuns([str(tmp_path)])
     runs.refresh()
-    assert told(runs)["a"]["serving"] == {"serving/clients": 4.0, "serving/queue_length": 0.5}
+    assert listed(runs)["a"]["serving"] == {"serving/clients": 4.0, "serving/queue_length": 0.5}
 
 
 def test_thinning_keeps_the_peaks() -> None:

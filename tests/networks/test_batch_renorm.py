@@ -1,4 +1,6 @@
-"""Batch renormalization: plain batch normalization before its warm-up, bounded correction after, running statistics."""
+"""Batch renormalization: plain batch normalization during warm-up, bounded correction afterwards,
+running statistics.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> d
 
 
 def test_it_begins_as_plain_batch_normalization() -> None:
-    """Outputs, gradients and running statistics are those of flax's own layer."""
+    """During warm-up, outputs, gradients and running statistics equal flax's batch normalization."""
     module, plain = BatchRenorm(warmup=2), nn.BatchNorm(use_running_average=False, momentum=0.99, epsilon=1e-3)
 
     def expected(x: jax.Array) -> tuple[jax.Array, Any]:
@@ -59,7 +61,7 @@ def test_the_correction_begins_after_the_warmup(num_batches: int) -> None:
 
 
 def test_within_its_bounds_it_normalizes_by_running_statistics() -> None:
-    """Then training computes what acting does, and gradients still go through the batch's statistics."""
+    """Within the bounds, training outputs equal acting, and gradients pass through the batch statistics."""
     module = BatchRenorm(warmup=1, max_scale=100.0, max_shift=100.0)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
     outputs, _ = trained(module, LEARNED, statistics, X)
@@ -68,11 +70,11 @@ def test_within_its_bounds_it_normalizes_by_running_statistics() -> None:
     np.testing.assert_allclose(acting, by_hand, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(outputs, by_hand, rtol=1e-4, atol=1e-4)
     gradient = jax.jit(jax.grad(lambda x: apply_in_training(module, LEARNED, statistics, x)[0].sum()))(X)
-    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)  # all rows moved together change nothing
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)  # a common shift of all rows has no effect
 
 
 def test_the_correction_is_clipped() -> None:
-    """Features far from the running statistics in both directions: ``r`` is 3 or 1/3, ``d`` 5 or -5."""
+    """The correction is clipped: ``r`` to 3 or 1/3 and ``d`` to 5 or -5, for features far from the statistics."""
     module = BatchRenorm(warmup=1)
     statistics = _statistics(mean=[-1e3, 1e3, -1e3, 1e3], variance=[1e-2, 1e-2, 1e4, 1e4], num_batches=1)
     outputs, _ = trained(module, LEARNED, statistics, X)
@@ -121,7 +123,7 @@ def test_members_of_an_ensemble_have_statistics_of_their_own() -> None:
 
 
 def test_devices_share_the_statistics_of_a_minibatch() -> None:
-    """Outputs, running statistics and the averaged gradient of a nonlinear loss are those of one device."""
+    """Outputs, running statistics and averaged gradients on several devices equal those on one device."""
     module = BatchRenorm(warmup=1)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
 

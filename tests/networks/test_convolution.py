@@ -22,7 +22,7 @@ def test_windows_of_any_size_have_values_and_gradients_of_a_convolution(size, st
         y = jax.lax.conv_general_dilated(x, params["kernel"], (stride, stride), border.upper(), None, None, numbers)
         return y + params["bias"]
 
-    def with_derivatives(apply) -> tuple:  # of first order, and of second: forward over reverse
+    def with_derivatives(apply) -> tuple:  # first-order, and second-order: forward over reverse
         gradient = jax.grad(lambda params, x: jnp.sin(apply(params, x)).sum(), (0, 1))
         return apply(params, x), gradient(params, x), jax.jvp(gradient, (params, x), (params, x))[1]
 

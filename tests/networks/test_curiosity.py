@@ -18,7 +18,7 @@ def test_the_curiosity_module_reads_images_and_any_leading_axes() -> None:
     assert predicted.shape == came.shape == (4, 2, 3 * 3 * 2)
     assert inverse.shape == (4, 2, 3)
     assert variables["params"]["forward_model"]["Dense_0"]["kernel"].shape == (18 + 3, 5)
-    # Observation and successor are read by the same weights.
+    # Observation and next observation share weights.
     assert set(variables["params"]) == {
         "torso", "forward_model", "forward_output", "inverse_model", "inverse_output"
     }  # fmt: skip

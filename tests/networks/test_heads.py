@@ -75,7 +75,7 @@ def test_ensemble_of_discrete_action_values() -> None:
 
 
 def test_ensemble_of_distributions() -> None:
-    """The atoms are the last axis; each member is the Q network of its parameters."""
+    """Atoms are the last axis, and each ensemble member equals a Q network with its parameters."""
     continuous, discrete = EnsembleQNetwork(TORSO, 3, num_atoms=7), EnsembleQNetwork(TORSO, 3, 2, num_atoms=7)
     params = jax.jit(continuous.init)(KEY, OBS, ACTIONS)
     atoms = np.asarray(jax.jit(continuous.apply)(params, OBS, ACTIONS))

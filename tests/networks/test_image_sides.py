@@ -45,7 +45,7 @@ def test_small_images_are_refused_with_the_presets_that_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "says"),
+    ("network", "parts"),
     [
         (None, ("agent.network", "mapping", "null")),
         ({"torso": None}, ("torso", "list", "None")),
@@ -59,6 +59,6 @@ def test_small_images_are_refused_with_the_presets_that_fit() -> None:
         ({"torso": [8], "layer_norm": None}, ("layer_norm", "true or false")),
     ],
 )
-def test_settings_that_no_network_has_are_refused(network: Any, says: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *says):
+def test_settings_that_no_network_has_are_refused(network: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         small("ppo", "CartPole-v1", agent={"network": network})

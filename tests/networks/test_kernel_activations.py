@@ -1,4 +1,4 @@
-"""Kernel activation functions against loops, and networks made of them."""
+"""Kernel activation functions equal loops, and networks use them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ KERNELS = ("rbf", "rbf2d")
 
 
 def _layer(**options: Any) -> tuple[KernelActivationLayer, np.ndarray]:
-    """A layer, and random weights for it."""
+    """Return a layer and random weights for it."""
     layer = KernelActivationLayer(KernelActivation(**options))
     weights = jax.eval_shape(layer.init, KEY, X)["params"]["weights"]
     return layer, np.random.default_rng(2).normal(size=weights.shape).astype(np.float32)
 
 
 def _expected(x: np.ndarray, weights: np.ndarray, size: int, boundary: float, gamma: float) -> list[float]:
-    """One row, by the formula."""
+    """Compute one row by the formula."""
     step = 2 * boundary / (size - 1)
     grid = [-boundary + i * step for i in range(size)]
     sharpness = gamma / (6 * step**2)
@@ -63,7 +63,7 @@ def test_values_are_those_of_the_formula(kernel: Any) -> None:
 
 
 def test_a_sum_of_five_bumps_by_its_numbers() -> None:
-    """Where the Gaussians have the factor 1: a multiple 6 of the paper's rule for a step of 1."""
+    """The output equals a sum of five Gaussians; their factor is 1, as ``gamma`` is 6 for a step of 1."""
     layer = KernelActivationLayer(KernelActivation(size=5, boundary=2.0, gamma=6.0))
     weights = np.array([[0.1, 0.2, 0.3, 0.4, 0.5]], np.float32)
     result = jax.jit(layer.apply)({"params": {"weights": weights}}, np.array([[0.0], [1.5]], np.float32))
@@ -121,7 +121,7 @@ def test_names_and_mappings_become_activations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "parts"),
     [
         ("kaff", ("activation 'kaff'", "'kaf'")),
         ({"name": "relu", "size": 3}, ("option of activation relu", "'size'")),
@@ -135,8 +135,8 @@ def test_names_and_mappings_become_activations() -> None:
         ({"kernel": "rbf"}, ("activation None",)),
     ],
 )
-def test_nonsense_is_refused_in_words(config: Any, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_nonsense_is_refused_in_words(config: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         build_activation(config)
 
 
@@ -180,7 +180,7 @@ def test_every_agent_takes_them(algorithm: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ppo_learns_with_them(kernel: str) -> None:
-    """CartPole is nearly solved after 16 iterations."""
+    """PPO with kernel activations nearly solves CartPole after 16 iterations."""
     workflow = PPOWorkflow.build_from_config(
         {
             "env": "CartPole-v1",

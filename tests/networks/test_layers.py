@@ -25,7 +25,7 @@ def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) ->
     def plain(params: dict) -> jax.Array:
         return jnp.sum(jnp.sin(X @ params["kernel"] + params["bias"]))
 
-    def derivatives(loss) -> tuple:  # of first order, and of second: forward over reverse
+    def derivatives(loss) -> tuple:  # first-order, and second-order: forward over reverse
         return jax.grad(loss)(params), jax.jvp(jax.grad(loss), (params,), (params,))[1]
 
     results = jax.jit(lambda: (derivatives(loss), derivatives(plain)))()
@@ -66,7 +66,7 @@ def test_orthogonal_weights_have_their_gain() -> None:
 def test_the_shorter_side_of_an_orthogonal_matrix_is_orthonormal(shape: tuple[int, ...]) -> None:
     matrix = np.asarray(orthogonal_matrix(KEY, shape, scale=2.0))
     assert (matrix.shape, matrix.dtype) == (shape, np.float32)
-    rows = matrix.reshape(-1, shape[-1]) / 2.0  # of a convolution: window and inputs are the rows
+    rows = matrix.reshape(-1, shape[-1]) / 2.0  # rows of a convolution: window and inputs
     _assert_orthonormal(rows)
 
 

@@ -1,4 +1,4 @@
-"""Recurrent cells against formulas written out in numpy, and unrolling against stepping."""
+"""Recurrent cells equal formulas in NumPy, and unrolling equals stepping."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _started(cell: Cell) -> tuple[Any, dict]:
-    """A state that is not zeros, and parameters."""
+    """Return a nonzero state and parameters."""
     network = RecurrentNetwork(Torso(), cell, _Identity())
     state = cell.initial_state((ROWS,))
     params = jax.jit(network.init)(KEY, X[0], state)
@@ -38,11 +38,11 @@ def _started(cell: Cell) -> tuple[Any, dict]:
 
 
 class _Identity(Torso):
-    """A head that gives the cell's outputs themselves."""
+    """Head that returns the cell's outputs."""
 
 
 def _step(cell: Cell, params: dict, x: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-    """Operation by operation, so that cells can be compared bit for bit."""
+    """Run a step operation by operation, for bitwise comparison of cells."""
     network = RecurrentNetwork(Torso(), cell, _Identity())
     return jax.tree.map(np.asarray, network.apply({"params": {"cell": params}}, x, state))
 
@@ -82,7 +82,7 @@ def test_cores_of_a_dilated_lstm_take_turns_and_the_others_hold() -> None:
         output, after = _step(dilated, params, X[step], state)
         turn = np.arange(SIZE) // 2 == step % 3
         for name in ("cell", "hidden"):
-            np.testing.assert_array_equal(after[name][:, ~turn], state[name][:, ~turn])  # bit for bit
+            np.testing.assert_array_equal(after[name][:, ~turn], state[name][:, ~turn])  # bitwise
             np.testing.assert_array_equal(after[name][:, turn], whole[name][:, turn])
             assert not np.array_equal(after[name][:, turn], state[name][:, turn])
         np.testing.assert_array_equal(output, after.hidden)
@@ -91,7 +91,7 @@ def test_cores_of_a_dilated_lstm_take_turns_and_the_others_hold() -> None:
 
 
 def _plain_state(state: Any) -> Any:
-    """The state of a plain LSTM for that of a dilated one."""
+    """Return the plain LSTM state for that of a dilated one."""
     return type(state)(cell=state.cell, hidden=state.hidden)
 
 

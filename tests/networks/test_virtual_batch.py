@@ -1,4 +1,4 @@
-"""Virtual batch normalization: folded weights act as layers that are normalized one after another would."""
+"""Virtual batch normalization: folded weights equal layer-by-layer normalization."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _outputs = jax.jit(lambda network, params, obs: network.apply(params, obs), stat
 
 @functools.cache
 def _made(name: str, activation: str = "tanh") -> tuple[PolicyNetwork, Params, jax.Array, jax.Array]:
-    """A network, its parameters (biases not 0), a reference batch, and other inputs."""
+    """Return a network, its parameters (with nonzero biases), a reference batch, and other inputs."""
     shape = SHAPES[name]
     network = PolicyNetwork(
         build_torso({"torso": TORSOS[name], "activation": activation}), 2, len(shape), output_scale=1.0
@@ -48,7 +48,7 @@ def _made(name: str, activation: str = "tanh") -> tuple[PolicyNetwork, Params, j
 
 
 def _sums(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
-    """The layer without its bias; of a convolution by its definition, window after window."""
+    """Return a layer's output without bias; convolutions are computed window by window."""
     if kernel.ndim == 2:
         return x.reshape(len(x), -1) @ kernel
     height, width = ((x.shape[i + 1] - kernel.shape[i]) // stride + 1 for i in range(2))
@@ -61,7 +61,7 @@ def _sums(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
 
 
 def _normalized_step_by_step(params: Params, reference: jax.Array, inputs: jax.Array) -> np.ndarray:
-    """Outputs for ``inputs`` of a network of tanh whose strides are 1, 2; both batches go through every layer."""
+    """Return a tanh network's outputs for ``inputs`` with strides 1 and 2; both batches pass through every layer."""
     batch, x = np.asarray(reference, np.float64), np.asarray(inputs, np.float64)
     torso, head = params["params"]["torso"], params["params"]["head"]
     for layer, stride in (("Conv_0", 1), ("Conv_1", 2), ("Dense_0", 1), ("Dense_1", 1)):
@@ -85,7 +85,7 @@ def test_folded_weights_act_as_normalized_layers(name: str) -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _layers(network: PolicyNetwork, params: Params, obs: jax.Array) -> dict[str, jax.Array]:
-    """What each layer of the torso gives, before its activation."""
+    """Return the output of each layer of the torso before its activation."""
     _, seen = network.apply(params, obs, capture_intermediates=lambda module, _: isinstance(module, nn.Dense | nn.Conv))
     return {name: outputs["__call__"][0] for name, outputs in seen["intermediates"]["torso"].items()}
 

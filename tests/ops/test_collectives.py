@@ -51,7 +51,7 @@ def test_indices_are_global_and_rows_come_back_in_order() -> None:
 
 
 def test_members_have_an_axis_of_their_own() -> None:
-    """What is shared out are members: each one's environments are whole, so that only its axis has shards."""
+    """Only the member axis is sharded; a member's environments stay on one device."""
 
     def body(rows: jax.Array) -> Any:
         of_members = collectives.local_indices(8, MEMBER_AXIS), collectives.gather_rows(rows, mesh_axis=MEMBER_AXIS)

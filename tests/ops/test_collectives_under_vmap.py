@@ -1,4 +1,4 @@
-"""Collectives over rows that are mapped by ``vmap``."""
+"""Collectives over axes mapped by ``vmap``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_rows_of_all_are_one_batch() -> None:
 
 
 def test_rows_may_have_no_elements() -> None:
-    """As states of physics without contacts have."""
+    """Mapped rows may be empty, as for physics states without contacts."""
     x, y = jnp.arange(6.0).reshape(2, 3), jnp.zeros((2, 3, 0, 2))
     doubled, empty = jax.vmap(joined_under_vmap(lambda x, y: (2.0 * x, y)))(x, y)
     np.testing.assert_array_equal(doubled, 2.0 * x)

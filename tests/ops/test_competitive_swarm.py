@@ -1,4 +1,4 @@
-"""Competitive swarm optimization against the equations of the paper, and on a function with a known optimum."""
+"""Competitive swarm optimization equals the paper's equations and solves a problem with a known optimum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evorl.ops.selection import pair_parents
 
 
 def test_the_equations() -> None:
-    """Eqs. 6 and 7 in NumPy, with the draws of the same key."""
+    """A step equals eqs. 6 and 7 in NumPy, with the same random numbers."""
     key, *keys = jax.random.split(jax.random.key(0), 4)
     x, v, winners = (np.asarray(jax.random.normal(k, (5, 3)), np.float64) for k in keys)
     r1, r2, r3 = np.asarray(jax.random.uniform(key, (3, 5, 3)), np.float64)

@@ -96,7 +96,7 @@ def test_noise_that_wanders_goes_on_from_what_is_remembered() -> None:
     assert (jnp.abs(drawn) < 4.0).all()
     clipped, beyond = noise.add(key, jnp.full((5, 2), 0.95), recurrent_state.replace(noise=jnp.full((5, 2), 2.0)))
     np.testing.assert_array_equal(clipped, 1.0)
-    assert (beyond.noise > 1.0).all()  # what is remembered is not clipped
+    assert (beyond.noise > 1.0).all()  # the stored noise is not clipped
 
 
 def test_a_greatest_scale_below_the_least_is_refused() -> None:
@@ -106,7 +106,7 @@ def test_a_greatest_scale_below_the_least_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
 def test_the_scale_of_noise_may_follow_a_schedule(kind: str) -> None:
-    """Falling by a factor of e in the first 25 episodes, as RELAAX's ``exp(-episode / 25)``."""
+    """The noise scale decays by a factor of e in the first 25 episodes, like RELAAX's ``exp(-episode / 25)``."""
     steps = 25 * EPISODE_STEPS * NUM_ENVS
     scale = {"start": 0.2, "end": 0.2 / np.e**2, "kind": "exponential", "steps": 2 * steps}
     config = {"network": {"torso": [4]}, "noise": {"kind": kind, "scale": scale}}
@@ -120,7 +120,7 @@ def test_the_scale_of_noise_may_follow_a_schedule(kind: str) -> None:
     obs = SampleBatch(obs=state.env_state.obs, extras=PyTreeDict(recurrent_state=recurrent_state_of(state.env_state)))
     params = jax.tree.map(jnp.zeros_like, state.agent_state.params)
     actions = [
-        workflow.agent.compute_actions(acting.replace(params=params, extra_state=told), obs, jax.random.key(0))[0]
-        for told in (None, jnp.float32(0.1))
+        workflow.agent.compute_actions(acting.replace(params=params, extra_state=noise), obs, jax.random.key(0))[0]
+        for noise in (None, jnp.float32(0.1))
     ]
     np.testing.assert_allclose(actions[0], 2.0 * actions[1], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""A tap replaces only the optimizer step, and its state is the gradient."""
+"""A gradient tap replaces only the optimizer step, and its state is the gradient."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_state_begins_anew() -> None:
 
 
 def test_an_update_becomes_the_gradient_of_its_batch() -> None:
-    """That by which plain SGD of rate 1 changes the parameters, of an algorithm that knows of no tap."""
+    """The tap's state equals the step of plain SGD with rate 1."""
     workflow = small("a2c", optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None})
     state = workflow.init(0)
     batch, state = jax.jit(lambda w, s: w.collect(s))(workflow, state)
@@ -88,7 +88,7 @@ def test_every_optimizer_of_a_workflow_is_replaced(algorithm: str, env: str, fie
 
 
 def _owned(algorithm: str, env: str) -> tuple[dict[str, list[str]], list[str]]:
-    """By the optimizer, the names of the parameters that it steps; and those of all."""
+    """Return the names of parameters per optimizer, and of all parameters."""
     workflow = small(algorithm, env)
     agent_state = jax.eval_shape(lambda key: workflow.setup(key).agent_state, jax.random.key(0))
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(agent_state.params)]
@@ -103,7 +103,7 @@ def test_target_networks_belong_to_no_optimizer() -> None:
 
 
 def test_one_optimizer_of_several_networks_is_told_apart() -> None:
-    """DisCor's critic optimizer steps the critics and, by a state of its own, the networks of their errors."""
+    """DisCor's critic optimizer is attributed to the critics and, with a separate state, to the error networks."""
     owned, _ = _owned("discor", "Pendulum-v1")
     assert {"critic_optimizer", "critic_optimizer:2", "actor_optimizer"} < owned.keys()
     groups = [set(names) for names in owned.values()]

@@ -31,7 +31,7 @@ def test_clipped_value_error_takes_the_larger_error() -> None:
 def test_squared_error_is_per_sample() -> None:
     np.testing.assert_allclose(losses.squared_error(jnp.array([1.0, 2.0]), jnp.array([3.0, 2.0])), [4.0, 0.0])
     with pytest.raises(AssertionError, match="shape"):
-        losses.squared_error(jnp.zeros((4, 1)), jnp.zeros(4))  # would broadcast to [4, 4]
+        losses.squared_error(jnp.zeros((4, 1)), jnp.zeros(4))  # broadcasting would give [4, 4]
 
 
 def test_td_error_shares_targets_among_an_ensemble_and_stops_their_gradient() -> None:
@@ -50,7 +50,7 @@ def test_approximate_kl_is_k3() -> None:
     result = losses.approximate_kl(jnp.log(jnp.asarray(ratio)))
     np.testing.assert_allclose(result, (ratio - 1) - np.log(ratio), rtol=1e-5)
     assert result[1] == 0.0
-    # Averaged over samples of the old policy it is the divergence: here of two categoricals.
+    # The mean over samples of the old policy is the divergence: here for two categoricals.
     old, new = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.3, 0.4])
     estimate = (old * np.asarray(losses.approximate_kl(jnp.log(new / old)))).sum()
     np.testing.assert_allclose(estimate, (old * np.log(old / new)).sum(), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Fisher products against dense matrices, conjugate gradients against a solver, scripted line searches."""
+"""Fisher products equal dense matrices, conjugate gradients a solver; line searches follow a script."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_hessian_product_is_that_of_the_dense_hessian(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["categorical", "normal"])
 def test_the_hessian_of_the_divergence_is_the_fisher_matrix(kind: str) -> None:
-    """The mean of the outer products of scores, the expectation over actions taken from many samples."""
+    """The Hessian equals the mean outer product of scores over many sampled actions."""
     params, obs = _params(kind), OBS[:1, :2]
     flat, unravel = ravel_pytree(params)
 
@@ -107,7 +107,7 @@ def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
     params = _params(kind)
     actions = _actions(params)
     weights = np.ones((T, B), np.float32)
-    weights[:3, 0] = 0.0  # the first trajectory of the first column does not count
+    weights[:3, 0] = 0.0  # the first trajectory of the first column is excluded
     flat, unravel = ravel_pytree(params)
     jacobian = jax.jit(jax.jacobian(lambda x: _policy(unravel(x), OBS).log_prob(actions)))(flat)
     scores = np.asarray(jacobian, np.float64)
@@ -125,7 +125,7 @@ def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
 
 
 def test_score_product_of_three_trajectories_of_known_gradients() -> None:
-    """As RELAAX's trpo-d1: the mean of ``g (g v)``, here of single steps, and ``damping v``."""
+    """The product equals RELAAX's trpo-d1: the mean of ``g (g v)`` over single steps, plus ``damping v``."""
     gradients, vector = jnp.array([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0]]), np.array([1.0, -1.0], np.float32)
 
     @jax.jit
@@ -137,7 +137,7 @@ def test_score_product_of_three_trajectories_of_known_gradients() -> None:
 
 
 def test_both_products_agree_over_many_trajectories_of_one_step() -> None:
-    """Of single steps, with actions from the policy itself, both estimate the same matrix."""
+    """Both products estimate the same matrix for single steps with the policy's own actions."""
     params = _params("categorical")
     obs = np.tile(OBS, (1000, 1, 1))
 
@@ -187,7 +187,7 @@ def test_the_whole_step_has_the_divergence_of_the_region() -> None:
     params = _params("categorical")
     region = TrustRegion(max_kl=1e-4, damping=0.0, cg_iterations=40)
     fn, gradient = _divergence(params, OBS), _random_like(params, 8)
-    gradient = jax.jit(lambda g: hessian_product(fn, params)(g))(gradient)  # within the range of the singular matrix
+    gradient = jax.jit(lambda g: hessian_product(fn, params)(g))(gradient)  # in the range of the singular matrix
     step_along = jax.jit(lambda g: region.step(hessian_product(fn, params), g))
     step = step_along(gradient)
     np.testing.assert_allclose(jax.jit(fn)(jax.tree.map(np.add, params, step.change)), 1e-4, rtol=0.05)
@@ -198,12 +198,12 @@ def test_the_whole_step_has_the_divergence_of_the_region() -> None:
 
 
 def _parabola(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """From 0 a gain of ``x - x^2`` and a divergence of ``x^2 / 2``."""
+    """Return gain ``x - x^2`` and divergence ``x^2 / 2``."""
     return x - x**2, 0.5 * x**2
 
 
 SEARCHES = {
-    # first fraction, what differs from the defaults -> fraction, number of trials
+    # first fraction, changed defaults -> fraction, number of trials
     "the whole step": ({"max_kl": 1.0}, 0.4, 1.0, 1.0, 1),
     "less gain than promised": ({"max_kl": 1.0, "accept_ratio": 0.3}, 1.0, 1.0, 0.5, 2),
     "too far": ({"max_kl": 0.04}, 0.8, 1.0, 0.25, 3),
@@ -212,7 +212,7 @@ SEARCHES = {
 }
 
 
-# A gain of 0.05 of the expected one, a divergence of 1.4 times the bound: one rule accepts what the other refuses.
+# The gain is 0.05 of the expected one and the divergence 1.4 times the bound: one rule accepts, the other rejects.
 RULES = {
     # the rule, gain, divergence, expected gain -> accepted
     "the gain is too small": ("gain", 0.05, 0.0, 1.0, False),
@@ -238,7 +238,7 @@ def test_a_step_is_accepted_by_its_rule(name: str) -> None:
 
 @pytest.mark.parametrize("rule", ["gain", "divergence", "gain_and_divergence"])
 def test_a_search_halves_and_keeps_the_old_parameters_where_it_fails(rule: str) -> None:
-    """As RELAAX's line searches do, in ten trials at most."""
+    """A line search halves the step at most ten times, like RELAAX's, and keeps the old parameters if it fails."""
     region = TrustRegion(accept_by=rule, backtrack_factor=0.5, max_kl=1e-3)
     step, old = Step(jnp.float32(0.5), jnp.float32(0.5)), jnp.float32(2.0)
 
@@ -301,7 +301,7 @@ def test_an_adaptive_search_begins_where_the_last_one_ended() -> None:
         begun.append(float(first))
         step = Step(jnp.float32(length), jnp.float32(length))
         first = after(region, step, first)
-    # 0.8: a quarter fits; then a quarter at once; 0.375 of it is too far, half of that fits; of 80 nothing.
+    # 0.8: a quarter is accepted; then a quarter at once; then 0.375 is too far and its half accepted; 80 fails.
     np.testing.assert_allclose(begun, [1.0, 0.25, 0.375, 0.1875, 1.0])
     np.testing.assert_allclose(first, 1.5)
 

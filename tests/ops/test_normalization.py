@@ -65,7 +65,7 @@ def test_masked_rows_do_not_count_whatever_they_hold(rows: np.ndarray) -> None:
 
 
 def _by_single_rows(steps: np.ndarray, mask: np.ndarray) -> RunningStatistics:
-    """Statistics ``[B]`` of steps ``[T, B, ...]``, row by row."""
+    """Return statistics ``[B]`` of steps ``[T, B, ...]``, updated row by row."""
 
     def step(statistics: RunningStatistics, step: tuple) -> tuple[RunningStatistics, None]:
         return jax.vmap(add_row)(statistics, *step), None
@@ -76,7 +76,7 @@ def _by_single_rows(steps: np.ndarray, mask: np.ndarray) -> RunningStatistics:
 
 @pytest.mark.parametrize("num_before", [0, 20])
 def test_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int) -> None:
-    """Twenty steps of three rows, of which the last one is not counted from the tenth step on, and a broken one."""
+    """Statistics updated by single rows equal statistics of batches, with masked and non-finite rows."""
     before = init_statistics(rows[0])
     if num_before:
         before = update(before, rows[:num_before])
@@ -95,7 +95,7 @@ def test_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int)
 
 @pytest.mark.parametrize(("offset", "rtol"), [(1e3, 1e-4), (-1e5, 5e-3)])
 def test_far_from_zero_the_variance_stays_right(offset: float, rtol: float) -> None:
-    """Whatever way rows are counted, against float64."""
+    """Every way to update the statistics matches float64, also far from zero."""
     steps = np.random.default_rng(1).normal(offset, 1.0, (500, 4, 3)).astype(np.float32)
     empty, everywhere = init_statistics(steps[0, 0]), np.ones((500, 4), bool)
     all_rows = steps.reshape(-1, 3).astype(np.float64)
@@ -113,7 +113,7 @@ def test_trees_and_integers_become_float32() -> None:
     np.testing.assert_array_equal(statistics.mean["pixels"], 200.0)
     result = normalize(statistics, obs)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(result))
-    np.testing.assert_array_equal(result["pixels"], 0.0)  # a feature that never varies stays finite
+    np.testing.assert_array_equal(result["pixels"], 0.0)  # a constant feature stays finite
     with pytest.raises(AssertionError, match="tree structs"):
         update_statistics(statistics, {"position": obs["position"]})
 
@@ -144,7 +144,7 @@ def test_sharded_rows_count_once_each(rows: np.ndarray) -> None:
 
 
 def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
-    """As a plain loop over steps does it, trajectory after trajectory."""
+    """The reward scale equals a plain loop over the steps of each trajectory."""
     rng = np.random.default_rng(3)
     rewards = rng.normal(-20.0, 5.0, (12, 3)).astype(np.float32)
     dones = rng.random((12, 3)) < 0.2
@@ -164,7 +164,7 @@ def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
 
 
 def test_a_running_filter_gives_the_known_numbers() -> None:
-    """RELAAX's ZFilter on 1, 2, 4: with the sample's variance (N - 1) where ours is the population's (N)."""
+    """Normalized 1, 2, 4 equal RELAAX's ZFilter after conversion from its sample variance (N - 1)."""
     statistics, seen = init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), []
     for count, x in enumerate((1.0, 2.0, 4.0), start=1):
         statistics = update_statistics(statistics, jnp.asarray([x]))

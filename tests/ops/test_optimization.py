@@ -79,7 +79,7 @@ NAMES = typing.get_args(OptimizerName)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_optimizer_goes_down_a_quadratic(name: str) -> None:
-    """Also with another learning rate in every step, and none that needs another program."""
+    """Every optimizer decreases a quadratic with a changing learning rate in one program."""
     loss = lambda params: sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(params))  # noqa: E731
     optimizer = Optimizer(name, learning_rate=Schedule(0.02, 0.01))  # pyright: ignore[reportArgumentType]
 
@@ -93,7 +93,9 @@ def test_any_optimizer_goes_down_a_quadratic(name: str) -> None:
 
 
 def test_the_names_are_those_of_optax() -> None:
-    """But for those that need values of the loss or draw by themselves, parts of optimizers, and sm3 (no scalars)."""
+    """All of optax's optimizers are available, except for parts, sm3, and optimizers with loss values or random
+    numbers.
+    """
     others = {
         "lbfgs",
         "noisy_sgd",

@@ -1,4 +1,4 @@
-"""A process by itself settles everything alone. What several do is looked at by ``tests/test_launch.py``."""
+"""A single process decides alone. ``tests/test_launch.py`` tests several."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evorl.ops import processes
 def test_a_process_by_itself_decides() -> None:
     assert processes.is_first()
     assert not processes.are_several()
-    answer = object()  # nothing that could be sent
+    answer = object()  # not serializable
     assert processes.decided_by_first(lambda: answer) is answer
     assert processes.number_of_first(2**40) == 2**40
     assert processes.any_says(True)
@@ -25,7 +25,7 @@ def test_a_process_by_itself_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "tells"),
+    ("error", "expected"),
     [
         (ValueError("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error: Connection reset by peer"), True),
         (RuntimeError("Barrier failed: UNAVAILABLE: coordination service shut down"), True),
@@ -33,8 +33,8 @@ def test_a_process_by_itself_decides() -> None:
         (OSError("Gloo all-reduce failed"), False),
     ],
 )
-def test_what_tells_of_a_lost_process(error: Exception, tells: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not processes.tells_of_loss(error)  # of a process by itself none can be lost
+def test_what_tells_of_a_lost_process(error: Exception, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not processes.tells_of_loss(error)  # a single process cannot lose another
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert processes.tells_of_loss(error) == tells
+    assert processes.tells_of_loss(error) == expected

@@ -66,7 +66,7 @@ def test_rows_get_a_key_each() -> None:
 
 
 def test_leaves_get_a_key_each() -> None:
-    """Leaves of equal shape draw different numbers; with keys per row, a row draws what it draws alone."""
+    """Leaves of equal shape get different random numbers; with row keys, a row does not depend on the others."""
     tree, offsets = {"a": jnp.zeros((3, 5)), "b": (jnp.zeros((3, 5)), jnp.zeros(3))}, {"a": 0.0, "b": (1.0, 2.0)}
     offsets = jax.tree.map(lambda x, offset: x + offset, tree, offsets)
 

@@ -1,4 +1,4 @@
-"""Returns against slow loops that follow the definitions, and against one another."""
+"""Returns equal slow loops that follow the definitions, and each other in special cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ T, B = 7, 3
 
 @pytest.fixture(scope="module")
 def window() -> dict[str, np.ndarray]:
-    """Column 0 has no end, column 1 terminates at t=2, column 2 is truncated at t=3 and terminates at the end."""
+    """Return a window: column 0 has no end, column 1 terminates at t=2, column 2 is truncated at t=3 and terminates
+    last.
+    """
     rng = np.random.default_rng(0)
     terminations, truncations = np.zeros((T, B), np.float32), np.zeros((T, B), np.float32)
     terminations[2, 1] = truncations[3, 2] = terminations[-1, 2] = 1.0
@@ -39,7 +41,7 @@ def _without_values(window: dict) -> dict:
 
 
 def _slow_lambda_return(w: dict, lambda_: float) -> np.ndarray:
-    """The weighted mean of n-step returns, cut at the end of the episode or window (Sutton & Barto, eq. 12.3)."""
+    """Return the weighted mean of n-step returns, cut at the end of episode or window (Sutton & Barto, eq. 12.3)."""
     result = np.zeros((T, B))
     for t in range(T):
         for b in range(B):
@@ -124,7 +126,7 @@ def test_discounted_return() -> None:
 
 
 def test_vtrace_follows_equation_1(window: dict) -> None:
-    """The sum over k of eq. 1, term by term, with both clips active."""
+    """Targets equal the sum over k of eq. 1, with both clips active."""
     log_ratios = np.random.default_rng(1).normal(size=(T, B)).astype(np.float32)
     rho, c = np.minimum(np.exp(log_ratios), 0.9), np.minimum(np.exp(log_ratios), 0.8)
     w = window
@@ -138,7 +140,7 @@ def test_vtrace_follows_equation_1(window: dict) -> None:
                 product *= DISCOUNT * c[k, b] * (1 - w["dones"][k, b])
     result = jax.jit(returns.vtrace)(**w, log_ratios=log_ratios, discount=DISCOUNT, clip_rho=0.9, clip_c=0.8)
     np.testing.assert_allclose(result.value_targets, expected, rtol=1e-4, atol=1e-5)
-    # Section 4.2: the advantage is that of r + discount v_{t+1}; where the episode ends, of the successor's value.
+    # Section 4.2: the advantage uses r + discount v_{t+1}, at the end of an episode the successor's value.
     following = np.concatenate([expected[1:], np.zeros((1, B))])
     is_last = np.arange(T)[:, None] == T - 1
     following = np.where((w["dones"] > 0) | is_last, w["next_values"], following)
@@ -179,7 +181,7 @@ def test_shapes_are_checked(window: dict) -> None:
 def test_advantages_as_relaax_has_them(
     rewards: list[float], values: list[float], last: float, discount: float, lambda_: float, expected: list[float]
 ) -> None:
-    """Of DPPO, and of DA3C, whose returns are the targets of lambda 1."""
+    """Advantages equal RELAAX's DPPO and DA3C; the returns of DA3C are the targets with lambda 1."""
     now, following = jnp.array(values, jnp.float32), jnp.array([*values[1:], last], jnp.float32)
     going_on = jnp.zeros(3)
     steps = (jnp.array(rewards, jnp.float32), now, following, going_on, going_on)

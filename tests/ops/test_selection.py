@@ -1,4 +1,4 @@
-"""Parents of members: the worst continue from the best, and no member from a worse one."""
+"""Parent selection: the worst members continue from the best, and no member from a worse one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_members_whose_score_is_not_known_are_left_alone_and_not_gone_on_from() 
     scores = jnp.array([jnp.nan, 3.0, jnp.nan, 1.0, -jnp.inf, jnp.nan])
     parents = np.asarray(jax.vmap(lambda key: truncation_parents(key, scores, 0.5))(KEYS))
     assert (parents[:, [0, 1, 2, 5]] == [0, 1, 2, 5]).all()
-    assert set(parents[:, 4]) == {1, 3, 4}  # itself where one of the unknown was drawn
+    assert set(parents[:, 4]) == {1, 3, 4}  # itself if an unknown one was drawn
     pairs = np.asarray(jax.vmap(lambda key: pair_parents(key, scores))(KEYS))
     assert (pairs[:, [0, 1, 2, 5]] == [0, 1, 2, 5]).all()
     assert set(pairs[:, 3]) == {1, 3}
@@ -65,7 +65,7 @@ def test_pairs_are_random_and_their_losers_go_on_from_the_winners(num_members: i
         assert len(set(row[of_row])) == num_members // 2  # every winner has one loser
         assert not of_row[row[of_row]].any()
     assert not replaced[:, -1].any()
-    met = set(np.unique(parents[:, 0]))  # all others, and of an odd number also nobody
+    met = set(np.unique(parents[:, 0]))  # all others; itself if unpaired
     assert met == set(range(num_members)) - (set() if num_members % 2 else {0})
 
 

@@ -1,4 +1,4 @@
-"""Draws from a sum tree against the cumulative sums of NumPy in double precision."""
+"""Sum tree samples equal the cumulative sums of NumPy in double precision."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_weight_is_drawn_in_proportion_and_never_at_zero() -> None:
 
 @pytest.mark.parametrize("share", [0.0, np.nextafter(np.float32(1), np.float32(0))])
 def test_the_ends_fall_on_weights(share: float) -> None:
-    """Also where rounding has eaten what was left."""
+    """The first and last share select indices with positive weight, in spite of rounding."""
     weights = jax.random.uniform(jax.random.key(0), (5000,)) * (jnp.arange(5000) % 7 == 2)
     tree = set_weights(init_sum_tree(5000), jnp.arange(5000), weights)
     found = int(find(tree, jnp.float32(share)))

@@ -23,7 +23,7 @@ def test_equal_parameters_stay_bitwise_equal() -> None:
 
 
 def test_the_whole_way_is_a_copy() -> None:
-    """Of numbers of any size, whose difference is not exact."""
+    """With step size 1 the target equals the online parameters exactly, in spite of rounding."""
     keys = jax.random.split(jax.random.key(0), 4)
     target, online = (
         jax.random.normal(a, (500,)) * 10.0 ** jax.random.uniform(b, (500,), minval=-6) for a, b in (keys[:2], keys[2:])

@@ -14,7 +14,7 @@ from evorl.types import PyTreeDict
 
 
 def _tree(*leading: int) -> PyTreeDict:
-    """Leaves of several dtypes and ranks with common leading axes; no two numbers of a dtype are equal."""
+    """Return leaves of several dtypes and ranks with common leading axes; all numbers of a dtype differ."""
     size = int(np.prod(leading))
 
     def numbers(start: int, *shape: int) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_what_is_packed_comes_back(leading: tuple[int, ...]) -> None:
         "float32": (*leading, 4 + 1 + 4),
         "bool": (*leading, 1),
         "int32": (*leading, 1),
-        "uint32": (*leading, 2),  # the words of the key
+        "uint32": (*leading, 2),  # the data of the key
     }
     assert all(str(array.dtype) == name for name, array in packed.arrays.items())
     _assert_equal(packed.unpack(), tree)

@@ -1,4 +1,4 @@
-"""The unrolled generator gives the numbers of JAX's default one, to the last bit."""
+"""The unrolled generator is bit-identical to JAX's default one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOGITS = jnp.array([[0.1, 1.0, -2.0], [3.0, 0.0, 0.5]])
 
 
 def _words(tree: Any) -> Any:
-    """Keys as their words, whatever their generator."""
+    """Return keys as their data, independent of their generator."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x, tree)
 
 
 def _draws(key: jax.Array) -> dict[str, Any]:
-    """Every way in which the package draws from a key."""
+    """Use every random function of the package."""
     first, second = jax.random.split(key)
     return _words(
         {
@@ -92,7 +92,7 @@ def test_a_seed_makes_the_same_key() -> None:
     ],
 )
 def test_the_cipher_passes_the_known_answer_test(key: tuple, counter: tuple, expected: tuple) -> None:
-    """The vectors that the authors of the paper publish with their code, for 20 rounds."""
+    """The cipher reproduces the published test vectors for 20 rounds."""
     assert tuple(map(int, _threefry_2x32(jnp.array(key, jnp.uint32), *jnp.array(counter, jnp.uint32)))) == expected
 
 

@@ -1,4 +1,4 @@
-"""Distributions of returns against small numbers by hand and slow references."""
+"""Distributions of returns equal small manual examples and slow references."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_mass_is_shared_by_the_neighbors() -> None:
 
 
 def test_projection_is_that_of_the_papers_algorithm() -> None:
-    """Algorithm 1 of Bellemare et al., with its floors and ceilings."""
+    """Projections equal Algorithm 1 of Bellemare et al., with its floors and ceilings."""
     key = jax.random.split(jax.random.key(0), 3)
     probs = jax.nn.softmax(jax.random.normal(key[0], (20, 5)))
     rewards, discounts = jax.random.normal(key[1], (20,)), 0.9 * jax.random.bernoulli(key[2], 0.7, (20,))
@@ -49,7 +49,7 @@ def test_projection_is_that_of_the_papers_algorithm() -> None:
 
 @pytest.mark.parametrize(("low", "high", "num_atoms"), [(-10.0, 10.0, 51), (-300.0, 300.0, 601), (0.0, 100.0, 51)])
 def test_projection_is_exact_at_grid_points_and_ends(low: float, high: float, num_atoms: int) -> None:
-    """Against hat functions in float64, for points on the grid, next to it, between, at its ends and beyond."""
+    """Projections equal hat functions in float64, on and between grid points, at the ends and beyond."""
     support = np.linspace(low, high, num_atoms, dtype=np.float32)
     on_grid = support[:: max(1, num_atoms // 40)]
     between = np.random.default_rng(0).uniform(low - 1.0, high + 1.0, 40).astype(np.float32)
@@ -67,7 +67,7 @@ def test_projection_is_exact_at_grid_points_and_ends(low: float, high: float, nu
 
 
 def test_losses_of_categories_by_hand() -> None:
-    """Two members and two rows: the first ends in a termination with reward 0.25, the second keeps its distribution."""
+    """Losses equal manual results for a termination with reward 0.25 and for an unshifted target."""
     logits = jax.random.normal(jax.random.key(0), (2, 2, 5))
     log_probs = np.asarray(jax.nn.log_softmax(logits))
     next_probs = jnp.array([[0.2] * 5, [0.1, 0.2, 0.3, 0.4, 0.0]])
@@ -84,18 +84,18 @@ def test_losses_of_categories_by_hand() -> None:
 
 
 def test_quantile_huber_by_hand() -> None:
-    """Two quantiles (fractions 1/4 and 3/4), two targets."""
+    """The loss of two quantiles (fractions 1/4 and 3/4) and two targets equals the manual result."""
     quantiles, targets = jnp.array([0.0, 1.0]), jnp.array([0.5, 3.0])
     # errors of quantile 0: 0.5, 3.0; of quantile 1: -0.5, 2.0
     expected = 0.25 * (0.125 + 2.5) / 2 + (0.25 * 0.125 + 0.75 * 1.5) / 2
     np.testing.assert_allclose(quantile_huber(quantiles, targets), expected, rtol=1e-6)
-    # with delta = 2: huber(3) = 4, others quadratic but for their division
+    # with delta = 2: huber(3) = 4, others quadratic except for their division
     expected = (0.25 * (0.125 + 4.0) / 2 + (0.25 * 0.125 + 0.75 * 2.0) / 2) / 2
     np.testing.assert_allclose(quantile_huber(quantiles, targets, 2.0), expected, rtol=1e-6)
 
 
 def test_its_minimum_are_the_quantiles() -> None:
-    """With a small delta gradient descent finds those of the samples."""
+    """Gradient descent with a small delta finds the quantiles of the samples."""
     samples = jax.random.normal(jax.random.key(0), (1001,))
 
     @jax.jit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,18 +33,18 @@ def test_it_pulls_and_pushes() -> None:
     with served(commands.table()) as address, ParameterClient(address) as client:
         assert client.n_step()["pushes"] == 0
         assert _push(client)["accepted"]
-        told, body = client.pull()
-        assert (told["step"], np.frombuffer(body, np.float32).tolist()) == (1, [-1.0] * 3)
+        header, body = client.pull()
+        assert (header["step"], np.frombuffer(body, np.float32).tolist()) == (1, [-1.0] * 3)
 
 
 def test_it_repeats_what_was_not_answered() -> None:
-    """The connection ends behind every second push, before its answer has come."""
+    """Pushes whose connection ended before the response are repeated, and applied once."""
     commands = counting_commands(3)
     with served(commands.table()) as address, ParameterClient(address, "a") as client:
         exchange: Callable = client._exchange
 
-        def broken(message: bytes) -> tuple[dict, bytes]:
-            answer = exchange(message)
+        def broken(*request: Any) -> tuple[dict, bytes | None]:
+            answer = exchange(*request)
             if len(lost) % 2:
                 lost.append(True)
                 return answer
@@ -72,7 +73,7 @@ def test_two_clients_of_one_name_are_two_workers() -> None:
 def test_nobody_at_home() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"  # bound, and nobody listens
+        address = f"127.0.0.1:{probe.getsockname()[1]}"  # bound, but not listening
         with ParameterClient(address, attempts=3) as client, raises_naming(ServerLost, "3 attempts"):
             client.n_step()
 

@@ -1,4 +1,4 @@
-"""The four commands, without a wire."""
+"""The four commands of a parameter server, without a network."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_a_dropped_push_is_dropped_again() -> None:
 
 
 def test_what_is_told_of_a_push() -> None:
-    told: list[Pushed] = []
-    commands = counting_commands(3, after_push=told.append)
+    records: list[Pushed] = []
+    commands = counting_commands(3, after_push=records.append)
     _push(commands)
     _push(commands)
     _push(commands, worker="b", metrics={"loss": 0.5, "odd name\n": 1}, episodes=[2, 30.0, 4])
-    assert [(x.worker, x.staleness, x.before, x.step) for x in told] == [("a", 0, 0, 5), ("b", 1, 5, 10)]
-    assert told[1].metrics == {"loss": 0.5, "odd_name_": 1.0}
+    assert [(x.worker, x.staleness, x.before, x.step) for x in records] == [("a", 0, 0, 5), ("b", 1, 5, 10)]
+    assert records[1].metrics == {"loss": 0.5, "odd_name_": 1.0}
     answer, _ = commands.n_step({}, b"")
     assert (answer["workers"], answer["score"], answer["pushes"]) == (2, 15.0, 2)
 

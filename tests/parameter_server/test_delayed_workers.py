@@ -34,7 +34,7 @@ def _plain(workflow: Any, num_iterations: int) -> Any:
     ids=["a2c", "a2c, values slower", "dqn"],
 )
 def test_one_worker_is_the_ordinary_training_to_the_bit(algorithm: str, changes: dict) -> None:
-    """In fifo and delay_compensation, and in averaging of one; schedules and target networks included."""
+    """One worker equals ordinary training bit for bit, with schedules and target networks, in three modes."""
     workflow = small(algorithm, **changes)
     plain = _plain(workflow, 5)
     for settings in ({}, {"mode": "delay_compensation"}, {"mode": "averaging", "num_gradients": 1}):
@@ -44,7 +44,7 @@ def test_one_worker_is_the_ordinary_training_to_the_bit(algorithm: str, changes:
 
 @pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1"), ("td3", "Pendulum-v1")])
 def test_one_worker_that_sends_deltas_is_the_ordinary_training(algorithm: str, env: str) -> None:
-    """Up to the rounding of ``theta + (theta' - theta)``."""
+    """One worker that sends deltas equals training up to the rounding of ``theta + (theta' - theta)``."""
     workflow = small(algorithm, env)
     simulated = simulate_workers(workflow, 1, settings={"send": "delta"}, num_pushes=4)
     assert_close(simulated.agent_state.params, _plain(workflow, 4).params, 1e-5)

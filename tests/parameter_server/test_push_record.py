@@ -15,6 +15,7 @@ from evorl.parameter_server import push_record
 from evorl.parameter_server.commands import ParameterCommands, Pushed
 from evorl.parameter_server.frames import CommandRefused, frame, parsed_header
 from evorl.parameter_server.push_record import PushRecord, max_steps_per_push
+from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 from tests.support.odd_values import ODD, label
 from tests.support.servers import counting_commands
@@ -23,11 +24,12 @@ from tests.support.small_workflows import small
 BODY = np.asarray([1.0, 0.0, 2.0], np.float32).tobytes()
 GOOD = {"worker": "a", "sequence": 1, "step": 0, "updates": 0, "steps": 5, "metrics": {"loss": 0.5}}
 MAX_STEPS = 100
+names = st.text(max_size=4) | st.sampled_from([*dir(PyTreeDict), *push_record.SERVER_COLUMNS])
 numbers = st.one_of(st.sampled_from(ODD), st.integers(), st.floats(), st.booleans(), st.text(max_size=3))
 
 
 def refused_or_taken(commands: ParameterCommands, header: dict[str, Any], body: bytes = BODY) -> bool:
-    """Push; whether it was taken. Otherwise nothing has changed. In both cases the next push is a push as usual."""
+    """Push, and return True if it was accepted; otherwise assert that nothing changed. Then the next push is normal."""
     before = (commands.pull({}, b""), commands.pushes, commands.step)
     try:
         answer, _ = commands.push(header, body)
@@ -61,12 +63,12 @@ def test_any_value_of_any_field(name: str, value: Any, commands: ParameterComman
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize("value", ODD, ids=label)
 def test_any_value_in_any_place_of_episodes(place: int, value: Any) -> None:
-    told: list[Pushed] = []
-    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=told.append)
+    records: list[Pushed] = []
+    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=records.append)
     episodes: list[Any] = [2, 3.0, 4]
     episodes[place] = value
     refused_or_taken(commands, {**GOOD, "episodes": episodes})
-    for pushed in told:
+    for pushed in records:
         assert np.isfinite(np.asarray(pushed.episodes, np.float32)).all()
         assert pushed.episodes[0] % 1 == 0 <= pushed.episodes[0] <= 5
     score = commands.n_step({}, b"")[0]["score"]
@@ -82,17 +84,17 @@ def test_any_value_in_any_place_of_episodes(place: int, value: Any) -> None:
             "step": numbers,
             "updates": numbers,
             "steps": numbers,
-            "metrics": st.dictionaries(st.text(max_size=4), numbers, max_size=3) | numbers,
+            "metrics": st.dictionaries(names, numbers, max_size=3) | numbers,
             "episodes": st.lists(numbers, max_size=4) | numbers,
         },
     ),
 )
 def test_any_header(header: dict[str, Any]) -> None:
-    told: list[Pushed] = []
-    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=told.append)
+    records: list[Pushed] = []
+    commands = counting_commands(3, max_steps=MAX_STEPS, after_push=records.append)
     refused_or_taken(commands, {**GOOD, **header})
-    for pushed in told:
-        sums = np.asarray([*pushed.metrics.values(), *pushed.episodes], np.float32)
+    for pushed in records:
+        sums = np.asarray([*PyTreeDict(pushed.metrics).values(), *pushed.episodes], np.float32)
         assert np.isfinite(sums).all()
 
 
@@ -124,7 +126,7 @@ def test_numbers_whose_squares_are_not_finite_are_not_applied(value: float) -> N
 
 
 def test_a_push_with_a_wrong_number_behind_the_applied_ones_is_not_applied() -> None:
-    """All is checked before anything takes effect: a worker that repeats the push is not counted twice."""
+    """A push with an invalid number changes nothing, so that its repetition is not counted twice."""
     assert not refused_or_taken(counting_commands(3), {**GOOD, "updates": -1})
 
 

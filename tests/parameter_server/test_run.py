@@ -1,4 +1,4 @@
-"""A training by a parameter server keeps books like every other run."""
+"""Training with a parameter server writes the same files as other runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import numpy as np
 
 from evorl.execution.restoration import restore
 from evorl.execution.session import TrainingDiverged
+from evorl.parameter_server.frames import CommandRefused
+from evorl.parameter_server.push_record import SERVER_COLUMNS
 from evorl.parameter_server.run import ParameterRun
 from evorl.parameter_server.worker import settings_for
 from evorl.recorders.row_file import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recorder import Recorder
 from evorl.runs.structure import CheckpointError
-from tests.support.errors import raises_naming
+from evorl.types import PyTreeDict
+from tests.support.errors import assert_names, raises_naming
 from tests.support.small_workflows import assert_identical, small
 
 CHANGES: dict[str, Any] = {
@@ -67,8 +70,51 @@ def test_rows_evaluations_and_checkpoints_come_at_their_steps(tmp_path: Path) ->
     assert {3, 6, 9, 10} <= set(steps)
 
 
+NAMES = [
+    *dir(PyTreeDict),
+    *SERVER_COLUMNS,
+    "",
+    "a b",
+    "\x1b]0;x\x07",
+    "\ud800",
+    "x" * 300,
+    "é",
+    "../a",
+    "serving/clients",
+]
+NAMES += ["timesteps", "iterations", "serving/", "=1+1", "$\\frac{", "eval/episode_return", "time/clock"]
+
+
+def test_no_name_of_a_metric_ends_the_run(tmp_path: Path) -> None:
+    """Names that a client sends become entries of a dict, columns and tags: an invalid one is rejected alone."""
+    recorder = CsvRecorder(tmp_path / "metrics.csv")
+    run = _run(None, recorder, total_timesteps=64 * 1000, log_interval=64, eval_interval=0)
+    body, refused = bytes(run.commands.layout.num_bytes), set()
+    for i, name in enumerate(NAMES):
+        header = {"worker": "w", "sequence": i, "step": 0, "updates": 0, "steps": 64}
+        try:
+            run.commands.push(header | {"metrics": {name: 1.0}, "episodes": [2, 10.0, 16]}, body)
+        except CommandRefused as error:
+            assert_names(str(error), "name of a metric", repr(name))
+            refused.add(name)
+    _push(run, [len(NAMES)])
+    run.end()
+    recorder.close()
+    assert refused == {*dir(PyTreeDict), *SERVER_COLUMNS, ""}
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    assert len(rows) == run.commands.pushes == len(NAMES) - len(refused) + 1
+    assert {row["train/episode_return"] for row in rows[:-1]} == {"5.0"}
+
+
+def test_two_names_that_become_one_are_refused() -> None:
+    run = _run(None, eval_interval=0)
+    header = {"worker": "w", "sequence": 1, "step": 0, "updates": 0, "steps": 64, "metrics": {"a b": 1.0, "a\tb": 2.0}}
+    with raises_naming(CommandRefused, "name of a metric", "'a b'"):
+        run.commands.push(header, bytes(run.commands.layout.num_bytes))
+
+
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Stopped after some pushes and started again: the steps, the parameters, the optimizer, who pushed what."""
+    """A restarted server continues with its steps, parameters, optimizer state and push records."""
     output = _Told()
     run = _run(tmp_path, output, "delay_compensation")
     _push(run, range(1, 6))
@@ -89,7 +135,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_its_checkpoints_are_those_of_a_run(tmp_path: Path) -> None:
-    """What evaluates and exports a run reads them."""
+    """Commands that evaluate and export runs can read the checkpoints."""
     run = _run(tmp_path)
     _push(run, range(1, 4))
     agent_state = run.end()

@@ -41,7 +41,7 @@ SERVER = [
 
 @contextlib.contextmanager
 def _serving(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process, and its address."""
+    """Start a server process and yield it with its address."""
     command = [*EVORL, "serve-parameters", *words]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -69,17 +69,17 @@ def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
     with _serving([*words, "parameters.num_gradients=2", f"parameters.profile_dir={profile}"]) as (server, address):
         workers = [_worker(address, number, f"profile_dir={profile}") for number in range(2)]
         for number, worker in enumerate(workers):
-            said, _ = worker.communicate(timeout=240)
-            assert worker.returncode == 0, said
-            assert f"Worker {number}: " in said
-        told, _ = server.communicate(timeout=60)
-        assert server.returncode == 0, told
+            output, _ = worker.communicate(timeout=240)
+            assert worker.returncode == 0, output
+            assert f"Worker {number}: " in output
+        printed, _ = server.communicate(timeout=60)
+        assert server.returncode == 0, printed
     (table,) = tmp_path.rglob("metrics.csv")
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert int(rows[-1]["timesteps"]) >= 640
     assert float(rows[-1]["eval/episode_return"]) > 0
     spans = [event for event in json.loads((profile / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
-    assert len({span["pid"] for span in spans if span["name"] == "push"}) == 3  # the server's, and of each worker
+    assert len({span["pid"] for span in spans if span["name"] == "push"}) == 3  # the server and each worker
     assert len({span["pid"] for span in spans if span["name"] == "update"}) == 2
     assert all(span["dur"] > 0 for span in spans)
 
@@ -102,9 +102,9 @@ def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
         with ParameterClient(address) as client:
             stopped_at = client.n_step()["step"]
         server.send_signal(signal.SIGINT)
-        told, _ = server.communicate(timeout=60)
-        assert server.returncode == 0, told
-        assert "To resume: " in told
+        printed, _ = server.communicate(timeout=60)
+        assert server.returncode == 0, printed
+        assert "To resume: " in printed
     assert stopped_at > 0
     (run,) = (path.parent for path in tmp_path.rglob("config.yaml"))
     with _serving([f"resume={run}"]) as (_, address), ParameterClient(address) as client:
@@ -139,11 +139,11 @@ def test_what_goes_with_no_parameter_server(words: list[str]) -> None:
 
 
 def test_secrets_stay_with_the_server() -> None:
-    told = worker_config(_spec("parameters.token=a-secret-token"))
-    assert "a-secret-token" not in repr(told)
-    assert {"workflow", "env", "seed", "total_timesteps"} <= told.keys()
-    assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & told.keys()
-    check_worker_config(told, "127.0.0.1:7000", False)
+    config = worker_config(_spec("parameters.token=a-secret-token"))
+    assert "a-secret-token" not in repr(config)
+    assert {"workflow", "env", "seed", "total_timesteps"} <= config.keys()
+    assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & config.keys()
+    check_worker_config(config, "127.0.0.1:7000", False)
 
 
 REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
@@ -177,9 +177,9 @@ def test_wrong_words_for_a_worker(arguments: list[str], parts: tuple[str, ...]) 
 
 def test_a_worker_says_where_simulators_come_to_where_there_are_any(tmp_path: Path) -> None:
     with _serving([*SERVER, f"runs_folder={tmp_path}"]) as (_, address):
-        said, _ = _worker(address, 0, "serve.bind=127.0.0.1:0").communicate(timeout=120)
-        assert not missing_parts(said, "serve", "simulators", "network")
-        assert "Traceback" not in said
+        output, _ = _worker(address, 0, "serve.bind=127.0.0.1:0").communicate(timeout=120)
+        assert not missing_parts(output, "serve", "simulators", "network")
+        assert "Traceback" not in output
 
 
 def test_a_token_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def _built() -> Workflow:
 
 
 class _Serving:
-    """A server in a thread."""
+    """Runs a server in a thread."""
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
         self.address, self.result, self._error = "", None, None
@@ -70,7 +70,7 @@ class _Serving:
         ready.wait()
 
     def end(self) -> Served:
-        """What came of it, when it has ended by itself."""
+        """Return the result once the server ends."""
         self._thread.join(60)
         if self._error is not None:
             raise self._error
@@ -105,7 +105,7 @@ def test_one_worker_is_the_ordinary_training_to_the_bit(mode: str) -> None:
 
 @pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
 def test_deltas_over_the_wire(algorithm: str, env: str) -> None:
-    """Target networks come back to the server, too."""
+    """Workers that send deltas equal ordinary training, including target networks."""
     workflow = small(algorithm, env, total_timesteps=64 * 4)
     with _serving(workflow, settings={"send": "delta"}) as serving:
         worked = work(workflow, serving.address)
@@ -163,7 +163,7 @@ work(workflow, address, worker=int(number))
 
 
 def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
-    """Two processes; one is killed when both have pushed, the other goes on to the end."""
+    """If one of two worker processes is killed, the other finishes the training."""
     config, hurry = {**CONFIG, "total_timesteps": 64 * 120}, tmp_path / "hurry"
     with _serving(workflow_from_config(config)) as serving, contextlib.ExitStack() as stack:
         command = [sys.executable, "-c", WORKER, json.dumps(config), serving.address]
@@ -186,7 +186,7 @@ def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_signal_saves_and_the_next_server_goes_on(tmp_path: Path) -> None:
-    """Its worker waits for it meanwhile, and pushes on: from step k, with the parameters of then."""
+    """A signal saves a checkpoint; a new server continues from it with the worker that waited."""
     checkpointer = RunCheckpointer(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
@@ -251,7 +251,7 @@ def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @contextlib.contextmanager
 def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple[str, list[Worked]]]:
-    """A worker to which simulators come, in a thread: their address, and what it did once it has ended."""
+    """Run a worker with simulators in a thread; yield the address, and a list that receives its result."""
     done: list[Worked] = []
     ready = threading.Event()
     with contextlib.closing(TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))) as collector:
@@ -269,7 +269,7 @@ def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple
 
 
 def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
-    """All of them hear of the end, the one that nobody plays for, too."""
+    """All workers end with the training, including one without simulators."""
     workflow = remote("a2c", CONTINUOUS, {"num_envs": 2, "rollout_length": 5, "total_timesteps": 10 * 40})
     with _serving(workflow) as serving, contextlib.ExitStack() as stack:
         (one, of_one), (two, of_two) = (

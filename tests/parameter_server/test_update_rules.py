@@ -1,4 +1,4 @@
-"""Effects of a push, compared with numbers computed by hand."""
+"""Effects of a push equal numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_fifo_steps_with_every_push_whatever_its_age() -> None:
 
 
 def test_fifo_steps_in_the_order_of_arrival() -> None:
-    """Momentum tells one order from another."""
+    """Gradients are applied in the order of arrival, which matters with momentum."""
     settings = _settings(optimizer=Optimizer("adam", 0.1))
     gradients = [jnp.asarray([x, -x, 3 * x]) for x in (1.0, -0.5, 0.25)]
 
@@ -71,7 +71,7 @@ def test_averaging_waits_for_its_number_and_drops_what_is_old() -> None:
     assert_identical(state.params, ONES)
     assert (int(state.step), int(state.count)) == (0, 3)
     state, _ = push(settings, state, gradients[3], 7, 0)
-    np.testing.assert_allclose(_params(state), [-2.0, 1.0, 0.0])  # the mean of the four is [3, 0, 1]
+    np.testing.assert_allclose(_params(state), [-2.0, 1.0, 0.0])  # the mean of four is [3, 0, 1]
     assert (int(state.step), int(state.count), int(state.updates)) == (22, 0, 1)
 
     state, accepted = push(settings, state, gradients[0], 5, 0)
@@ -87,12 +87,12 @@ def test_averaging_waits_for_its_number_and_drops_what_is_old() -> None:
     ("compensation", "expected"), [(0.05, [0.10025, -0.2, 0.2955]), (2.0, [0.11, -0.2, 0.12])], ids=["0.05", "2"]
 )
 def test_delay_compensation_follows_its_formula(compensation: float, expected: list[float]) -> None:
-    """``w_old = [.5, 1, 2]``, present parameters ``[1, 1, 1]``."""
+    """The applied gradient equals the paper's formula for old parameters ``[.5, 1, 2]`` and current ``[1, 1, 1]``."""
     settings = _settings("delay_compensation", compensation=compensation)
     state = create(settings, jnp.asarray([0.5, 1.0, 2.0]))
-    state, _ = push(settings, state, jnp.asarray([-0.5, 0.0, 1.0]), 3, 0)  # of the present: as it is
+    state, _ = push(settings, state, jnp.asarray([-0.5, 0.0, 1.0]), 3, 0)  # current version: not compensated
     np.testing.assert_allclose(_params(state), 1.0)
-    state, _ = push(settings, state, jnp.asarray(GRADIENT), 3, 0)  # its worker had the first parameters
+    state, _ = push(settings, state, jnp.asarray(GRADIENT), 3, 0)  # from the initial parameters
     np.testing.assert_allclose(1.0 - _params(state), expected, atol=2e-7)
 
 
@@ -118,7 +118,7 @@ def test_a_forgotten_step_counts_as_the_present_one() -> None:
         state, moved = pushed(state, step)
         np.testing.assert_allclose(moved, GRADIENT, atol=2e-7)
     kept = jax.tree.map(jnp.copy, state)
-    _, moved = pushed(kept, 0)  # of three, the first parameters are the oldest that is remembered
+    _, moved = pushed(kept, 0)  # with a history of three, the initial parameters are the oldest
     assert np.abs(moved - GRADIENT).max() > 1e-3
     state, _ = pushed(state, 20)
     state, moved = pushed(state, 0)
@@ -200,7 +200,7 @@ def test_the_schedule_is_that_of_the_steps_of_all() -> None:
 
 
 def test_a_push_takes_the_memory_of_the_state() -> None:
-    """A ring of 20 copies would be copied with each push otherwise."""
+    """A push donates the state, instead of copying its ring of 20 parameter sets."""
     settings = _settings("delay_compensation")
     first = create(settings, ONES)
     pulled, _ = pull(first)

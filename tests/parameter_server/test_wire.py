@@ -1,4 +1,6 @@
-"""The wire holds: commands by name only, one after another, and nothing is lost or applied twice when workers die."""
+"""The network interface executes only named commands, one at a time; no push is lost or applied twice
+if workers die.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def _one_hot(place: int) -> bytes:
 
 
 def test_what_is_not_registered_cannot_be_called() -> None:
-    """No attribute of anything is reached by its name."""
+    """Names of attributes are rejected as commands."""
     commands = counting_commands(3)
     with served(commands.table()) as address, _connection(address) as connection:
         for name in ("state", "table", "__class__", "_push", "settings.optimizer.init", "", None, ["pull"], "Pull"):
@@ -82,7 +84,7 @@ def test_what_is_not_registered_cannot_be_called() -> None:
 
 
 def test_eight_pushers_are_a_sequence() -> None:
-    """Adam is not commutative: the parameters are those of the pushes in the order in which they were taken."""
+    """Concurrent pushes equal a sequence: the parameters follow from the accepted order, which matters for Adam."""
     settings = ParameterServerSettings(optimizer=Optimizer("adam", 0.1))
     start = PyTreeDict(w=np.ones(50, np.float32))
     taken: list[np.ndarray] = []
@@ -119,39 +121,39 @@ def test_eight_pushers_are_a_sequence() -> None:
 
 
 class _Dies(Exception):
-    """A worker is killed."""
+    """Simulates a killed worker."""
 
 
 class _MortalClient(ParameterClient):
-    """Loses its connection at random moments, in the middle of frames too; one that is doomed never comes back."""
+    """Client that loses its connection at random moments, also within frames; a doomed one does not reconnect."""
 
     def __init__(self, address: str, number: int, dies_at: int | None) -> None:
         super().__init__(address, f"w{number}", attempts=50)
         self._draws = random.Random(number)
         self._dies_at, self._calls = dies_at, 0
 
-    def _exchange(self, message: bytes) -> tuple[dict[str, Any], bytes]:
+    def _exchange(self, message: bytes, most: int) -> tuple[dict[str, Any], bytes]:
         self._calls += 1
         dying = self._calls == self._dies_at
         if self._socket is None:
-            super()._exchange(frame({"command": "n_step"}))
+            super()._exchange(frame({"command": "n_step"}), most)
         assert self._socket is not None, "it has just connected"
         if dying or self._draws.random() < 0.2:
             cut = self._draws.choice([1, 5, 60, len(message) - 1, len(message)])
             self._socket.sendall(message[:cut])
             if cut == len(message) and self._draws.random() < 0.5:
-                self._answer(self._socket)  # applied and answered, and the answer never reaches the worker
-            linger = struct.pack("ii", 1, 0)  # a reset, as of a process that is killed
+                self._answer(self._socket, most)  # applied, but the worker never receives the response
+            linger = struct.pack("ii", 1, 0)  # a reset, as from a killed process
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             if dying:
                 self.close()
                 raise _Dies
             raise ConnectionError("cut")
-        return super()._exchange(message)
+        return super()._exchange(message, most)
 
 
 def test_no_update_is_lost_or_applied_twice_when_workers_die() -> None:
-    """Each push subtracts 1 at a place of its own, so that the parameters count how often each was applied."""
+    """Each push is applied exactly once, although workers die: it subtracts 1 at its own index."""
     commands = counting_commands(NUM_WORKERS * PUSHES_EACH)
     moments = random.Random(17)
     doomed = {number: moments.randint(2, PUSHES_EACH) for number in moments.sample(range(NUM_WORKERS), 3)}
@@ -238,7 +240,7 @@ def test_random_bytes_do_no_harm() -> None:
 
 @pytest.mark.usefixtures("few_objects")
 def test_who_was_just_let_in_is_hung_up_on_too() -> None:
-    """A connection of which no task knows yet would stay open, and warn as it is collected."""
+    """Closing the server also closes connections that were accepted but have no task."""
     for _ in range(20):
         with served({}) as address, _connection(address):
             pass
@@ -246,7 +248,7 @@ def test_who_was_just_let_in_is_hung_up_on_too() -> None:
 
 
 def test_a_failure_of_the_server_is_its_own() -> None:
-    """It ends the server, in whose process it is raised; the client hears of it, and sees no traceback."""
+    """An internal error ends the server and is raised there; clients get a message without traceback."""
 
     def broken(header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         raise OSError("no space is left on its disk: /secret/path")
@@ -272,7 +274,7 @@ def test_large_bodies_cross_tls(tmp_path: Path) -> None:
 
 
 def test_requests_that_are_sent_at_once_are_answered_in_order() -> None:
-    """A part of a third one waits for its rest; a client that half-closes its connection is answered, then closed."""
+    """Pipelined requests are answered in order, also incomplete ones and after a half-close."""
     messages = [frame({"command": "n_step"}), frame({"command": "checkpoint"}), frame({"command": "pull"})]
     with served(counting_commands(3).table()) as address, _connection(address) as connection:
         connection.sendall(b"".join(messages)[:-3])

@@ -74,7 +74,7 @@ def test_steps_before_the_first_update_come_with_the_first_push() -> None:
 
 
 def test_schedules_follow_the_steps_of_all() -> None:
-    """Four workers are over four times as fast as each of them is alone."""
+    """Schedules advance by the steps of all workers: with four, four times as fast as with one."""
     workflow = small("a2c", total_timesteps=64 * 100)
     worker = ParameterWorker(workflow, "gradient")
     params = worker.served.taken_from(worker.agent_state)

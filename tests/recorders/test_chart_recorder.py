@@ -1,4 +1,4 @@
-"""Charts at the end of a run: a table that reads back bit for bit, and a picture."""
+"""Charts at the end of a run: a table that reads back bit for bit, and an image."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_line_goes_through_marked_rows(tmp_path: Path, monkeypatch: pytest.Mon
     plot = Axes.plot
     monkeypatch.setattr(Axes, "plot", lambda self, x, y, *a, **k: drawn.append(list(x)) or plot(self, x, y, *a, **k))
     draw_chart(tmp_path / "a.png", CHART)
-    assert drawn[0] == [2000, 4000, 5000, 6000, 7000, 8000]  # what is not finite is left out
+    assert drawn[0] == [2000, 4000, 5000, 6000, 7000, 8000]  # non-finite values are omitted
     assert drawn[2] == [2000, 4000, 6000, 8000]
 
 
@@ -75,7 +75,7 @@ def test_a_heat_map_lies_over_its_plane(tmp_path: Path, monkeypatch: pytest.Monk
     draw_chart(tmp_path / "a.png", Chart({"a": np.arange(2), "b": np.arange(2)}, (Panel("a", "b", heat=heat),)))
     x, y, values = drawn[0]
     assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [-1, 0, 1])
-    assert values.filled(-9).tolist() == [[1, 2, 4], [-9, 3, 5]]  # rows go along the vertical axis
+    assert values.filled(-9).tolist() == [[1, 2, 4], [-9, 3, 5]]  # rows are the vertical axis
     assert_is_picture(tmp_path / "a.png")
 
 

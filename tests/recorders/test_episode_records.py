@@ -45,5 +45,5 @@ def test_what_is_asked_for_is_written(
     assert sorted(path.name for path in folder.path.iterdir()) == sorted(["config.yaml", *written])
     if folder.episodes.exists():
         about = SavedEpisode.load(folder.episodes / "000000000100_evaluated_1_000").about
-        assert about["env"] == {"name": "goal/point_maze"}  # as it was played: without who sets goals in training
+        assert about["env"] == {"name": "goal/point_maze"}  # as played: without the goal setter of training
         assert about["seed"] == 3

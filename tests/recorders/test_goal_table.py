@@ -1,4 +1,4 @@
-"""The table of goals."""
+"""The CSV table of goals."""
 
 from __future__ import annotations
 

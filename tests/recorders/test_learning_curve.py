@@ -1,4 +1,4 @@
-"""The learning curve: a picture of everything there is, or none."""
+"""The learning curve: an image of all recorded data, or none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def assert_is_picture(path: Path) -> None:
     pixels = imread(path)
     assert pixels.shape[0] > 300
     assert pixels.shape[1] > 800
-    assert pixels.std() > 0.02  # something is drawn on the white
+    assert pixels.std() > 0.02  # the image is not blank
 
 
 def test_the_picture_is_drawn_when_the_run_ends(tmp_path: Path) -> None:

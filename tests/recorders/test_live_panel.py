@@ -77,7 +77,7 @@ def test_the_spread_over_seeds_fits_beside_the_history() -> None:
     panel.close()
     last = stream.getvalue()[stream.getvalue().rindex("PPOWorkflow") :]
     assert "-1,273.5 ± 1,234.5 over 10 seeds" in last
-    assert "best -1,235.5" in last  # the first is of the untrained policy
+    assert "best -1,235.5" in last  # the first evaluation uses the untrained policy
 
 
 def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:
@@ -86,7 +86,7 @@ def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:
     panel = LivePanel(console, clock)
     panel.start(make_plan())
     drawn = []
-    clock.step = 0.01  # drawing takes a hundredth of a second, as the panel sees it
+    clock.step = 0.01  # the panel measures 0.01 s per frame
     for i in range(1, 400):
         before = len(stream.getvalue())
         panel.progress(i, 10.0, {})
@@ -95,7 +95,7 @@ def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:
     assert 3 <= sum(drawn) <= 10
     panel.write(make_row(5))
     panel.close()
-    assert "150.0 ± 4.0" in stream.getvalue()  # the last frame has all there is
+    assert "150.0 ± 4.0" in stream.getvalue()  # the last frame shows all data
 
 
 def test_without_a_start_it_only_prints(capsys: pytest.CaptureFixture) -> None:

@@ -17,11 +17,11 @@ def test_the_log_tells_the_run(tmp_path: Path) -> None:
     record(recorder)
     lines = (tmp_path / "run.log").read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \S", line) for line in lines)
-    told = [line[21:] for line in lines]
-    assert told[0] == "Set-up ready: 1.0 s."
-    assert told[1] == "PPOWorkflow: 1,200 environment steps."
-    assert told[2].startswith("500 steps: evaluation return 150.0 ± 4.0  training return 100.0  policy_loss -0.02")
-    assert len(told) == 4
+    messages = [line[21:] for line in lines]
+    assert messages[0] == "Set-up ready: 1.0 s."
+    assert messages[1] == "PPOWorkflow: 1,200 environment steps."
+    assert messages[2].startswith("500 steps: evaluation return 150.0 ± 4.0  training return 100.0  policy_loss -0.02")
+    assert len(messages) == 4
 
 
 def test_a_resumed_run_writes_on(tmp_path: Path) -> None:

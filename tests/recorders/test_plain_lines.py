@@ -1,4 +1,4 @@
-"""Plain progress lines: few, and every evaluation."""
+"""Plain progress lines: few updates, and every evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A panel on a terminal, plain lines elsewhere."""
+"""A panel on terminals, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of evaluations."""
+"""Images of evaluations with goals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_picture_for_each_evaluation(tmp_path: Path, of: str, dimensions: tu
     (path,) = (tmp_path / "plots").iterdir()
     assert path.name == "000000001000.png"
     assert imread(path).ndim == 3
-    assert has_color(path, GREEN)  # of the one episode that ends at its goal
+    assert has_color(path, GREEN)  # the only episode that reaches its goal
 
 
 def test_walls_are_drawn_where_there_are_any(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The fan-out, and the contract with the learn loop."""
+"""The recorder group forwards calls, and keeps the contract with the training loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of rows: torn lines, replacing, reopening."""
+"""CSV files: incomplete lines, replacement, and reopening."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_full_or_read_only_disk_is_told_in_words(
 
 
 def test_a_row_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
-    recorder = CsvRecorder("/dev/full")  # every write to it fails for want of space
+    recorder = CsvRecorder("/dev/full")  # every write fails because the disk is full
     with raises_naming(RunFolderError, "/dev", "no space"):
         recorder._file.append("1,2,3")
     recorder.close()

@@ -1,4 +1,4 @@
-"""Progress, time left, and how numbers read."""
+"""Progress, remaining time, and number formats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_time_left_follows_the_pace_so_far() -> None:
     status = RunStatus(make_plan(), clock)
     assert math.isnan(status.seconds_left)
     status.advance(200, 50.0, {})
-    assert status.seconds_left == pytest.approx(1000 / 50)  # no pace yet: what the chunk says
+    assert status.seconds_left == pytest.approx(1000 / 50)  # no measured pace yet: the chunk's estimate
     clock.now = 10.0
     status.advance(700, 50.0, {})
     assert status.seconds_left == pytest.approx(500 * 10 / 500)

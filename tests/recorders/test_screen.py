@@ -1,4 +1,4 @@
-"""Output on screens with another encoding; no locale ends a run."""
+"""Output on terminals with another encoding; no locale ends a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorders of an ordinary run, together."""
+"""All recorders of an ordinary run together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``state.json`` over a training."""
+"""``state.json`` during training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_stopped_and_resumed(tmp_path: Path) -> None:
     assert read(path) == RunState(STOPPED, TOTAL)
     recorder = StateRecorder(path)
     recorder.resume_at(5)
-    assert read(path) == RunState(STOPPED, TOTAL)  # until it starts
+    assert read(path) == RunState(STOPPED, TOTAL)  # before it starts
     record(recorder, first=6)
     assert read(path) == RunState(FINISHED, TOTAL)
 

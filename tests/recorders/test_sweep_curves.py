@@ -1,4 +1,4 @@
-"""The picture of a sweep: a color for each setting, a line for each run, means where there are several."""
+"""The plot of a sweep: a color per setting, a line per run, and means over several runs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.support.recorded_runs import make_plan, make_row, record
 
 
 def read_events(folder: Path) -> list:
-    """The events of a folder in TensorBoard's order: records of length, checksum, data, checksum."""
+    """Return the events of a folder; records consist of length, checksum, data, checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
     events = []
@@ -51,7 +51,7 @@ def test_a_resume_purges_later_events_and_keeps_the_earlier_file(tmp_path: Path)
 
 def test_a_folder_that_is_opened_again_keeps_what_it_has(tmp_path: Path) -> None:
     recorder = TensorBoardRecorder(tmp_path)
-    for iteration in (1, 2):  # within a second, by one process
+    for iteration in (1, 2):  # within one second, in one process
         recorder.write(make_row(iteration))
         recorder.close()
     assert [event.step for event in read_events(tmp_path) if event.HasField("summary")] == [100, 200]
@@ -66,9 +66,9 @@ def test_rows_reach_the_disk_when_asked_and_histograms_at_once(tmp_path: Path) -
     assert [event.step for event in read_events(tmp_path)[1:]] == [100]
     recorder.write(make_row(2))
     recorder.write_histogram("weights", 300, np.array([1.0, 1.5, 3.0]), [1.0, 2.0, 3.0], [2, 1])
-    _, _, second, told = read_events(tmp_path)
-    assert (second.step, told.step) == (200, 300)
-    (value,) = told.summary.value
+    _, _, second, third = read_events(tmp_path)
+    assert (second.step, third.step) == (200, 300)
+    (value,) = third.summary.value
     assert (value.tag, value.histo.num, value.histo.sum, value.histo.sum_squares) == ("weights", 3, 5.5, 12.25)
     assert list(value.histo.bucket_limit) == [1.0, 2.0, 3.0]
     assert list(value.histo.bucket) == [0, 2, 1]

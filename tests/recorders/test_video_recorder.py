@@ -15,7 +15,7 @@ from evorl.runs.folder import RunFolder
 from tests.support.errors import raises_naming
 from tests.support.recorded_runs import STEPS, make_plan, make_row
 
-# In place of the command line: notes what it was told, and is busy until a file says otherwise.
+# Stand-in for the command line that records its arguments and runs until a file exists.
 NOTE = """
 import os, sys, time
 from pathlib import Path
@@ -39,7 +39,7 @@ def make(folder: RunFolder, interval: float) -> VideoRecorder:
     return VideoRecorder(folder, interval, [sys.executable, "-c", NOTE])
 
 
-def told(recorder: VideoRecorder) -> list[str]:
+def recorded_arguments(recorder: VideoRecorder) -> list[str]:
     return recorder.log.read_text().splitlines() if recorder.log.exists() else []
 
 
@@ -53,19 +53,19 @@ def test_a_picture_for_each_interval_one_at_a_time(folder: RunFolder) -> None:
     recorder.start(make_plan())
     for iteration in (1, 2, 3):
         recorder.write(make_row(iteration))
-    assert recorder.process is None  # there is no checkpoint yet
+    assert recorder.process is None  # no checkpoint exists yet
     save(folder, 1, 5.0)
     (folder.path / "busy").touch()
     recorder.write(make_row(4))
     first = recorder.process
     for iteration in (5, 6):
         recorder.write(make_row(iteration))
-    assert recorder.process is first  # which is drawing still
+    assert recorder.process is first  # still rendering
     (folder.path / "busy").unlink()
     finish(recorder)
     save(folder, 6, 4.0)
     recorder.write(make_row(7))
-    assert recorder.process is first  # the best is the one that it shows
+    assert recorder.process is first  # it already shows the best
     save(folder, 7, 6.0)
     recorder.write(make_row(8))
     assert recorder.process is not first
@@ -73,9 +73,9 @@ def test_a_picture_for_each_interval_one_at_a_time(folder: RunFolder) -> None:
     last = recorder.process
     save(folder, 9, 7.0)
     recorder.write(make_row(9))
-    assert recorder.process is last  # until the next interval is over
+    assert recorder.process is last  # until the end of the next interval
     recorder.close()
-    assert told(recorder) == [f"render run={folder.path} trust=true cpu"] * 2
+    assert recorded_arguments(recorder) == [f"render run={folder.path} trust=true cpu"] * 2
 
 
 def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
@@ -90,7 +90,7 @@ def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
     assert recorder.process is None
     recorder.write(make_row(6))
     finish(recorder)
-    assert len(told(recorder)) == 1
+    assert len(recorded_arguments(recorder)) == 1
 
 
 def test_an_interval_is_positive(folder: RunFolder) -> None:
@@ -99,7 +99,7 @@ def test_an_interval_is_positive(folder: RunFolder) -> None:
 
 
 def test_what_draws_is_no_process_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of several processes of a program would wait for the others, before it looks for a workflow."""
+    """The rendering process drops the settings of a multi-process run, with which it would wait."""
     info = ProcessInfo(0, 2, "localhost:1", local_index=1, local_count=2, devices=1, command="train")
     for name, value in info.as_variable().items():
         monkeypatch.setenv(name, value)

@@ -52,12 +52,12 @@ def test_the_real_library_keeps_the_rows_offline_and_goes_on_as_the_same_run(
     need("wandb", "wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
     record(WandbRecorder(tmp_path, config={"seed": 1}), last=6)
-    time.sleep(1 - time.time() % 1)  # wandb calls what it keeps by the second
+    time.sleep(1 - time.time() % 1)  # wandb names its files by the second
     record(WandbRecorder(tmp_path, config={"seed": 1}), first=7)
     run_id = (tmp_path / "wandb" / "run_id.txt").read_text()
     losses = [repr(make_row(i)["train/value_loss"]).encode() for i in range(1, 13)]
 
-    def are_kept() -> bool:  # wandb's own process may write after the run was finished
+    def are_kept() -> bool:  # wandb's process may write after the end of the run
         kept = b"".join(path.read_bytes() for path in tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
         return kept.count(b"train/value_loss") >= 12 and all(loss in kept for loss in losses)
 

@@ -1,4 +1,4 @@
-"""Saved episodes as moving pictures."""
+"""Saved episodes as animations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evorl.rendering.animation import frame_numbers, frames_of, write_animation
 from tests.support.errors import raises_naming
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colors
-# In a process of its own, where MuJoCo is not imported before it is told what to draw by.
+# Runs in a separate process, where MuJoCo is imported only after its renderer was chosen.
 REPLAY = """
 import sys
 from pathlib import Path

@@ -13,7 +13,7 @@ SIZE = 60
 
 
 def places_of(picture: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
-    """Rows and columns of the pixels of about this color, ``[N, 2]``."""
+    """Return rows and columns of the pixels of about this color, ``[N, 2]``."""
     return np.argwhere(np.abs(picture.astype(int) - color).max(axis=-1) < 40)
 
 
@@ -73,7 +73,7 @@ def test_channels_have_colors_and_later_ones_are_in_front() -> None:
     assert (cells[3] == 24).all()
     colors = {tuple(cells[i, i].tolist()) for i in range(2)}
     assert len(colors) == 2
-    assert tuple(cells[2, 2].tolist()) not in colors  # that of the third channel
+    assert tuple(cells[2, 2].tolist()) not in colors  # the color of the third channel
 
 
 def test_pictures_stay_as_they_are() -> None:

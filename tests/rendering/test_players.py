@@ -1,4 +1,4 @@
-"""Selection of rendered policies: the best, and elites that differ most."""
+"""Selection of rendered policies: the best, and the most different elites."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def agent_state(value: Any) -> AgentState:
 
 
 def test_the_best_comes_first_and_then_the_farthest() -> None:
-    # Fitness 0, 1, 2, 0: the best is cell 5; farthest from it in shares of the range is 15, then 0.
+    # Fitness 0, 1, 2, 0: the best is cell 5; relative to the range, 15 is farthest from it, then 0.
     assert spread_cells(ARCHIVE, archive_state(), 3) == [5, 15, 0]
     assert spread_cells(ARCHIVE, archive_state(), 10) == [5, 15, 0, 1]
     with raises_naming(ValueError, "no elite"):

@@ -1,4 +1,4 @@
-"""The replay page: it is self-contained, has the positions of bodies, and a browser draws it."""
+"""The replay page is self-contained, contains the positions of bodies, and is drawn by a browser."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def page(env: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def told(page: Path) -> Any:
+def embedded_data(page: Path) -> Any:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert found is not None
     return json.loads(found[1])
@@ -63,7 +63,7 @@ def test_the_page_is_small_and_fetches_nothing(page: Path) -> None:
 
 
 def test_bodies_are_where_they_were(env: Any, page: Path) -> None:
-    data, model = told(page), env.mujoco_model
+    data, model = embedded_data(page), env.mujoco_model
     scene = data["tiles"][0]
     moments = np.array(scene["moments"])
     assert (len(moments), moments[0], moments[-1]) == (250, 0, NUM_MOMENTS - 1)

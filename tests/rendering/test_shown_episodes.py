@@ -1,4 +1,4 @@
-"""Rendered episodes equal those of an evaluation, for every renderer."""
+"""Rendered episodes equal the episodes of an evaluation, for every renderer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOMEBODY = AgentState(params=PyTreeDict(policy=jnp.zeros(())))
 
 
 def lean_left_or_right(agent_state: AgentState, batch: Any, key: Any) -> tuple[Any, Any]:
-    """An action by chance, from the keys of the rows: episodes are the same if these are."""
+    """Sample an action from each environment's key: equal keys give equal episodes."""
     shift = jnp.int32(agent_state.params.policy)
     return (jax.vmap(lambda k: jax.random.bernoulli(k).astype(jnp.int32))(key) + shift) % 2, PyTreeDict()
 
@@ -43,16 +43,16 @@ def test_of_lines_the_episodes_are_those_of_an_evaluation() -> None:
         np.testing.assert_allclose([each.rewards.sum() for each in shown], evaluated.episode_returns)
         assert shown[0].draw(0).shape == (40, 80, 3)
         assert shown[0].episode is not None
-        # From the state, whatever the agent observes.
+        # Independent of the agent's observations.
         assert shown[0].episode.arrays["theta"].shape == (shown[0].length + 1,)
         assert (shown[0].draw(0) != shown[0].draw(shown[0].length)).any()
 
 
 class Lamp(toy_envs.Countdown):
-    """An environment of a user that draws itself: as bright as there are steps."""
+    """User environment with its own renderer, whose brightness is the step."""
 
     def render(self, state: EnvState) -> np.ndarray:
-        """A gray picture of one environment."""
+        """Return a gray image of one environment."""
         assert state.reward.shape == ()
         return np.full((8, 8, 3), 10 * int(state.info.steps), np.uint8)
 

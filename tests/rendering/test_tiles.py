@@ -40,7 +40,7 @@ def test_tiles_stand_in_a_grid(number: int, grid: tuple[int, int]) -> None:
         assert len(rows) == 20 * 90 - 1
         assert (int(rows.mean() / height), int(columns.mean() / width)) == divmod(i, grid[1])
         above = frames[0][rows.min() - 12 : rows.min() - 1, columns.min() : columns.max()]
-        assert (above < 100).any()  # letters
+        assert (above < 100).any()  # caption
 
 
 def test_who_has_ended_stays_at_the_end_and_is_drawn_no_more() -> None:
@@ -49,7 +49,7 @@ def test_who_has_ended_stays_at_the_end_and_is_drawn_no_more() -> None:
     assert moments_of(shown, 5).tolist() == [0, 3, 6, 9, 12]
     frames = picture_grid(shown, 5)
     assert len(frames) == 5
-    assert seen == [0, 0, 3]  # the first time for its size
+    assert seen == [0, 0, 3]  # the first call determines the size
     corner = [np.argwhere((frame == COLORS[0]).all(axis=-1))[0] for frame in frames]
     marks = [int(frame[row, column - 1, 0]) for frame, (row, column) in zip(frames, corner, strict=True)]
     assert marks == [0, 3, 3, 3, 3]

@@ -1,4 +1,4 @@
-"""Films: every picture in its place, as long as it was asked for."""
+"""Video files contain every frame in its place, for the requested duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of whole episodes, compared with loops over the added data."""
+"""Steps of whole episodes equal loops over the added data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNNING_TOO = COMPLETE.replace(only_complete=False)
 
 
 class TestContract(ReplayBufferContract):
-    copied = frozenset({"pred"})  # a byte for each step: its ``dones`` are read where they are written
+    copied = frozenset({"pred"})  # one byte per step: ``dones`` are read where they are written
 
     @staticmethod
     def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
@@ -26,7 +26,7 @@ class TestContract(ReplayBufferContract):
 
 
 def _history(length: int, ends: float = 0.3) -> SampleBatch:
-    """Random ends, but the last environment never ends; step t of environment b has the number ``100 t + b``."""
+    """Return steps ``100 t + b`` with random ends, except for the last environment, which never ends."""
     t, b = np.meshgrid(np.arange(length), np.arange(NUM_ENVS), indexing="ij")
     dones = (np.random.default_rng(1).random((length, NUM_ENVS)) < ends) & (b < NUM_ENVS - 1)
     return SampleBatch(obs=(100 * t + b).astype(np.float32), dones=dones)
@@ -40,7 +40,7 @@ def _stored(history: SampleBatch, buffer: EpisodeReplayBuffer = COMPLETE, rows_a
 
 
 def _expected(history: SampleBatch, only_complete: bool) -> dict[tuple[int, int], tuple[int, int, int, int]]:
-    """Step, start, end (rows) and length of every ``(row, env)`` that can be drawn."""
+    """Return step, start, end (rows) and length of every ``(row, env)`` that can be sampled."""
     length, found = len(history), {}
     for env in range(NUM_ENVS):
         start = 0
@@ -57,7 +57,7 @@ def _expected(history: SampleBatch, only_complete: bool) -> dict[tuple[int, int]
 
 def _span_of_each(state: EpisodeReplayState, places: list[tuple[int, int]]) -> list[tuple[int, ...]]:
     rows, envs = (x.reshape(-1) for x in np.meshgrid(np.arange(ROWS), np.arange(NUM_ENVS), indexing="ij"))
-    span = Whole(state).span(rows, envs, NUM_ENVS)  # of all places: one program
+    span = Whole(state).span(rows, envs, NUM_ENVS)  # for all positions: one program
     numbers = np.stack([span.step, span.start, span.end, span.length], axis=1).reshape(ROWS, NUM_ENVS, 4)
     return [tuple(numbers[place].tolist()) for place in places]
 
@@ -91,7 +91,7 @@ def test_episodes_are_those_that_were_added(
 
 
 def test_the_cases_hold_episodes_that_are_cut_running_or_longer_than_the_ring() -> None:
-    """Or those tests would show less than they say."""
+    """The test cases contain truncated and running episodes, and ones longer than the ring."""
     numbers = [
         len(_expected(_history(length, ends), complete)) for length, ends, _ in CASES for complete in (True, False)
     ]
@@ -102,7 +102,7 @@ def test_the_cases_hold_episodes_that_are_cut_running_or_longer_than_the_ring() 
 
 @pytest.mark.parametrize("buffer", [COMPLETE, RUNNING_TOO])
 def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
-    """So an episode is drawn in proportion to its length, and each of its steps as often."""
+    """Each stored step is sampled with equal probability, so episodes in proportion to their length."""
     history, draws = _history(31), 20_000
     expected = _expected(history, buffer.only_complete)
     rows, envs = Whole(buffer).draw_indices(_stored(history, buffer), jax.random.key(1), draws)
@@ -121,7 +121,7 @@ def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
 
 
 def test_another_step_of_the_same_episode() -> None:
-    """As hindsight does: a later step, by the span of the first."""
+    """A later step in the span of a sampled step belongs to the same episode."""
     state = _stored(_history(31))
     rows, envs = Whole(COMPLETE).draw_indices(state, jax.random.key(2), 2000)
     span = jax.tree.map(np.asarray, Whole(state).span(rows, envs, NUM_ENVS))

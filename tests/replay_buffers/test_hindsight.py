@@ -1,4 +1,4 @@
-"""Transitions relabeled with goals of their episodes, compared with a loop over the recorded data."""
+"""Transitions relabeled with goals of their episodes equal a loop over the recorded data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOTS = SlotReplayBuffer(capacity=4 * 41 * NUM_ENVS, num_envs=NUM_ENVS, episode_
 
 
 def _reward(achieved: jax.Array, desired: jax.Array, action: jax.Array, observation: jax.Array) -> jax.Array:
-    """Of all that it may depend on."""
+    """Return a reward that depends on all arguments."""
     return 0.1 * (desired[0] - achieved[0]) + 0.01 * action[0] + 0.001 * observation[0]
 
 
@@ -39,9 +39,9 @@ ENDING_TASK = GoalTask(Box(-1e6, 1e6, (1,)), _reward, _is_equal, terminate_on_su
 
 
 def _history(length: int, task: GoalTask, seed: int = 0) -> SampleBatch:
-    """Achieved goals are ``10 env + t``; episodes end at random, some of them by a termination of their own.
+    """Return steps with achieved goals ``1000 env + t + 1``; episodes end at random, some by termination.
 
-    The goals that are desired are achieved now and then, which ends an episode if the task says so.
+    Some desired goals are achieved, which ends the episode if the task requires it.
     """
     rng = np.random.default_rng(seed)
     t, env = np.meshgrid(np.arange(length), np.arange(NUM_ENVS), indexing="ij")
@@ -53,7 +53,7 @@ def _history(length: int, task: GoalTask, seed: int = 0) -> SampleBatch:
     return SampleBatch(
         obs=PyTreeDict(observation=achieved - 1, achieved_goal=achieved - 1, desired_goal=desired),
         actions=rng.normal(size=(length, NUM_ENVS, 1)).astype(np.float32),
-        rewards=np.full((length, NUM_ENVS), np.nan, np.float32),  # of the goal they had: never asked for
+        rewards=np.full((length, NUM_ENVS), np.nan, np.float32),  # rewards of the original goal are unused
         next_obs=PyTreeDict(observation=achieved, achieved_goal=achieved, desired_goal=desired),
         dones=termination | own_end,
         extras=PyTreeDict(termination=termination),
@@ -101,20 +101,22 @@ def _drawn(
 
 
 def _episode(history: SampleBatch, t: int, env: int) -> tuple[int, int]:
-    """The first and the last stored step of the episode that step ``t`` belongs to."""
+    """Return the first and last stored step of the episode with step ``t``."""
     ends = np.flatnonzero(np.asarray(history.dones[:, env]))
     return int(max([-1, *ends[ends < t]]) + 1), int(min([len(history) - 1, *ends[ends >= t]]))
 
 
 def _may_have(history: SampleBatch, t: int, env: int, strategy: str) -> set[float]:
-    """The goals that another step of the episode gives to step ``t``."""
+    """Return the goals with which step ``t`` may be relabeled."""
     first, last = _episode(history, t, env)
     steps = {"future": range(t, last + 1), "final": [last], "episode": range(first, last + 1), "none": []}[strategy]
     return {float(history.next_obs.achieved_goal[k, env, 0]) for k in steps}
 
 
 def _worth(history: SampleBatch, t: int, env: int, goal: float, task: GoalTask, num_steps: int) -> tuple:
-    """Reward, discount, number of rewards and last observation of the transition from step ``t`` on, under ``goal``."""
+    """Return reward, discount, number of rewards and last observation of the transition from step ``t``
+    under ``goal``.
+    """
     total, weight, k = 0.0, 1.0, t
     while True:
         achieved, desired = float(history.next_obs.achieved_goal[k, env, 0]), float(history.obs.desired_goal[k, env, 0])
@@ -147,7 +149,7 @@ def test_episodes_in_slots_are_relabeled_as_well(strategy: str, num_steps: int) 
     history = _history(41, ENDING_TASK)
     state = _added(SLOTS, Whole(SLOTS).init(_first(history), jax.random.key(1)), history)
     assert state.size.max() > 1
-    assert int(Whole(SLOTS).num_transitions(state)) < history.dones.size  # some made room
+    assert int(Whole(SLOTS).num_transitions(state)) < history.dones.size  # some were overwritten
     rows, slots, batch = _drawn(state, 300, ENDING_TASK, strategy, num_steps, buffer=SLOTS)
     times = batch.obs.observation[:, 0].astype(int) % 1000
     envs = slots // SLOTS.slots_per_env
@@ -158,7 +160,7 @@ def test_episodes_in_slots_are_relabeled_as_well(strategy: str, num_steps: int) 
 def _check(
     history: SampleBatch, times: Any, envs: Any, batch: Any, task: GoalTask, strategy: str, num_steps: int
 ) -> None:
-    """A batch is what a loop makes of the steps that were drawn."""
+    """Assert that a batch equals a loop over the sampled steps."""
     for i, (t, env) in enumerate(zip(times.tolist(), envs.tolist(), strict=True)):
         goal = float(batch.obs.desired_goal[i, 0])
         if batch.extras.is_relabeled[i]:
@@ -184,7 +186,7 @@ def test_the_share_of_other_goals_follows_the_ratio(ratio: float) -> None:
 
 @pytest.mark.parametrize("strategy", ["future", "episode"])
 def test_the_steps_whose_goals_are_taken_are_equally_likely(strategy: str) -> None:
-    """One episode of ten steps, by chi-squared with nine degrees of freedom less those that are past."""
+    """Goals are chosen uniformly from the steps that the strategy allows (chi-squared test)."""
     history = _history(10, TASK)
     history = history.replace(dones=np.broadcast_to(np.arange(10)[:, None] == 9, (10, NUM_ENVS)))
     state = _stored(history)
@@ -207,7 +209,7 @@ def test_the_steps_whose_goals_are_taken_are_equally_likely(strategy: str) -> No
     counts = np.array([(goals == t + 1).sum() for t in range(first, 10)])
     assert counts.sum() == len(goals)
     expected = len(goals) / len(counts)
-    assert ((counts - expected) ** 2 / expected).sum() < 27.9  # of nine degrees of freedom once in a thousand
+    assert ((counts - expected) ** 2 / expected).sum() < 27.9  # nine degrees of freedom, p = 0.001
 
 
 def test_what_is_stored_stays() -> None:

@@ -18,7 +18,7 @@ class TestContract(ReplayBufferContract):
 def test_the_newest_of_each_environment_come_first() -> None:
     buffer = Whole(CombinedReplayBuffer(capacity=10, num_envs=2))
     state = buffer.init(np.int32(0))
-    for step in range(8):  # around the ring
+    for step in range(8):  # wraps around the ring
         state = buffer.add(state, np.array([[2 * step, 2 * step + 1]], np.int32))
         for num in (1, 2, 50):
             batch = np.asarray(buffer.sample(state, jax.random.key(step), num))

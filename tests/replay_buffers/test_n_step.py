@@ -1,4 +1,4 @@
-"""Transitions over several steps, against loops over episodes."""
+"""Transitions over several steps equal loops over episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUFFER = UniformReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS)
 
 
 def _history(length: int) -> SampleBatch:
-    """Random rewards and ends; observations number the steps."""
+    """Return random rewards and ends, with the step number as observation."""
     rng, shape = np.random.default_rng(0), (length, NUM_ENVS)
     step = np.broadcast_to(np.arange(length, dtype=np.float32)[:, None], shape)
     dones = rng.random(shape) < 0.2
@@ -49,7 +49,7 @@ def _expected(history: SampleBatch, start: int, env: int, num_steps: int) -> tup
     return reward, float(history.next_obs[t, env]), k + 1, discount
 
 
-@pytest.mark.parametrize("length", [12, 28])  # the second goes around the ring
+@pytest.mark.parametrize("length", [12, 28])  # the second wraps around the ring
 @pytest.mark.parametrize("num_steps", [1, 3, 5, ROWS])
 def test_every_stored_step_starts_one(length: int, num_steps: int) -> None:
     history = _history(length)
@@ -69,7 +69,7 @@ def test_every_stored_step_starts_one(length: int, num_steps: int) -> None:
 
 @pytest.mark.parametrize("terminated", [True, False])
 def test_an_episode_gives_as_many_as_it_has_steps(terminated: bool) -> None:
-    """Its last steps start shorter ones, told by their number of rewards; none reaches into the next episode."""
+    """Every step starts a transition; the last ones are shorter, and none continues into the next episode."""
     lengths, env = [5, 2, 1, 4], 1
     ends = np.cumsum(lengths) - 1
     history = _history(sum(lengths))

@@ -1,4 +1,4 @@
-"""Prioritized replay: the probability of each draw, its weight, and what sets priorities."""
+"""Prioritized replay: sampling probabilities, weights, and updates of priorities."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_draws_are_in_proportion_to_raised_priorities() -> None:
     counts = np.bincount(np.asarray(rows) * 4 + np.asarray(envs), minlength=8)
     shares = np.asarray((np.abs(errors) + 1e-6) ** 0.5)
     expected = draws * shares / shares.sum()
-    assert counts[0] < 30  # an error of zero is drawn now and then
+    assert counts[0] < 30  # an error of zero is sampled rarely
     chi_square = (np.square(counts - expected) / expected)[1:].sum()
     assert chi_square < 22.5  # 6 degrees of freedom, p = 0.001
 
@@ -50,7 +50,7 @@ def test_importance_weights_undo_the_preference() -> None:
     rows, envs = WHOLE.draw_indices(state, jax.random.key(0), 40_000)
     weights = np.asarray(WHOLE.importance_weights(state, rows, envs, 1.0))
     drawn = np.asarray(rows) * 4 + np.asarray(envs)
-    for value in range(1, 8):  # each value counts as if it were drawn with probability 1/8
+    for value in range(1, 8):  # each value has the weight of probability 1/8
         np.testing.assert_allclose(weights[drawn == value].sum() / 40_000, 1 / 8, rtol=0.1)
     np.testing.assert_array_equal(WHOLE.importance_weights(state, rows, envs, 0.0), 1.0)
 

@@ -21,7 +21,7 @@ class TestContract(ReplayBufferContract):
 )
 @pytest.mark.parametrize(("capacity", "num_added"), [(4, 4), (4, 7), (50, 4)])
 def test_the_newer_the_more_often(exponent: float, expected: list[float], capacity: int, num_added: int) -> None:
-    """Of four that are stored, in a ring that is full, that has gone around, and that has room."""
+    """Sampling frequencies increase with recency, in full, wrapped-around and partly filled rings."""
     buffer = RecencyReplayBuffer(capacity=capacity, exponent=exponent)
     state = Whole(buffer).init(np.int32(0))
     for step in range(num_added):

@@ -1,4 +1,4 @@
-"""The ring keeps the latest rows, in place, on any number of devices."""
+"""The ring buffer keeps the latest rows, in place, on any number of devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ add = jax.jit(add_rows)
 
 
 def _rows(first: int, num: int) -> SampleBatch:
-    """Rows that can be told from their numbers: row r of environment b has reward 100 r + b."""
+    """Return rows identified by their numbers: row r of environment b has reward 100 r + b."""
     rewards = (100 * np.arange(first, first + num)[:, None] + np.arange(ENVS)).astype(np.float32)
     obs = np.broadcast_to((rewards % 251)[..., None], (num, ENVS, 3)).astype(np.uint8)
     return SampleBatch(obs=obs, rewards=rewards, dones=rewards % 200 == 0)
@@ -37,7 +37,7 @@ def _zeros(num: int) -> np.ndarray:
 
 
 def _row_numbers(state: ReplayState) -> list[int]:
-    """Stored rows from the oldest to the newest."""
+    """Return the numbers of stored rows from the oldest to the newest."""
     cursor, size = int(state.cursor), int(state.size)
     rows = [(cursor - size + i) % ROWS for i in range(size)]
     return [int(np.asarray(state.data.rewards)[row, 0]) // 100 for row in rows]
@@ -102,7 +102,7 @@ def test_environments_are_shared_evenly_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_shards_together_do_what_one_device_does(devices: int) -> None:
-    """Init, add and take inside ``shard_map``: the same transitions, dtypes included, on every device."""
+    """Init, add and take inside ``shard_map`` return equal transitions, dtypes included, on every device."""
     rows, envs = np.array([[0, 9, 3], [4, 4, 1]]), np.array([[0, 3, 1], [2, 3, 2]])
 
     def run(first: SampleBatch, second: SampleBatch) -> Any:
@@ -138,7 +138,7 @@ def test_a_single_environment_is_whole_on_every_device() -> None:
 
 
 def _instructions_on_the_whole_buffer(add_fn: Callable[..., ReplayState], num_steps: int, seeds: int) -> Counter[str]:
-    """How often each instruction makes an array of the buffer's shape, in a donated loop of adding and sampling."""
+    """Count the instructions that create arrays of the buffer's shape, in a donated loop of adding and sampling."""
     num_rows, width = 997, 13
 
     def loop(state: ReplayState, key: jax.Array) -> tuple[ReplayState, jax.Array]:

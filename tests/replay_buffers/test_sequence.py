@@ -1,4 +1,4 @@
-"""Sequences of consecutive steps, compared with loops over the added data."""
+"""Sequences of consecutive steps equal loops over the added data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUFFER = SequenceReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, lengt
 PRIORITIZED = PrioritizedSequenceReplayBuffer(
     capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, length=LENGTH, period=PERIOD, exponent=0.5
 )
-LENGTHS_OF_HISTORY = [3, 5, 9, 12, 17, 28]  # less than a sequence, one, some, a full ring, and around it
+LENGTHS_OF_HISTORY = [3, 5, 9, 12, 17, 28]  # less than a sequence, one, some, a full ring, and a wrapped-around one
 
 
 class TestContract(ReplayBufferContract):
@@ -39,7 +39,7 @@ class TestPrioritizedContract(ReplayBufferContract):
 
 
 def _history(length: int) -> SampleBatch:
-    """Random ends; step t of environment b has the number ``100 t + b`` and the recurrent state ``[t, b]``."""
+    """Return steps ``100 t + b`` with random ends and recurrent state ``[t, b]``."""
     t, b = np.meshgrid(np.arange(length), np.arange(NUM_ENVS), indexing="ij")
     return SampleBatch(
         obs=(100 * t + b).astype(np.float32),
@@ -59,13 +59,13 @@ def _stored(history: SampleBatch, buffer: SequenceReplayBuffer = BUFFER) -> Any:
 
 
 def _legal_starts(length: int) -> set[tuple[int, int]]:
-    """Steps of the history, and environments, from which a whole sequence is stored."""
+    """Return the steps of the history, and environments, from which a whole sequence is stored."""
     times = range(max(0, length - ROWS), length - LENGTH + 1)
     return {(t, env) for t in times if t % PERIOD == 0 for env in range(NUM_ENVS)}
 
 
 def _step_of(row: int, length: int) -> int:
-    """The step of the history that a row holds."""
+    """Return the step of the history that a row contains."""
     return next(t for t in range(length - 1, -1, -1) if t % ROWS == row)
 
 
@@ -74,7 +74,7 @@ def test_sequences_are_what_was_added(length: int) -> None:
     history = _history(length)
     oldest = max(0, length - ROWS)
     places = np.meshgrid(np.arange(oldest, length), np.arange(NUM_ENVS))
-    times, envs = (np.resize(x, ROWS * NUM_ENVS) for x in places)  # again and again, as many as a full ring has
+    times, envs = (np.resize(x, ROWS * NUM_ENVS) for x in places)  # repeated to the size of a full ring
     batch = whole(take_sequences)(_stored(history), times % ROWS, envs, NUM_ENVS, LENGTH)
     batch = jax.tree.map(np.asarray, batch)
     assert batch.obs.shape == (LENGTH, len(times))
@@ -123,7 +123,7 @@ def test_before_there_is_a_whole_one_the_oldest_step_is_drawn(buffer: SequenceRe
 
 @pytest.mark.parametrize("rows_at_once", [1, 3, 5, 11, 12])
 def test_only_whole_sequences_have_priorities(rows_at_once: int) -> None:
-    """After every addition, also one that goes around the ring; a sequence keeps the priority that it was given."""
+    """After every addition exactly the complete sequences have priorities, which they keep."""
     history = _history(40)
     state = Whole(PRIORITIZED).init(jax.tree.map(lambda x: x[0, 0], history))
     given = {}

@@ -1,4 +1,4 @@
-"""Episodes in slots, compared with loops over the added data."""
+"""Episodes in slots equal loops over the added data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical
 from tests.support.whole_programs import Whole, whole
 
-STEPS = 5  # room of a slot
+STEPS = 5  # capacity of a slot
 ONCE_IN_A_THOUSAND = {1: 10.8, 2: 13.8, 8: 26.1}  # chi-squared, by degrees of freedom
 
 
 class TestContract(ReplayBufferContract):
-    """But for what is kept when it is full: its slots have four steps, as the episodes have."""
+    """The contract except for eviction: slots have four steps, like the episodes."""
 
     @staticmethod
     def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
@@ -38,12 +38,12 @@ class TestContract(ReplayBufferContract):
         assert_identical(_only_stored(actual), _only_stored(expected))
 
     def test_the_latest_are_kept(self) -> None:
-        """Those that run, and the last before them; of the others all are from some time."""
+        """Running episodes and their predecessors are kept completely."""
         for num_rows in (3, 9, LONGER_THAN_THE_RING):
             state = self.stored(num_rows)
             assert int(self.whole.num_choices(state)) == int(self.whole.num_transitions(state))
             assert int(self.whole.num_transitions(state)) <= min(num_rows, ROWS) * NUM_ENVS
-        steps = (np.asarray(state.data.obs) // 100).T.reshape(NUM_ENVS, -1)  # of each environment
+        steps = (np.asarray(state.data.obs) // 100).T.reshape(NUM_ENVS, -1)  # per environment
         sizes = np.asarray(state.size).reshape(NUM_ENVS, -1)
         assert all(sorted(of_env) == [2, 4, 4] for of_env in sizes.tolist())
         assert all({24, 25, 26, 27, 28, 29} <= set(of_env) for of_env in steps)
@@ -59,13 +59,13 @@ class TestContract(ReplayBufferContract):
 
 
 def _only_stored(state: Any) -> Any:
-    """With zeros for what slots had from episodes that were overwritten by shorter ones."""
+    """Replace leftovers of longer overwritten episodes by zeros."""
     steps, size = np.arange(state.data.obs.shape[0])[:, None], np.asarray(state.size)
     return state.replace(data=jax.tree.map(lambda x: np.where(steps < size, x, 0), state.data))
 
 
 def _history(length: int, num_envs: int, ends: Any) -> SampleBatch:
-    """Step t of environment b has the number ``1000 b + t``; an episode ends where ``ends(t, b)`` says so."""
+    """Return steps ``1000 b + t``, with episode ends where ``ends(t, b)`` is True."""
     t, b = np.meshgrid(np.arange(length), np.arange(num_envs), indexing="ij")
     number = (1000 * b + t).astype(np.float32)
     dones = np.broadcast_to(ends(t, b), t.shape)
@@ -91,7 +91,7 @@ def _filled(buffer: SlotReplayBuffer, history: SampleBatch, rows_at_once: int, s
 
 
 def _contents(state: Any) -> list[list[int]]:
-    """The numbers that each slot has."""
+    """Return the step numbers in each slot."""
     return [
         np.asarray(state.data.obs)[:size, i].astype(int).tolist() for i, size in enumerate(np.asarray(state.size)[0])
     ]
@@ -99,7 +99,7 @@ def _contents(state: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize(("seed", "share"), [(0, 0.3), (1, 0.05), (2, 0.8), (3, 1.0), (4, 0.0)])
 def test_slots_are_those_of_a_loop(seed: int, share: float) -> None:
-    """Step by step: where an episode starts, another slot opens, an empty one if there is one; all else stays."""
+    """A new episode opens another slot, an empty one if available; other slots are unchanged."""
     buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
     rng = np.random.default_rng(seed)
     history = _history(60, 2, lambda t, _: rng.random(t.shape) < share)
@@ -118,13 +118,13 @@ def test_slots_are_those_of_a_loop(seed: int, share: float) -> None:
                 assert slot == empty[0] if empty else slot != opened[env]
                 expected[slot] = []
             else:
-                assert slot == opened[env]  # what runs stays
+                assert slot == opened[env]  # the running episode stays in its slot
             opened[env] = slot
             expected[slot].append(1000 * env + t)
             starts[env] = bool(history.dones[t, env]) or len(expected[slot]) == STEPS
         assert _contents(state) == expected
     assert int(Whole(buffer).num_transitions(state)) == sum(map(len, expected))
-    # The same in few large pieces, in which slots are opened again and again.
+    # The same in few large pieces, which open slots repeatedly.
     at_once = _empty(buffer, history, seed)
     for start in (0, 20, 40):
         at_once = add(at_once, history[start : start + 20], mask[start : start + 20])
@@ -141,7 +141,7 @@ def test_episodes_of_three_and_of_five_steps() -> None:
             first = steps[0] - 1000 * env
             assert first % length == 0
             assert steps == [1000 * env + first + i for i in range(length)]
-    half = Whole(buffer).add(state, history[:2])  # both run: two steps of each
+    half = Whole(buffer).add(state, history[:2])  # both are running, with two steps each
     assert half.running.tolist() == [[2, 2]]
     span = Whole(half).span(np.array([1]), np.asarray(half.cursor)[0, :1], 2)
     assert [int(x[0]) for x in (span.step, span.start, span.end, span.length)] == [1, 0, 1, 2]
@@ -153,7 +153,7 @@ def test_nothing_is_lost_while_a_slot_is_empty() -> None:
     state = _filled(buffer, history, 4)
     stored = sorted(step for steps in _contents(state) for step in steps)
     assert stored == sorted(np.asarray(history.obs).astype(int).ravel().tolist())
-    again = Whole(buffer).add(state, history[:1])  # now every slot is taken
+    again = Whole(buffer).add(state, history[:1])  # now every slot is in use
     assert int(Whole(buffer).num_transitions(again)) == len(stored) - 2 * 3 + 2 * 1
 
 
@@ -164,7 +164,7 @@ def test_an_episode_longer_than_a_slot_goes_on_in_another() -> None:
 
 
 def test_what_is_overwritten_is_equally_likely() -> None:
-    """Of 4,000 environments with four slots each: any but the last, at two ends of episodes that are independent."""
+    """Each slot except for the last one is overwritten with equal probability, independently per environment."""
     num_envs = 4000
     buffer = SlotReplayBuffer(capacity=4 * num_envs, num_envs=num_envs, episode_steps=1)
     state = _filled(buffer, _history(4, num_envs, lambda *_: True), 4)
@@ -180,7 +180,7 @@ def test_what_is_overwritten_is_equally_likely() -> None:
 
 
 def test_episodes_are_drawn_in_proportion_to_their_lengths() -> None:
-    """Of one step and of nine: a tenth and nine tenths, and each step as often as another."""
+    """Episodes are sampled in proportion to their lengths of one and nine, and each step equally often."""
     buffer, draws = SlotReplayBuffer(capacity=27, episode_steps=9), 100_000
     state = _filled(buffer, _history(10, 1, lambda t, _: (t == 0) | (t == 9)), 10)
     assert state.size.tolist() == [[1, 9, 0]]
@@ -194,7 +194,7 @@ def test_episodes_are_drawn_in_proportion_to_their_lengths() -> None:
 
 @pytest.mark.parametrize("num_steps", [1, 3, 2 * STEPS])
 def test_transitions_over_several_steps_are_those_of_a_loop(num_steps: int) -> None:
-    """They end with the episode, or with what of it is stored, whatever the slot had before."""
+    """n-step transitions end with the stored part of their episode, independent of earlier contents of the slot."""
     buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
     rng = np.random.default_rng(5)
     history = _history(60, 2, lambda t, _: rng.random(t.shape) < 0.3)

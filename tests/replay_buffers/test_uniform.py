@@ -40,5 +40,5 @@ def test_sampling_is_uniform_over_what_is_stored(num_rows: int) -> None:
     assert len(counts) == cells
     chi_square = ((counts - draws / cells) ** 2 / (draws / cells)).sum()
     degrees = cells - 1
-    # Mean and standard deviation of the statistic are known: four deviations are beyond doubt with a fixed key.
+    # Mean and standard deviation of the statistic are known; with a fixed key, four deviations are significant.
     assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)

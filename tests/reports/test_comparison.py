@@ -1,4 +1,4 @@
-"""Runs in groups."""
+"""Groups of runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_many_groups_are_told_apart_by_their_algorithm_only(tmp_path: Path) -> N
 
 def test_which_settings_differ(runs: list[RecordedRun]) -> None:
     assert varied_settings(runs) == ["optimizer.learning_rate"]
-    assert differing_settings(runs) == ["optimizer.learning_rate"]  # env and seed say which run it is
+    assert differing_settings(runs) == ["optimizer.learning_rate"]  # env and seed identify the run
     assert settings_of(runs[-1])["env.name"] == "Acrobot-v1"
     ppo = grouped(runs, ["agent"])[1]
     assert values_in(ppo, "optimizer.learning_rate") == "0.001, 0.01"
@@ -94,7 +94,7 @@ def test_settings_that_differ_differ_by_their_short_names(names: list[str]) -> N
 
 
 def test_settings_of_equal_ends_have_labels_of_their_own(tmp_path: Path) -> None:
-    """Two optimizers with a learning rate each; values that differ in the eighth digit alone."""
+    """Labels distinguish the learning rates of two optimizers, and values that differ in the eighth digit."""
     for i, (actor, critic) in enumerate([(0.1, 0.2), (0.2, 0.1), (0.12345678, 0.2), (0.12345679, 0.2)]):
         rates = {"actor_optimizer": {"learning_rate": actor}, "critic_optimizer": {"learning_rate": critic}}
         make_run(tmp_path, f"run{i}", [[1.0]], settings=rates)
@@ -104,7 +104,7 @@ def test_settings_of_equal_ends_have_labels_of_their_own(tmp_path: Path) -> None
 
 
 def test_a_band_by_hand() -> None:
-    """The third seed was stopped on the way: from there on two are left, too few for an interval."""
+    """Center and interval of three curves equal manual results; two remaining curves have no interval."""
     steps = np.array([0.0, 10.0, 20.0])
     curves = [Curve(steps, steps), Curve(steps, steps + 3), Curve(steps[:2], steps[:2] + 6)]
     band = band_of(curves)
@@ -112,7 +112,7 @@ def test_a_band_by_hand() -> None:
     np.testing.assert_array_equal(band.center, [3.0, 13.0, 21.5])
     assert np.isnan(band.low[2])
     assert np.isnan(band.high[2])
-    assert (band.low[0], band.high[0]) == (0.0, 6.0)  # with three seeds the ends are the extremes
+    assert (band.low[0], band.high[0]) == (0.0, 6.0)  # with three seeds the bounds are the extremes
 
 
 def test_seeds_with_other_steps_are_met_between_them() -> None:

@@ -49,7 +49,7 @@ def test_scores_of_several_environments_are_on_one_scale(groups: list[Group]) ->
 
 
 def test_the_better_one_stands_first(groups: list[Group]) -> None:
-    """Rates of 0.01 end at 53, 54, 55, 56, 57, those of 0.001 at 50 to 54: of 25 pairs 22 are won, 2 equal."""
+    """Pairs are ordered with the better group first; of 25 pairs of final returns 22 are won, 2 equal."""
     pairs = improvements(groups)
     assert [(pair.better, pair.than) for pair in pairs] == [
         ("ppo, learning_rate=0.01", "ppo, learning_rate=0.001"),
@@ -59,7 +59,7 @@ def test_the_better_one_stands_first(groups: list[Group]) -> None:
     assert pairs[0].probability == pytest.approx((22 + 1) / 25)
     assert pairs[0].interval is not None
     assert 0.6 < pairs[0].interval[0] < 23 / 25 < pairs[0].interval[1] <= 1.0
-    assert pairs[1] == Improvement("ppo, learning_rate=0.01", "a2c", 1.0, None)  # of a2c there are two seeds
+    assert pairs[1] == Improvement("ppo, learning_rate=0.01", "a2c", 1.0, None)  # a2c has two seeds
 
 
 def test_of_many_groups_the_best_is_compared_with_each(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_sweep_has_an_axis_for_each_setting(tmp_path: Path) -> None:
     drawn = [node.get("style", "") for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
     assert [next(i for i, c in enumerate(RAMP_COLORS) if variable(c) in style) for style in drawn] == [0, 1, 2, 3, 4]
     places = [node.get("d", "").split() for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
-    first = [float(d[2]) for d in places]  # heights along the first axis, which is logarithmic: even steps
+    first = [float(d[2]) for d in places]  # heights on the first axis, which is logarithmic: equal steps
     np.testing.assert_allclose(np.diff(first), np.diff(first)[0], atol=0.02)
 
 
 def test_runs_without_a_setting_stand_at_the_foot_of_its_axis(tmp_path: Path) -> None:
-    """Ten learning rates and a run that has none: few of them are told, the ends among them."""
+    """Runs without a value are at the bottom of its axis, which labels few ticks, including both ends."""
     make_run(tmp_path, "without", [[100.0]])
     for i in range(10):
         make_run(tmp_path, f"run{i}", [[100.0 + i]], {"rate": 1.0 + i})
@@ -114,7 +114,7 @@ def test_a_pair_is_told_of_the_one_that_wins() -> None:
 
 
 def test_who_is_better_over_all_may_lose_where_both_were_trained(tmp_path: Path) -> None:
-    """On one scale a has 0 and 1, b has 0.2: a is better over all, and b in the one environment that they share."""
+    """Groups are ordered by their overall score, even if the shared environment shows the opposite."""
     returns = {"a": {"CartPole-v1": 5.0, "Acrobot-v1": 1.0}, "b": {"CartPole-v1": 6.0}, "c": {"CartPole-v1": 10.0}}
     for label, of_env in [*returns.items(), ("d", {"Acrobot-v1": 0.0})]:
         for env, last in of_env.items():

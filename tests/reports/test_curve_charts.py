@@ -30,9 +30,9 @@ def words(chart: Element) -> list[str]:
 
 
 def lines(chart: Element, color: str, **style: str) -> int:
-    """How many paths are drawn in a color."""
-    asked = [f"stroke: {variable(color)}", *(f"{name.replace('_', '-')}: {value}" for name, value in style.items())]
-    return sum(all(part in node.get("style", "") for part in asked) for node in chart.iter("path"))
+    """Return the number of paths drawn in a color."""
+    required = [f"stroke: {variable(color)}", *(f"{name.replace('_', '-')}: {value}" for name, value in style.items())]
+    return sum(all(part in node.get("style", "") for part in required) for node in chart.iter("path"))
 
 
 def test_a_thin_line_for_each_seed_a_thick_one_for_all(groups: list[Group]) -> None:

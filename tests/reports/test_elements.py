@@ -1,4 +1,4 @@
-"""Elements of a page, and paths that are cut down."""
+"""Elements of a page, and simplified paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures and videos of run folders in a page."""
+"""Images and videos of run folders in a page."""
 
 from __future__ import annotations
 

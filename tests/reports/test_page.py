@@ -1,4 +1,4 @@
-"""The page as a whole: a page, by itself, small, and the same whenever it is made again."""
+"""The whole report page is valid, self-contained, small, and reproducible."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_page_is_whole_and_loads_nothing(page: str) -> None:
     assert len(page.encode()) < MAX_BYTES
     assert "http" not in page
     assert check.tags["img"] == 1
-    # Two environments' curves, profile, improvement, two sweeps, two charts of losses for each algorithm, speeds.
+    # Curves of two environments, profile, improvement, two sweeps, two loss charts per algorithm, speeds.
     assert page.count('class="chart"') == 2 + 1 + 1 + 2 + 4 + 1
 
 
@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_page_is_seen() -> None:
     for message in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
                  "there is no #c", "a style fetches //d", "runs a script", "<html> is never closed"):  # fmt: skip
         assert message in faults
-    assert "a.b" not in faults  # a link that is text is followed by who wants to
+    assert "a.b" not in faults  # a link as text is not loaded
 
 
 def test_the_page_says_what_was_reached(page: str) -> None:

@@ -1,4 +1,4 @@
-"""A run as its folder tells it."""
+"""A run as recorded in its folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_run_of_one_seed(tmp_path: Path) -> None:
 
 def test_each_seed_has_a_curve(tmp_path: Path) -> None:
     run = read(make_run(tmp_path, "run", [[float(10 * i + k) for k in range(12)] for i in range(2)]))
-    assert [curve.values[-1] for curve in run.by_seed()] == list(range(10, 22))  # in the order of seeds, 10 behind 9
+    assert [curve.values[-1] for curve in run.by_seed()] == list(range(10, 22))  # sorted by seed number, 10 after 9
     assert run.mean() == run.last().mean() == 15.5
     assert [len(run.by_seed(metric)) for metric in ("train/entropy", "eval/success")] == [1, 0]
 
@@ -48,7 +48,7 @@ def test_names_say_what_was_chosen(tmp_path: Path) -> None:
 
 
 def test_time_is_from_each_start_to_its_last_row(tmp_path: Path) -> None:
-    """Rows are at 1, 2 and 3 seconds of some day in 2001; between two starts nothing runs."""
+    """The duration is the sum of the times from each start to its last row."""
     day = "2001-09-09T01:46:"
     without = make_run(tmp_path, "without", [[1.0]] * 3)
     assert read(without).seconds == 2.0
@@ -63,7 +63,7 @@ def test_time_is_from_each_start_to_its_last_row(tmp_path: Path) -> None:
 def test_what_is_torn_or_not_finite_is_left_out(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "run", [[1.0], [2.0]])
     with folder.metrics_csv.open("a") as file:
-        file.write("3,3000,nan,0.5,7.0\n4,4000,1.0,0.5,9.")  # the last line has no end
+        file.write("3,3000,nan,0.5,7.0\n4,4000,1.0,0.5,9.")  # the last line is incomplete
     with folder.metrics_jsonl.open("a") as file:
         file.write('no row\n["none"]\n')
     run = read(folder)
@@ -83,7 +83,7 @@ def test_a_damaged_table_is_told(tmp_path: Path, line: str, parts: tuple[str, ..
 
 def test_who_can_be_resumed(tmp_path: Path) -> None:
     stopped = make_run(tmp_path, "stopped", [[1.0]], log="Stopping early at 1,000 of 9,000 steps.")
-    assert not read(stopped).can_be_resumed  # there is nothing to go on from
+    assert not read(stopped).can_be_resumed  # no checkpoint to resume from
     assert read(with_checkpoint(stopped)).can_be_resumed
     assert not read(with_checkpoint(make_run(tmp_path, "finished", [[1.0]]))).can_be_resumed
 
@@ -91,7 +91,7 @@ def test_who_can_be_resumed(tmp_path: Path) -> None:
 def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
     for name in ("b/2", "a", "b/1"):
         make_run(tmp_path, name, [[1.0]])
-    RunFolder.create(tmp_path, "defaults: []\n", "configs")  # a config, of which nothing was run
+    RunFolder.create(tmp_path, "defaults: []\n", "configs")  # a config without a run
     assert [run.name for run in find_runs(tmp_path)] == ["a", "b/1", "b/2"]
     (alone,) = find_runs(tmp_path / "b/1")
     assert alone.name == "b/1"
@@ -101,7 +101,7 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
 
 
 def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
-    """The list of runs, the page and the table say the same."""
+    """The best return excludes the evaluation of the untrained policy, in the list, the page and the table."""
     folder = make_run(tmp_path, "run", [[20.0], [30.0], [10.0]])
     text = folder.metrics_csv.read_text().replace("\n1,1000,10.0", "\n0,0,10.0,0.5,500.0\n1,1000,10.0", 1)
     folder.metrics_csv.write_text(text)

@@ -1,4 +1,4 @@
-"""The seed of a run that is chosen by its recorded evaluations."""
+"""The seed of a run, selected by its recorded evaluations."""
 
 from __future__ import annotations
 

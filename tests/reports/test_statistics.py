@@ -1,4 +1,6 @@
-"""Interquartile means, bootstrap intervals, profiles and probabilities of improvement, against SciPy and by hand."""
+"""Interquartile means, bootstrap intervals, profiles and probabilities of improvement equal SciPy and
+manual results.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +48,17 @@ def test_interval_is_that_of_scipy(statistic) -> None:
         rng=np.random.default_rng(7),
     ).confidence_interval
     ours = bootstrap_interval(values, lambda x: statistic(x) if statistic is interquartile_mean else x.mean(axis=-1))
-    # Two samplings of 10,000: their quantiles differ by a hundredth of the interval's width or so.
+    # Two bootstraps of 10,000 samples differ by about 1 % of the interval's width.
     np.testing.assert_allclose(ours, theirs, atol=0.03 * (theirs.high - theirs.low))
 
 
 def test_interval_covers_the_mean_as_often_as_it_says() -> None:
-    """Of many samples of 20 normal numbers: percentile intervals are a little narrow, 92 % instead of 95 %."""
+    """Percentile intervals of 20 normal samples cover the mean in about 92 % of cases, slightly less than 95 %."""
     samples = np.random.default_rng(1).normal(3.0, 2.0, size=(150, 20))
     intervals = np.array([bootstrap_interval(sample) for sample in samples])
     covered = np.mean((intervals[:, 0] <= 3.0) & (intervals[:, 1] >= 3.0))
     assert 0.86 <= covered <= 0.98
-    # The width is that of the normal approximation.
+    # The width matches the normal approximation.
     widths = intervals[:, 1] - intervals[:, 0]
     expected = 2 * 1.96 * samples.std(axis=1) / np.sqrt(20)
     np.testing.assert_allclose(widths, expected, rtol=0.1)
@@ -70,7 +72,7 @@ def test_equal_values_have_equal_intervals() -> None:
 
 
 def test_seeds_are_drawn_within_their_task() -> None:
-    """Tasks whose scores are all alike: drawn within them nothing varies, drawn over all of them much would."""
+    """Bootstrap samples are drawn within each task: constant scores per task give no variance."""
     tasks = [np.full(5, 0.0), np.full(5, 1.0)]
     low, high = stratified_interval(tasks, interquartile_mean_over_tasks)
     assert (low, high) == (0.5, 0.5)
@@ -85,7 +87,7 @@ def test_points_of_a_curve_are_drawn_together() -> None:
 
 
 def test_a_profile_by_hand() -> None:
-    """Two tasks of 4 and 2 seeds count alike; a score that equals the threshold is not above it."""
+    """Tasks of 4 and 2 seeds have equal weight, and a score equal to the threshold is not above it."""
     tasks = [np.array([0.0, 1.0, 1.0, 2.0]), np.array([1.0, 3.0])]
     profile = performance_profile(tasks, np.array([-1.0, 0.0, 1.0, 2.5, 3.0]))
     np.testing.assert_allclose(profile, [1.0, (3 / 4 + 1) / 2, (1 / 4 + 1 / 2) / 2, (0 + 1 / 2) / 2, 0.0])

@@ -1,4 +1,4 @@
-"""The table of results."""
+"""The results table."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_colors_are_those_of_the_style_sheet() -> None:
 
 
 def test_every_color_can_be_told_from_its_ground() -> None:
-    """Lines have a contrast of 3 to 1 at least (WCAG 2.2, 1.4.11), words of 4.5 to 1, on paper and on dark screens."""
+    """On light and dark grounds, lines have a contrast of at least 3 to 1 (WCAG 2.2, 1.4.11), text of 4.5 to 1."""
     for place, grounds in enumerate(zip(*svg.INK.items(), strict=True)):
         ground = grounds[-1]
         assert all(_contrast(pair[place], ground) >= 3 for pair in svg.SERIES.items())

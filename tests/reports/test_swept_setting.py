@@ -1,4 +1,4 @@
-"""Settings of a sweep are read as runs are."""
+"""Settings of a sweep are parsed like settings of runs."""
 
 from __future__ import annotations
 

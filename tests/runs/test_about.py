@@ -57,7 +57,7 @@ def test_a_commit_and_what_was_changed_since(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("2")
     assert commit_of(tmp_path) == f"{head} + changes"
     (tmp_path / "inside").mkdir()
-    assert commit_of(tmp_path / "inside") is None  # installed into somebody's clone
+    assert commit_of(tmp_path / "inside") is None  # installed into a clone of another repository
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"starts": 3}', "no json"])

@@ -1,4 +1,4 @@
-"""Commands that need one run take the best one of a sweep or search."""
+"""Commands that need one run use the best one of a sweep or search."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def assert_same_bits(a: Any, b: Any) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> RunCheckpointer:
-    """A folder with one checkpoint of ``make_state()``; tests only read it."""
+    """Create a folder with one checkpoint of ``make_state()``, which tests only read."""
     checkpointer = RunCheckpointer(tmp_path_factory.mktemp("run") / "checkpoints")
     checkpointer.save(make_state(), {"iterations": 12, "means": {"train/loss": 0.1}}, score=1.5)
     return checkpointer
@@ -108,7 +108,7 @@ def test_leaves_go_where_the_template_asks_on_any_number_of_devices(saved: RunCh
 def test_a_sharded_state_is_restored_as_one(tmp_path: Path) -> None:
     devices = jax.devices()
     mesh = jax.make_mesh((len(devices),), ("envs",), axis_types=(jax.sharding.AxisType.Auto,))
-    rows = jnp.arange(len(devices) * 300_000.0)  # large enough to be stored shard by shard
+    rows = jnp.arange(len(devices) * 300_000.0)  # large enough for storage shard by shard
     checkpointer = RunCheckpointer(tmp_path)
     checkpointer.save({"rows": jax.device_put(rows, jax.NamedSharding(mesh, jax.P("envs")))}, {"iterations": 1})
     state, _ = checkpointer.restore({"rows": jax.ShapeDtypeStruct(rows.shape, rows.dtype)})
@@ -140,7 +140,7 @@ def test_so_many_of_the_best_are_kept(tmp_path: Path) -> None:
     for step, score in enumerate([1.0, 5.0, 3.0, 4.0, 2.0], start=1):
         assert checkpointer.wants(score) == (step != 5)
         checkpointer.save(SMALL, {"iterations": step}, score)
-    checkpointer.save(SMALL, {"iterations": 6}, 3.0)  # of equal ones the later
+    checkpointer.save(SMALL, {"iterations": 6}, 3.0)  # the later one of equal scores
     checkpointer.save(SMALL, {"iterations": 7}, None)
     assert checkpointer.steps == (2, 4, 6, 7)
     assert checkpointer.best_step == 2
@@ -189,7 +189,7 @@ def test_a_kill_while_saving_leaves_the_older_ones(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_checkpoint", write_half)
-        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # killed before it could tidy up
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # killed before cleaning up
         with pytest.raises(KeyboardInterrupt):
             checkpointer.save(SMALL, {"iterations": 2})
     assert checkpointer.steps == (1,)
@@ -264,7 +264,7 @@ def flip_a_byte(path: Path) -> None:
 
 @pytest.fixture
 def three(tmp_path: Path) -> RunCheckpointer:
-    """Checkpoints of the iterations 1 to 3, of which 2 has the best score."""
+    """Save checkpoints of the iterations 1 to 3; iteration 2 has the best score."""
     checkpointer = RunCheckpointer(tmp_path / "checkpoints")
     for step in (1, 2, 3):
         checkpointer.save({"w": np.full(4, step)}, {"iterations": step}, score=5.0 - abs(step - 2))
@@ -291,7 +291,7 @@ def test_a_damaged_checkpoint_is_passed_over_in_words(three: RunCheckpointer) ->
 @pytest.mark.parametrize("name", ["progress.json", "manifest.json", "structure.json"])
 def test_a_damaged_best_one_is_passed_over_in_words(three: RunCheckpointer, name: str) -> None:
     (three.folder / "2" / name).write_text("{}")
-    assert three.restore({"w": np.zeros(4, int)}, "best")[1]["iterations"] == 3  # as good as 1, and later
+    assert three.restore({"w": np.zeros(4, int)}, "best")[1]["iterations"] == 3  # equal to 1, and later
     assert "/2 is corrupted: " in three.notices[0]
 
 
@@ -301,7 +301,7 @@ def test_a_copy_under_a_later_name_is_not_taken_for_the_newest(three: RunCheckpo
     assert three.restore({"w": np.zeros(4, int)})[1]["iterations"] == 3
     assert "/99999999 is corrupted: its manifest.json belongs to the checkpoint of iteration 1." in three.notices[0]
     three.save({"w": np.full(4, 4)}, {"iterations": 4})
-    assert (three.folder / "99999999").is_dir()  # somebody's copy is left to them
+    assert (three.folder / "99999999").is_dir()  # copies by the user are kept
 
 
 def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path) -> None:

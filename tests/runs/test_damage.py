@@ -1,4 +1,4 @@
-"""Damage at random places: every restore is exact, rejected or skipped with a notice; never another state."""
+"""With random damage, every restore is exact, rejected or skipped with a notice, and never returns another state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_state(step: int) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of three checkpoints, the second of which is the best."""
+    """Create a folder of three checkpoints, the second with the best score."""
     checkpointer = RunCheckpointer(tmp_path_factory.mktemp("whole"))
     for step in STEPS:
         checkpointer.save(make_state(step), {"iterations": step, "means": [step]}, score=float(step == 2))
@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damage(folder: Path, chance: random.Random) -> str:
-    """Damage one thing in a folder of checkpoints; says what."""
+    """Damage one file or folder of checkpoints; return a description."""
     kind = chance.choice(("flip", "zero", "cut", "lengthen", "delete", "swap", "rename", "link", "empty"))
     path = chance.choice([path for path in sorted(folder.glob("*/**/*")) if path.is_file()])
     checkpoint = folder / path.relative_to(folder).parts[0]
@@ -41,7 +41,7 @@ def damage(folder: Path, chance: random.Random) -> str:
     where = chance.randrange(max(1, len(data)))
     if kind == "delete":
         path.unlink()
-    elif kind == "swap":  # the file of any checkpoint, perhaps its own
+    elif kind == "swap":  # a file of any checkpoint, possibly the same
         path.write_bytes(chance.choice(sorted(folder.glob(f"*/**/{path.name}"))).read_bytes())
     elif kind == "rename":
         checkpoint.rename(folder / chance.choice(("99999999", "0", "4")))
@@ -65,7 +65,7 @@ def damage(folder: Path, chance: random.Random) -> str:
 
 
 def restore(folder: Path, which: str | int) -> tuple[int | None, str]:
-    """The iteration that was restored, whose state must be exact, or ``None``; and what was said."""
+    """Return the restored iteration, whose state must be exact, or ``None``; and the messages."""
     checkpointer = RunCheckpointer(folder)
     try:
         state, progress = checkpointer.restore(TEMPLATE, which)
@@ -87,7 +87,7 @@ def test_no_damage_is_believed(whole: Path, tmp_path: Path) -> None:
         damages = [damage(folder, chance) for _ in range(chance.choice((1, 1, 1, 3)))]
         which = chance.choice(("latest", "latest", "best", 2))
         first_choice = 3 if which == "latest" else 2
-        was_removed = not (folder / str(first_choice)).is_dir()  # or renamed: nothing is known of it any more
+        was_removed = not (folder / str(first_choice)).is_dir()  # or renamed: it is no longer known
         step, message = restore(folder, which)
         if step == first_choice:
             outcomes["exact"] += 1

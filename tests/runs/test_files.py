@@ -1,4 +1,4 @@
-"""Safe writing: never through a link, private where programs are stored, and error messages."""
+"""Safe writing: never through a link, private for compiled programs, with error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.errors import raises_naming
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "parts"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), ("no space", "its disk", "free some space")),
         (OSError(errno.EROFS, "Read-only file system"), ("its disk", "read-only", "writable folder")),
@@ -30,8 +30,8 @@ from tests.support.errors import raises_naming
         (OSError("something else"), ("something else",)),
     ],
 )
-def test_failures_to_write_become_one_sentence(error: Exception, said: tuple[str, ...]) -> None:
-    with raises_naming(RunFolderError, "write to here", *said), writing_to("here"):
+def test_failures_to_write_become_one_sentence(error: Exception, parts: tuple[str, ...]) -> None:
+    with raises_naming(RunFolderError, "write to here", *parts), writing_to("here"):
         raise error
 
 

@@ -1,4 +1,4 @@
-"""Run folders: creation, lookup, names, and errors of writing."""
+"""Run folders: creation, lookup, names, and write errors."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_runs_are_looked_for_in_their_groups(tmp_path: Path, monkeypatch: pytest
     root = tmp_path / "runs"
     for group, name in (("ppo-hopper", "2026-01-01"), ("ppo-hopper", "2026-01-02"), ("sac-ant", "2026-01-03")):
         RunFolder.create(root / group, {}, name=name)
-    said = ", ".join(f"{root}/ppo-hopper/2026-01-0{day}" for day in (2, 1))  # newest first
-    with raises_naming(RunFolderError, "similar", said):
+    folders = ", ".join(f"{root}/ppo-hopper/2026-01-0{day}" for day in (2, 1))  # newest first
+    with raises_naming(RunFolderError, "similar", folders):
         RunFolder.open(root / "ppo-hoper")
     with raises_naming(RunFolderError, "config.yaml", "/ppo-hopper/2026-01-02"):
         RunFolder.open(root / "ppo-hopper")
@@ -93,7 +93,7 @@ def test_runs_are_looked_for_in_their_groups(tmp_path: Path, monkeypatch: pytest
         RunFolder.open(root / "sac-ent" / "2026-01-03")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with raises_naming(RunFolderError, "similar", said):
+    with raises_naming(RunFolderError, "similar", folders):
         RunFolder.find("ppo-hoppr", root)
 
 
@@ -141,7 +141,7 @@ def test_a_config_is_not_written_through_a_link(tmp_path: Path, name: str) -> No
     folder = RunFolder.create(tmp_path / "runs", {"a": 1})
     target = tmp_path / "target"
     (folder.path / name).symlink_to(target)
-    if name == "config.1.yaml":  # its number is taken, so the next one is written
+    if name == "config.1.yaml":  # its number is used, so the next one is written
         folder.update_config({"a": 2})
         assert (folder.path / "config.2.yaml").read_text() == "a: 1\n"
     else:

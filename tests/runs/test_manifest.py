@@ -1,4 +1,4 @@
-"""Manifests: every kind of damage to a checkpoint's files is noticed and named."""
+"""Manifests detect and name every kind of damage to a checkpoint's files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.errors import raises_naming
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A folder of iteration 7 with three files, as whole as can be."""
+    """Create an undamaged folder of iteration 7 with three files."""
     folder = tmp_path / "7"
     (folder / "state").mkdir(parents=True)
     for name in ("a.json", "state/b", "state/c"):
@@ -60,10 +60,10 @@ DAMAGES: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGES, ids=[", ".join(said) for _, said in DAMAGES])
-def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("damage", "parts"), DAMAGES, ids=[", ".join(parts) for _, parts in DAMAGES])
+def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], parts: tuple[str, ...]) -> None:
     damage(checkpoint)
-    with raises_naming(Damage, *said):
+    with raises_naming(Damage, *parts):
         verify(checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""Data sets of Minari: recorded here by Minari itself, since none can be fetched."""
+"""Minari data sets, recorded here by Minari, since none can be downloaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = "pendulum/random-v0"
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Three episodes of 12 steps with random actions in [-2, 2]."""
+    """Record three episodes of 12 steps with random actions in [-2, 2]."""
     import minari
 
     with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +45,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             **dict.fromkeys(("algorithm_name", "author", "author_email", "code_permalink", "description"), "test"),
         )
         for folder in (first, env._tmp_dir):
-            folder.cleanup()  # which Minari leaves to the garbage collector, that warns of it
+            folder.cleanup()  # Minari leaves it to the garbage collector, which warns
         env.env.close()
         yield open_minari_dataset(NAME)
 
@@ -61,7 +61,7 @@ def test_episodes_become_transitions(dataset: Any) -> None:
     np.testing.assert_array_equal(columns["next_obs"][12:24], episodes[1].observations[1:])
     np.testing.assert_allclose(
         columns["actions"][12:24], episodes[1].actions / 2.0, rtol=1e-5, atol=1e-6
-    )  # as agents give them
+    )  # agents use [-1, 1]
     assert np.flatnonzero(columns["truncation"]).tolist() == [11, 23, 35]
     assert not columns["termination"].any()
 
@@ -96,7 +96,7 @@ def test_a_missing_package_is_told_with_its_install_line(monkeypatch: pytest.Mon
 
 
 def _recorded(space: spaces.Space, actions: Any, num_observations: int | None = None) -> Any:
-    """A data set of two episodes with these actions, as Minari shows it."""
+    """Return a data set of two episodes with these actions, in Minari's format."""
 
     def episode(number: int) -> Any:
         num_steps = len(jax.tree.leaves(actions)[0])
@@ -147,15 +147,15 @@ def test_an_episode_whose_arrays_do_not_fit_is_refused_with_its_number(num_obser
 
 
 @pytest.mark.parametrize(
-    ("space", "actions", "says"),
+    ("space", "actions", "parts"),
     [
         (spaces.Discrete(3), [0, 3], ("step 1", "episode 3", "Discrete(3)")),
         (spaces.Box(0, 4, (1,), np.int32), [[0.5], [1.0]], ("step 0", "episode 3")),
         (spaces.Box(-1.0, 1.0, (1,)), [[0.0], [np.nan]], ("step 1", "episode 3")),
     ],
 )
-def test_actions_outside_of_their_space_are_refused(space: Any, actions: Any, says: tuple[str, ...]) -> None:
-    with raises_naming(ReplayFileError, *says):
+def test_actions_outside_of_their_space_are_refused(space: Any, actions: Any, parts: tuple[str, ...]) -> None:
+    with raises_naming(ReplayFileError, *parts):
         minari_columns(_recorded(space, np.asarray(actions)))
 
 

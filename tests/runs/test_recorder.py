@@ -1,4 +1,4 @@
-"""An inconsistent chart is rejected when it is created, not when a run ends."""
+"""An inconsistent chart is rejected at its creation, not at the end of a run."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_what_is_written_is_read(path: Path) -> None:
     assert set(columns) == set(pendulum_columns())
     for name, column in pendulum_columns().items():
         np.testing.assert_array_equal(columns[name], column)
-        np.testing.assert_array_equal(np.load(path, allow_pickle=False)[name], column)  # as a user opens it
+        np.testing.assert_array_equal(np.load(path, allow_pickle=False)[name], column)  # as a user would open it
     assert sorted(p.name for p in path.parent.iterdir()) == ["pendulum.json", "pendulum.npz"]
     described = json.loads(path.with_suffix(".json").read_text("utf-8"))
     assert (described["env"], described["num_steps"]) == (TITLE, NUM_STEPS)

@@ -1,4 +1,4 @@
-"""A run folder that disappears while a training writes to it, and disks that fail: the run ends and keeps its state."""
+"""If a run folder disappears during training, or a disk fails, the run ends and keeps its state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GONE: dict[str, Callable[[Path], Any]] = {
 
 
 def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Run a small training: its status, and what it printed."""
+    """Run a small training; return its exit status and output."""
     monkeypatch.setattr("sys.argv", ["evorl", *SMALL, f"runs_folder={tmp_path / 'runs'}"])
     status = 0
     try:
@@ -63,7 +63,7 @@ def test_a_folder_that_is_gone_ends_the_run_and_the_state_is_kept(
     assert RunCheckpointer(RunFolder(rescued).checkpoints).steps == (1,)
     if how == "renamed":
         assert str(lost.path.with_name("elsewhere")) in err
-    # What is kept goes on to the end.
+    # The rescued run resumes to its end.
     monkeypatch.setattr("sys.argv", ["evorl", f"resume={rescued}"])
     cli.train()
     assert "Results are in" in capsys.readouterr().out
@@ -88,7 +88,7 @@ def test_a_folder_that_is_gone_at_the_very_end_is_no_result(
 
 
 def fails(number: int, text: str) -> Callable[..., Any]:
-    """A function that fails as the system does."""
+    """Return a function that raises an ``OSError`` like the system's."""
 
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(number, text)
@@ -119,7 +119,7 @@ def test_a_disk_that_fails_ends_the_run_and_what_was_saved_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The first writes succeed; then the disk is full, and stays so."""
+    """A disk that becomes full after the first writes ends the run, which keeps its saved state."""
     original, calls = getattr(owner, name), []
 
     def write(*arguments: Any, **options: Any) -> Any:
@@ -130,7 +130,7 @@ def test_a_disk_that_fails_ends_the_run_and_what_was_saved_is_kept(
     monkeypatch.setattr(owner, name, write)
     status, out, err = train(tmp_path, monkeypatch, capsys)
     assert status == 1
-    assert "Results are in" not in out or owner is run_state.HeldState  # whose last word is the very last
+    assert "Results are in" not in out or owner is run_state.HeldState  # the state is written last
     assert err.startswith("Error: ")
     assert message in err or text in err
     assert "Traceback" not in err

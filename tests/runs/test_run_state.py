@@ -50,14 +50,14 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_is_stopped(tmp_path: Path) -> None:
-    """What a process holds is let go of when it is killed, and so is what it has lost sight of."""
+    """A run counts as stopped once its process is killed, or its lock is garbage collected."""
     path = tmp_path / "state.json"
     other = path.with_name("state.json2")
     child = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"held\n"
-        assert read(path) == RunState(STOPPED, 100)  # nothing in that process holds the file any more
+        assert read(path) == RunState(STOPPED, 100)  # the process no longer holds this file
         assert read(other) == RunState(RUNNING, 100)
         with raises_naming(RunFolderError, tmp_path, "in training", "stop", "wait"):
             refuse_running(other)

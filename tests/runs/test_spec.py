@@ -1,4 +1,4 @@
-"""Settings of a run: their defaults, checks, kinds and plain form."""
+"""Settings of a run: defaults, checks, kinds and plain form."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"seed": 1.5}, ("seed", "whole number", "got 1.5")),
         ({"seed": 2**32}, ("seed", "whole number", f"got {2**32}")),
@@ -92,8 +92,8 @@ def test_the_workflow_is_built_from_its_keys_and_few_of_the_run() -> None:
         ({"recorders": {"wandb": {"mod": "online"}}}, ("key of recorders.wandb", "'mod'", "'mode'")),
     ],
 )
-def test_nonsense_is_refused(changes: dict, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_nonsense_is_refused(changes: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         RunSpec.from_config(changes)
 
 
@@ -109,7 +109,7 @@ def test_whole_floats_are_whole_numbers() -> None:
 
 
 VALUES = ["abc", "", -1, 0.5, float("nan"), float("inf"), 10**400, None, True, [], [1], {}, {"a": 1}, 1e300]
-# What a run is built from is checked while it is built; these belong to the run itself.
+# Parts of a run are checked while they are built; these settings belong to the run itself.
 REFUSED = {
     "seed": [value for value in VALUES if value is not None] + [None],
     "title": [-1, 0.5, True, [], {"a": 1}, 10**400],

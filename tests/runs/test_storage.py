@@ -31,20 +31,20 @@ def test_a_checkpoint_says_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_processes_that_share_no_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "is_first", lambda: False)  # and the first made the folder elsewhere
+    monkeypatch.setattr(storage, "is_first", lambda: False)  # the first process created the folder elsewhere
     with raises_naming(RunFolderError, tmp_path / "7", "first process", "runs_folder", "disk"):
         write_checkpoint(tmp_path / "7", {"w": jnp.ones(2)}, {"iterations": 7})
     assert not (tmp_path / "7").exists()
 
 
 def sign(path: Path) -> None:
-    """Make a manifest that fits whatever lies there, as who writes a checkpoint by hand can."""
+    """Write a manifest for the present files, as for a manually written checkpoint."""
     (path / "manifest.json").unlink(missing_ok=True)
     write_manifest(path, int(path.name))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "parts"),
     [
         ("[1]", ("progress.json", "describe a run")),
         ('{"score": "high", "progress": {}}', ("score", "'high'")),
@@ -52,18 +52,18 @@ def sign(path: Path) -> None:
         ("[" * 100_000, ("progress.json", "valid JSON")),
     ],
 )
-def test_what_describes_no_run_is_told_in_words(tmp_path: Path, text: str, said: tuple[str, ...]) -> None:
+def test_what_describes_no_run_is_told_in_words(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
     path = tmp_path / "1"
     path.mkdir()
     with raises_naming(CheckpointError, "/1 is corrupted", "progress.json", "cannot be read"):
         read_about(path)
     (path / "progress.json").write_text(text)
     sign(path)
-    with raises_naming(CheckpointError, *said):
+    with raises_naming(CheckpointError, *parts):
         read_about(path)
 
 
-@pytest.mark.parametrize("size", [10, 2**19])  # among the small leaves, and by itself
+@pytest.mark.parametrize("size", [10, 2**19])  # among the small leaves, and separate
 def test_arrays_that_the_store_refuses_are_told_in_words(tmp_path: Path, size: int) -> None:
     checkpointer = RunCheckpointer(tmp_path)
     template = {"w": jnp.arange(float(size))}
@@ -89,8 +89,8 @@ def test_a_structure_that_describes_no_state_is_told_in_words(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["[x]", "a*", "what?", "back\\slash", "josé, #1 {y}"])
 def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
-    """Orbax takes some signs for patterns, and would leave the arrays unfinished without an error."""
-    (tmp_path / "ab" / "1").mkdir(parents=True)  # which ``a*`` matches
+    """Folder names may contain any characters, including pattern characters of Orbax."""
+    (tmp_path / "ab" / "1").mkdir(parents=True)  # matches ``a*``
     state = {"w": jnp.arange(4.0), "large": jnp.ones(2**20)}
     checkpointer = RunCheckpointer(tmp_path / name / "checkpoints")
     checkpointer.save(State(state), {"iterations": 1, "timesteps": 1}, None)

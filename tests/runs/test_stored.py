@@ -1,4 +1,4 @@
-"""A stored run on the command line: a stranger's folder has nothing executed, looked up or overwritten."""
+"""Commands on an untrusted run folder execute, load and overwrite nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make(**options):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """Runs a command in ``tmp_path``, where a module ``helper`` lies; what it said on stderr."""
+    """Return a function that runs a command in ``tmp_path``, next to a module ``helper``, and returns its stderr."""
     (tmp_path / "helper.py").write_text(HELPER)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -53,7 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def store(tmp_path: Path, **changes) -> Path:
-    """The folder of a run of PPO on CartPole, but for ``changes`` that a stranger made to its config."""
+    """Create a run folder of PPO on CartPole with ``changes`` that an attacker made to its config."""
     config = {key: value for key, value in CONFIG.items() if key not in ("defaults", "hydra")}
     config |= {"compilation_cache": False, "workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": "CartPole-v1"}
     return RunFolder.create(tmp_path, {**config, **changes}, name="theirs").path
@@ -82,8 +82,8 @@ def test_code_from_elsewhere_is_not_executed(
 ) -> None:
     folder = store(tmp_path, **changes)
     before = sorted(tmp_path.rglob("*"))
-    said = run(command, f"{which}={folder}")
-    assert_names(said, "outside evorl", names, "trust")
+    message = run(command, f"{which}={folder}")
+    assert_names(message, "outside evorl", names, "trust")
     assert sorted(tmp_path.rglob("*")) == before
     assert "helper" not in sys.modules
 
@@ -92,14 +92,14 @@ def test_code_from_elsewhere_is_not_executed(
 @pytest.mark.parametrize("argument", ["trust=true", "workflow=helper.W"])
 def test_what_the_user_trusts_is_executed(run, tmp_path: Path, command, which: str, argument: str) -> None:
     folder = store(tmp_path, workflow="helper.W")
-    said = run(command, f"{which}={folder}", argument)
-    assert_names(said, "Error: ", "module helper", "build_from_config", "ValueError: W was asked to")
+    message = run(command, f"{which}={folder}", argument)
+    assert_names(message, "Error: ", "module helper", "build_from_config", "ValueError: W was asked to")
 
 
 def test_one_name_does_not_bring_in_another(run, tmp_path: Path) -> None:
     folder = store(tmp_path, workflow="helper.W", env={"factory": "helper:make"})
-    said = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
-    assert_names(said, "outside evorl: env.factory=helper:make.")
+    message = run(cli.evaluate, f"run={folder}", "workflow=helper.W")
+    assert_names(message, "outside evorl: env.factory=helper:make.")
     assert "helper" not in sys.modules
 
 
@@ -112,8 +112,8 @@ def test_the_environment_is_not_looked_up(
     with (folder / "config.yaml").open("a") as file:
         file.write("label: ${oc.env:EVORL_SECRET}\n")
     for trust in ([], ["trust=true"]):
-        said = run(command, f"{which}={folder}", *trust)
-        assert_names(said, "label", "'${oc.env:EVORL_SECRET}'", "interpolations")
+        message = run(command, f"{which}={folder}", *trust)
+        assert_names(message, "label", "'${oc.env:EVORL_SECRET}'", "interpolations")
     assert not any("hunter2" in path.read_text() for path in folder.rglob("*") if path.is_file())
 
 

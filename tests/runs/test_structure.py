@@ -1,4 +1,4 @@
-"""Structures of states: described, compared, stripped to plain arrays and put together again."""
+"""Structures of states: described, compared, reduced to plain arrays and restored."""
 
 from __future__ import annotations
 

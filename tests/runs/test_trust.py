@@ -42,7 +42,7 @@ def test_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "parts"),
     [
         ("a: [1", ("config.yaml", "valid YAML")),
         ("[" * 1000, ("nesting beyond 50 levels",)),
@@ -53,8 +53,8 @@ def test_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
         ("a: &a [1]\nb: *a", ("line 2", "aliases")),
     ],
 )
-def test_more_than_plain_data_is_refused(tmp_path: Path, text: str, said: tuple[str, ...]) -> None:
-    with raises_naming(RunFolderError, *said):
+def test_more_than_plain_data_is_refused(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
+    with raises_naming(RunFolderError, *parts):
         stored(tmp_path, text)
 
 

@@ -1,6 +1,6 @@
-"""A server with misbehaving clients: it continues with messages, and other clients lose nothing.
+"""With misbehaving clients a server continues and reports them, and other clients lose nothing.
 
-``python -m benchmarks.speed serving_abuse`` is the same with 100,000 frames, and looks at memory.
+``python -m benchmarks.speed serving_abuse`` does the same with 100,000 frames, and measures memory.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ CLIENTS = 4
 
 
 class Players(threading.Thread):
-    """Honest clients, which play until they are stopped."""
+    """Well-behaved clients that play until they are stopped."""
 
     def __init__(self, addresses: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self._addresses = addresses
         self._begun, self._over = threading.Event(), threading.Event()
-        self._told: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         self.start()
         assert self._begun.wait(20.0)
 
     def run(self) -> None:
-        """Play."""
+        """Run the clients."""
         state = np.array([0.9], np.float32)
         playing = play_together(
             self._addresses, self._over.is_set, CLIENTS, pause=0.002, state=state, all_began=self._begun.set
         )
-        self._told = asyncio.run(playing)
+        self._results = asyncio.run(playing)
 
     def stop(self) -> dict[str, Any]:
-        """What they saw."""
+        """Stop the clients and return their observations."""
         self._over.set()
         self.join(30.0)
-        return self._told
+        return self._results
 
 
 def recorded_steps(server: Listening) -> dict[int, list[int]]:
-    """The steps that were kept of each session, in their order."""
+    """Return the recorded steps of each session in their order."""
     segments, steps = server.place.segments, defaultdict(list)
     for row in [*segments._full, *segments._left, *segments._open.values()]:
         for place in row.steps:
@@ -72,20 +72,20 @@ def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> 
             addresses[carrier] = (host, int(port))
         players = Players(addresses)
         done = asyncio.run(abuse(addresses, connections=50, frames=FRAMES))
-        told = players.stop()
+        tally = players.stop()
 
         assert done["frames"] == FRAMES
         assert done["connections"] > 200, "nobody was thrown out"
         assert done["answered"] > FRAMES / 2
-        assert told["failures"] == []
-        assert told["lost"] == 0
-        assert told["asked"] > 100 * CLIENTS
+        assert tally["failures"] == []
+        assert tally["lost"] == 0
+        assert tally["asked"] > 100 * CLIENTS
         assert [record.getMessage() for record in caplog.records] == [], "an error that was not put in words"
 
         wait_until(lambda: not server.switchboard.num_clients, 10.0)
         assert server.switchboard.failure is None
-        # Those who came first had the first numbers; two of the four are learned from. A step is known by the question
-        # that tells its outcome; the first of an episode tells none.
+        # The earliest clients have the first numbers; two of the four are used for learning. A step is identified by
+        # the request with its outcome; the first request of an episode contains no outcome.
         kept = recorded_steps(server)
         learners = [session for session in range(CLIENTS) if session in kept]
         assert len(learners) == CLIENTS / 2
@@ -96,4 +96,4 @@ def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> 
         time.sleep(0.1)
         assert newcomers.stop()["lost"] == 0
     assert threading.active_count() == before
-    gc.collect()  # a connection that somebody has left open is noticed here, not in another test
+    gc.collect()  # leaked connections are detected here, not in another test

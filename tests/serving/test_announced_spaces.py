@@ -1,4 +1,4 @@
-"""Spaces that a client declares with init: they match the server's or are rejected, at no cost of memory."""
+"""Spaces that a client declares with init must match the server's, and are rejected without memory cost."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class TestSpaces:
     def test_a_space_may_be_as_large_as_the_servers(self) -> None:
         space = Box([0.0] * 5000, 1.0)
         talk = Talk(FakeHost(obs_space=space), begun=False)
-        told = {"low": [0.0] * 5000, "high": [1.0] * 5000, "shape": None}
-        assert talk.say("init", obs_space=told) == {"response": "ready"}
+        declared = {"low": [0.0] * 5000, "high": [1.0] * 5000, "shape": None}
+        assert talk.say("init", obs_space=declared) == {"response": "ready"}
 
     def test_parts_in_parts_in_parts_come_to_an_end(self) -> None:
         space: dict[str, Any] = {"shape": [2]}

@@ -1,4 +1,4 @@
-"""The batch delay: applied where it collects requests, retried occasionally, never for a single client."""
+"""The batch delay is applied where it collects requests, retried occasionally, and never used for a single client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def turn(of: BatchDelay, num_asked: int, num_later: int, num_clients: int) -> None:
-    """A turn in which so many have asked, and so many more after a pause, if there is one."""
+    """Simulate a batch with ``num_asked`` requests, and ``num_later`` after a delay, if there is one."""
     if of.has_paused(num_asked, num_clients):
         assert not of.has_paused(num_later, num_clients), "one pause a turn"
 
@@ -51,6 +51,6 @@ def test_pauses_that_bring_nothing_end_but_for_trials(pauses: list[float]) -> No
     for _ in range(4 * TURNS_BETWEEN_TRIALS):
         turn(slow, 1, 1, num_clients=64)
     assert len(pauses) == before + 4
-    for _ in range(8 * TURNS_BETWEEN_TRIALS):  # now they come together: a trial shows it
+    for _ in range(8 * TURNS_BETWEEN_TRIALS):  # requests now arrive together, as a trial shows
         turn(slow, 1, 12, num_clients=64)
     assert len(pauses) > before + 4 + 5 * TURNS_BETWEEN_TRIALS

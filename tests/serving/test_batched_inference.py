@@ -36,7 +36,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "dqn": ("dqn", DISCRETE, {"learning_starts": 0}),
     "ppo with a GRU": ("ppo", CONTINUOUS, GRU),
 }
-TOLERANCE = 1e-5  # a program for more rows may round otherwise
+TOLERANCE = 1e-5  # programs for more rows may round differently
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -62,7 +62,7 @@ def test_nobody_sees_who_else_asks(workflow: Workflow, exploit: bool) -> None:
     alone = players(exploit=exploit)[:1]
     play(answering_for(workflow), one_by_one(alone))
     crowd = players(exploit=exploit)
-    # Together with all, with one more (padded from two to four rows), alone, in another order.
+    # With all requests, with one more (padded from two to four rows), alone, and in another order.
     first, *others = crowd
     rounds = [crowd, [first, others[0]], [first], [others[2], first, others[1]]] * 3
     inference = answering_for(workflow)
@@ -73,7 +73,7 @@ def test_nobody_sees_who_else_asks(workflow: Workflow, exploit: bool) -> None:
 
 
 def test_sessions_and_steps_draw_numbers_of_their_own(workflow: Workflow) -> None:
-    """Two simulators that show the same are not told the same, nor is one of them twice."""
+    """Equal observations of two simulators, or at two steps, get different random numbers."""
     twins = [Player(Script(seed=0, lengths=(50,)), session, slot=session) for session in (0, 1)]
     play(answering_for(workflow), [twins] * 20)
     assert not np.allclose(*[np.array(twin.sent, np.float64) for twin in twins])
@@ -104,7 +104,7 @@ def test_rows_of_others_are_left_alone(workflow: Workflow) -> None:
 )
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dict[str, Any]) -> None:
-    """All that the bridge says of the same episodes, of which it is told the same actions."""
+    """Recorded steps equal the bridge's with equal episodes and actions."""
     plain = made("dqn") if algorithm == "dqn" else made("ppo on a bounded Box")
     spaces = CONTINUOUS if algorithm == "ppo" else DISCRETE
     workflow = remote(algorithm, spaces, **options) if options else plain
@@ -118,12 +118,12 @@ def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dic
         state = bridge.reset(jax.random.key(0))
         for step in player.steps:
             obs, state = state.obs, bridge.step(state, step.actions[None])
-            told = {"obs": obs, "rewards": state.reward, "next_obs": state.info.next_obs, "dones": state.done}
-            told |= {name: state.info[name] for name in workflow.env_fields}
+            bridged = {"obs": obs, "rewards": state.reward, "next_obs": state.info.next_obs, "dones": state.done}
+            bridged |= {name: state.info[name] for name in workflow.env_fields}
             message = {
                 name: getattr(step, name) for name in ("obs", "rewards", "next_obs", "dones")
             } | step.extras.env_extras
-            assert_close({name: x[None] for name, x in message.items()}, told, 1e-6)
+            assert_close({name: x[None] for name, x in message.items()}, bridged, 1e-6)
         np.testing.assert_allclose(script.actions, player.sent[: len(script.actions)], atol=1e-6)
         bridge.close()
     ends = [(step.extras.env_extras.termination.item(), step.dones.item()) for step in asking[0].steps]
@@ -133,7 +133,7 @@ def test_what_is_recorded_is_what_the_simulator_did(algorithm: str, options: dic
 
 
 def test_actions_are_sent_within_their_bounds(workflow: Workflow) -> None:
-    """The policy acts in [-1, 1]; simulators are told what that means between ``low`` and ``high``."""
+    """Actions are sent scaled from [-1, 1] to ``low`` and ``high``."""
     some = players()
     play(answering_for(workflow), [some] * 10)
     space = workflow.env.simulators.main.action_space
@@ -151,7 +151,7 @@ def test_memory_ends_with_the_episode() -> None:
     workflow = made("ppo with a GRU")
     inference = answering_for(workflow)
     old = Player(Script(0, lengths=(3, 3)), session=0, slot=0, exploit=True)
-    play(inference, [[old]] * 4)  # an episode, its end
+    play(inference, [[old]] * 4)  # one episode and its end
     assert old.question().starts
     old.script.episode = -1
     play(inference, [[old]])
@@ -190,7 +190,7 @@ def test_greedy_answers_are_those_of_the_evaluation() -> None:
 
 
 def test_programs_are_compiled_before_anybody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each number of rows, greedy or not; nobody who joins or leaves, and no new policy, adds one."""
+    """One program per batch size and mode is compiled in advance; clients and new policies add none."""
     programs: dict[Any, Any] = {}
     make = answering_module._inference_program.__wrapped__
 

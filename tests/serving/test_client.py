@@ -18,8 +18,8 @@ from tests.support.errors import raises_naming
 from tests.support.rlx_server import RlxServer, agent_answers
 
 
-def told(call: Callable[[], Any]) -> str:
-    """The words of the AgentProxyException that the call raises."""
+def error_of(call: Callable[[], Any]) -> str:
+    """Return the message of the AgentProxyException that the call raises."""
     with pytest.raises(AgentProxyException) as error:
         call()
     return str(error.value)
@@ -69,11 +69,11 @@ def test_addresses(address: Any, parsed: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", ":x", 7001, ("localhost",), None])
 def test_an_address_that_is_none(address: Any) -> None:
-    assert told(lambda: AgentProxy(address)) == "can't parse server address."
+    assert error_of(lambda: AgentProxy(address)) == "can't parse server address."
 
 
 def test_without_a_connection() -> None:
-    assert told(AgentProxy("localhost:1").reset) == "no connection is available."
+    assert error_of(AgentProxy("localhost:1").reset) == "no connection is available."
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_answers_that_are_errors_leave_the_connection_open(answer: dict[str, Any
     with RlxServer(lambda message: answer if message["command"] == "reset" else {"response": "ready"}) as server:
         proxy = AgentProxy(server.address)
         proxy.connect()
-        assert told(proxy.reset) == words
+        assert error_of(proxy.reset) == words
         assert proxy.init() == "ready"
         proxy.disconnect()
     assert server.num_connections == 1
@@ -109,8 +109,8 @@ def test_answers_that_make_no_sense_end_the_connection(answer: bytes | None, wor
     with RlxServer(lambda message: answer) as server:
         proxy = AgentProxy(server.address)
         proxy.connect()
-        assert told(proxy.reset) == words
-        assert told(proxy.reset) == "no connection is available."
+        assert error_of(proxy.reset) == words
+        assert error_of(proxy.reset) == "no connection is available."
 
 
 def test_an_answer_that_is_cut_and_one_that_does_not_come() -> None:
@@ -121,12 +121,12 @@ def test_an_answer_that_is_cut_and_one_that_does_not_come() -> None:
         with connection:
             connection.sendall(b"9:abc")
             connection.shutdown(socket.SHUT_WR)
-            assert told(proxy.reset) == "can't receive, net string closed"
+            assert error_of(proxy.reset) == "can't receive, net string closed"
         proxy.connect()
         connection, _ = listener.accept()
         with connection:
-            assert told(proxy.reset) == "connection closed"
-            assert told(proxy.reset) == "no connection is available."
+            assert error_of(proxy.reset) == "connection closed"
+            assert error_of(proxy.reset) == "no connection is available."
 
 
 def test_what_cannot_be_sent_is_told_and_does_not_reach_the_server() -> None:
@@ -136,7 +136,7 @@ def test_what_cannot_be_sent_is_told_and_does_not_reach_the_server() -> None:
         with raises_naming(TypeError, "type for set"):
             proxy.update(None, {1})
         assert proxy.reset() == "done", "the connection is still good"
-        assert told(lambda: proxy.update(None, [0.0] * 1000)) == "can't send, net string too long"
+        assert error_of(lambda: proxy.update(None, [0.0] * 1000)) == "can't send, net string too long"
     assert [message["command"] for message in server.messages] == ["reset"]
 
 
@@ -172,9 +172,9 @@ def test_one_send_for_a_frame_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_answers_at_a_free_port() -> None:
     pauses: list[float] = []
     proxy = AgentProxy(("127.0.0.1", free_port()), sleep=pauses.append, seed=0)
-    assert told(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 attempts at 127.0.0.1:")
+    assert error_of(lambda: proxy.connect(retry=2)).startswith("no connection is available. 2 attempts at 127.0.0.1:")
     assert len(pauses) == 1, "two tries have one pause between them"
-    told(proxy.connect)
+    error_of(proxy.connect)
     assert len(pauses) == 1 + 5
     assert all(0.5 <= pause <= 6 for pause in pauses)
     assert len(set(pauses)) == 6
@@ -203,11 +203,11 @@ def test_tls(tmp_path: Path) -> None:
         assert proxy.init() == "ready"
         proxy.disconnect()
         stranger = AgentProxy(server.address, ssl_context=ssl.create_default_context())
-        assert "certificate verify failed" in told(lambda: stranger.connect(retry=1))
+        assert "certificate verify failed" in error_of(lambda: stranger.connect(retry=1))
 
 
 class Walk(TrainingBase):
-    """Two steps an episode; the reward is the episode's number."""
+    """Environment with two steps per episode; the reward is the episode's number."""
 
     def __init__(self, agent: AgentProxy | str, **options: Any) -> None:
         super().__init__(agent, {"environment": options, "exploit": True}, name="walk")
@@ -232,7 +232,7 @@ def test_training_counts_episodes_and_sends_their_rewards() -> None:
     assert training.numbers == [0, 1, 2]
     assert metrics(server) == [("episode_reward", 0.0), ("episode_reward", 1.0), ("episode_reward", 2.0)]
     assert server.messages[0] == {"command": "init", "exploit": True, "name": "walk"}
-    assert told(training.agent.reset) == "no connection is available.", "run always disconnects"
+    assert error_of(training.agent.reset) == "no connection is available.", "run always disconnects"
 
 
 def test_a_server_that_dies_in_an_episode_is_waited_for_and_the_number_played_again() -> None:
@@ -267,14 +267,14 @@ def test_an_episode_that_always_fails_ends_the_run() -> None:
 
     with RlxServer(answer) as server:
         training = Walk(server.address, infinite_run=True)
-        assert told(training.run) == "a state of shape (1,), expected (4,)"
+        assert error_of(training.run) == "a state of shape (1,), expected (4,)"
     assert training.numbers == [0] * 11
     assert server.num_connections == 11
 
 
 def test_a_refused_init_ends_the_run_at_once() -> None:
     with RlxServer(lambda message: {"response": "error", "message": "can't initialize agent"}) as server:
-        assert told(Walk(server.address).run) == "can't initialize agent"
+        assert error_of(Walk(server.address).run) == "can't initialize agent"
     assert server.num_connections == len(server.messages) == 1
 
 

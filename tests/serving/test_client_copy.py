@@ -1,4 +1,4 @@
-"""The file that simulators copy works alone: in a Python that has neither this package nor NumPy."""
+"""The client copy for simulators works alone: in a Python without this package and NumPy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(type(picture).__name__, sorted({"numpy", "evorl", "jax"} & set(sys.modules
 
 
 def run_alone(folder: Path, *flags: str) -> list[str]:
-    """What a program says that imports the copy; the server's actions are arrays."""
+    """Return the output of a program that imports the copy; the server's actions are arrays."""
     main([str(folder / "evorl_client.py")])
     with RlxServer(agent_answers(lambda state: np.float32([state, state[::-1]]))) as server:
         command = [sys.executable, *flags, "-c", ALONE, str(VECTORS), server.address]

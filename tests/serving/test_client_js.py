@@ -21,15 +21,15 @@ from tests.support.node import run_node
 web = pytest.importorskip("aiohttp.web", reason="needs the extra serve: the server of these tests is one of aiohttp")
 
 SCRIPT = Path(str(resources.files("evorl.serving").joinpath("client.js")))
-Answer = dict[str, Any] | str | None  # a message, a text to send as it is, or None to hang up
+Answer = dict[str, Any] | str | None  # a message, a text to send unchanged, or None to disconnect
 
 
 class JsonServer:
-    """Answers messages over WebSocket by ``answer(message)``, in a thread; serves the script and the page too."""
+    """Server thread that answers WebSocket messages by ``answer(message)``, and serves the script and the page."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Answer], page: str = "") -> None:
         self.messages: list[dict[str, Any]] = []
-        self.told: queue.Queue[str] = queue.Queue()
+        self.results: queue.Queue[str] = queue.Queue()
         self.num_connections = self.port = 0
         self._answer, self._page = answer, page
         self._loop = asyncio.new_event_loop()
@@ -73,7 +73,7 @@ class JsonServer:
         return web.Response(text=self._page, content_type="text/html")
 
     async def _hear(self, request: Any) -> Any:
-        self.told.put(await request.text())
+        self.results.put(await request.text())
         return web.Response()
 
     async def _talk(self, request: Any) -> Any:
@@ -91,7 +91,7 @@ class JsonServer:
 
 
 def agents(message: dict[str, Any]) -> Answer:
-    """What a server of agents says whose actions are the sums of the states."""
+    """Return responses of an agent server whose actions are the sums of the states."""
     sid, command = message["sid"], message["command"]
     if command == "init":
         return {"sid": sid, "response": "ready"}
@@ -104,7 +104,9 @@ def agents(message: dict[str, Any]) -> Answer:
 
 
 def in_node(server: JsonServer, body: str, folder: Path) -> Any:
-    """What the program tells by ``tell(...)``, which has ``client`` and ``said``, the words of an error to come."""
+    """Return the values that a program passes to ``tell(...)``; ``client`` and ``said``, which returns an error, are
+    defined.
+    """
     program = f"""
     const {{EvorlClient, AgentError}} = require({json.dumps(str(SCRIPT))});
     const pauses = [], told = [], tell = (...values) => told.push(...values);
@@ -159,7 +161,7 @@ def test_several_agents_over_one_socket_and_questions_in_turn(tmp_path: Path) ->
     held: list[dict[str, Any]] = []
 
     def crossed(message: dict[str, Any]) -> Answer:
-        """The updates of the first agent are answered after those of the second."""
+        """Answer the second agent before the first."""
         if message["command"] == "update" and message["sid"] == "agent-0" and not held:
             held.append(message)
             return json.dumps({"sid": "somebody else", "response": "action", "data": -1})
@@ -177,8 +179,8 @@ def test_several_agents_over_one_socket_and_questions_in_turn(tmp_path: Path) ->
         output = in_node(server, body, tmp_path)
     assert output == [10, 20, "AgentError: connection closed", "AgentError: no connection is available."]
     assert server.num_connections == 1
-    asked = [message["state"] for message in server.messages if message["command"] == "update"]
-    assert sorted(asked) == [[1], [10], [20]], "the second question of the first agent waits for its first answer"
+    states = [message["state"] for message in server.messages if message["command"] == "update"]
+    assert sorted(states) == [[1], [10], [20]], "the second question of the first agent waits for its first answer"
 
 
 @pytest.mark.parametrize(
@@ -227,8 +229,8 @@ def test_a_server_that_is_not_there_is_tried_for_and_a_closed_client_stops_tryin
     tell(await said(left.connect(3)));
     """
     with JsonServer(agents) as server:
-        told = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
-    assert told == [
+        output = in_node(server, body.replace("URL", json.dumps(url)), tmp_path)
+    assert output == [
         f"AgentError: no connection is available. 2 attempts at {url}",
         1,
         True,
@@ -258,7 +260,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
         command = [browser, *options, f"http://127.0.0.1:{server.port}/"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                output = json.loads(server.told.get(timeout=60))
+                output = json.loads(server.results.get(timeout=60))
             finally:
                 process.terminate()
     assert output == ["ready", 3, None, 4, "done"]

@@ -1,4 +1,4 @@
-"""The page on clients is true: its programs talk to a server, its table has the numbers of the code."""
+"""The clients page is correct: its programs connect to a server, and its table matches the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def block(language: str) -> Block:
 def test_the_client_in_node_plays_an_episode(flip: bool, tmp_path: Path) -> None:
     program = tmp_path / "client.js"
     program.write_text(block("js").text, encoding="utf-8")
-    # Now and then to the left, and with answers that have a float where the others have an integer.
+    # Sometimes to the left, and with responses that contain a float where others have an integer.
     with RlxServer(agent_answers(lambda state: 1.0 if flip else int(state[0] < 2))) as server:
         printed = run_node(program, server.address, folder=tmp_path)
     end = 10 if flip else 2

@@ -1,4 +1,4 @@
-"""The engine of the client checks: values that count as the same, and clients that do not come."""
+"""The engine of the client checks: equal values, and clients that do not connect."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_values_that_differ(sent: Any, echoed: Any) -> None:
 
 
 def run_one(play: Any, *pieces: bytes) -> str | None:
-    """The failure of a script against a client that sends these bytes and waits."""
+    """Return the failure of a script against a client that sends these bytes and waits."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as client,

@@ -1,4 +1,4 @@
-"""The scripted checks: the Python client passes all of them, and each planted fault fails the check meant for it."""
+"""The Python client passes all checks, and each planted fault fails the check meant for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHECKS = {check.name: check for check in all_checks()}
 
 
 def load_echo() -> Callable[[AgentProxy], None]:
-    """The echo program of the examples."""
+    """Load the echo program of the examples."""
     spec = importlib.util.spec_from_file_location("echo", ROOT / "examples" / "remote" / "echo.py")
     assert spec is not None
     assert spec.loader is not None
@@ -45,11 +45,11 @@ ECHO = load_echo()
 
 
 def failures(names: Iterable[str], make: type[AgentProxy] = AgentProxy, seconds: float = 5.0) -> dict[str, str]:
-    """The failures by check, of an echo program around a client in a thread of its own for each check."""
+    """Return the failures by check, of an echo program that runs around a new client thread for each check."""
 
     def run(address: tuple[str, int]) -> None:
         proxies.append(proxy := make(address))
-        with contextlib.suppress(AgentProxyException, ValueError, TypeError, KeyError):  # as a program that crashes
+        with contextlib.suppress(AgentProxyException, ValueError, TypeError, KeyError):  # as in a program that crashes
             try:
                 ECHO(proxy)
             finally:
@@ -129,7 +129,7 @@ class SendsBareMetric(AgentProxy):
 
 
 class StaysConnected(AgentProxy):
-    """Keeps the socket of a connection that it has given up."""
+    """Client that keeps the socket of an abandoned connection."""
 
     kept: Any = None
 
@@ -218,7 +218,7 @@ def test_a_fault_of_the_frames(name: str, reader: type[rlx.FrameReader], monkeyp
 
 
 def changed(change: Callable[[Any], Any]) -> Callable[..., dict[str, Any]]:
-    """A decoder that changes the data of every answer."""
+    """Return a decoder that changes the data of every response."""
 
     def decode(payload: bytes, limits: Any = None) -> dict[str, Any]:
         message = rlx.decode(payload)
@@ -232,12 +232,12 @@ def at(kind: type, change: Callable[[Any], Any]) -> Callable[..., dict[str, Any]
 
 
 def lenient(payload: bytes, limits: Any = None) -> dict[str, Any]:
-    """Does not look at the version."""
+    """Decode without checking the version."""
     return rlx.decode(struct.pack("<I", rlx.VERSION) + payload[4:])
 
 
 def forgiving(payload: bytes, limits: Any = None) -> dict[str, Any]:
-    """Takes what it cannot read for an answer without data."""
+    """Decode invalid messages as a response without data."""
     try:
         return rlx.decode(payload)
     except rlx.ProtocolError:
@@ -245,7 +245,7 @@ def forgiving(payload: bytes, limits: Any = None) -> dict[str, Any]:
 
 
 def strict(payload: bytes, limits: Any = None) -> dict[str, Any]:
-    """Wants the keys of a plain answer, in their order."""
+    """Decode only the keys of a plain response, in their order."""
     message = rlx.decode(payload)
     if list(message) not in (["response"], ["response", "data"]):
         raise rlx.ProtocolError("unknown key")
@@ -253,7 +253,7 @@ def strict(payload: bytes, limits: Any = None) -> dict[str, Any]:
 
 
 def first_of_twice(payload: bytes, limits: Any = None) -> dict[str, Any]:
-    """Keeps the first of two equal keys."""
+    """Decode the first of two equal keys."""
     body = rlx._Body(bytes(payload), rlx.Limits())
     body.size()
     message: dict[str, Any] = {}
@@ -264,7 +264,7 @@ def first_of_twice(payload: bytes, limits: Any = None) -> dict[str, Any]:
 
 
 def without(*kinds: int) -> Callable[..., dict[str, Any]]:
-    """A decoder that does not know some types."""
+    """Return a decoder that rejects some types."""
 
     def decode(payload: bytes, limits: Any = None) -> dict[str, Any]:
         at = payload.find(b"data")

@@ -1,4 +1,4 @@
-"""Clients over TCP: clients that break the rules are disconnected with a reason, without effect on others."""
+"""TCP clients that break the rules are disconnected with a reason, without effect on others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READY = {"response": "ready"}
 
 
 class Listening:
-    """A server, and ways to come to it."""
+    """A server, and ways to connect to it."""
 
     def __init__(self, max_clients: int = 100, **settings: Any) -> None:
         self.settings = ServeSettings(**{"bind": "127.0.0.1:0", "max_clients": max_clients, **settings})
@@ -76,7 +76,7 @@ def plays_on(client: RlxClient, count: int = 3) -> None:
 
 
 def refused(client: RlxClient, words: str) -> None:
-    """The client is told, and its connection closed."""
+    """Assert that the client receives an error and is disconnected."""
     answer = client.hear()
     assert answer is not None
     assert answer["response"] == "error"
@@ -110,7 +110,7 @@ def test_frames_come_in_pieces(server: Listening) -> None:
 
 
 def test_several_frames_come_at_once(server: Listening) -> None:
-    """The end of an episode, the start of the next, and one update too many, which is told and changes nothing."""
+    """Frames in one read are handled in order: an episode's end, the next start, and a rejected extra update."""
     client = server.client(begun=False)
     client.send(INIT, UPDATE, UPDATE)
     assert client.hear() == READY
@@ -155,7 +155,7 @@ def test_nobody_may_send_much_before_init(server: Listening) -> None:
     other = server.client(begun=False)
     other.socket.sendall(b"%d:" % (HELLO_BYTES + 1))
     refused(other, "net string too long")
-    # A frame after init may be larger, also one that comes in the same read.
+    # Frames after init may be larger, also in the same read.
     client = server.client(begun=False)
     client.send(INIT, {"command": "update_metrics", "name": "a" * 3 * HELLO_BYTES, "y": 1})
     assert client.hear() == READY
@@ -176,7 +176,7 @@ def test_who_says_nothing_or_dawdles_is_ended() -> None:
         honest, silent, slow = server.client(), server.client(begun=False), server.client(begun=False)
         started, data = time.monotonic(), frame(encode({**INIT, "name": "x" * 3000}))
         with contextlib.suppress(OSError):
-            for i in range(200):  # a byte at a time, for 10 s
+            for i in range(200):  # one byte at a time, for 10 s
                 slow.socket.sendall(data[i : i + 1])
                 time.sleep(0.05)
         assert time.monotonic() - started < 5.0
@@ -229,7 +229,7 @@ def test_who_does_not_read_is_dropped(server: Listening) -> None:
     honest, deaf = server.client(), server.client()
     deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.socket.settimeout(20.0)
-    many = frame(encode({"command": "fly"})) * 20_000  # each is answered by a sentence
+    many = frame(encode({"command": "fly"})) * 20_000  # each gets an error response
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         for _ in range(100):
             deaf.socket.sendall(many)

@@ -1,4 +1,4 @@
-"""The thread of a server: it listens once created, reports why it cannot, and cleans up."""
+"""The server thread listens once created, reports why it cannot, and cleans up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_it_says_where_it_listens() -> None:
     for port in ports:
         socket.create_connection(("127.0.0.1", port), 5.0).close()
     thread.close()
-    thread.close()  # twice is once
+    thread.close()  # closing twice is allowed
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), 5.0)

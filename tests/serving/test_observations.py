@@ -1,4 +1,4 @@
-"""States from clients become elements of the observation space, or are rejected."""
+"""States from clients are converted to elements of the observation space, or are rejected."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PICTURE = Box(0, 255, (1, 2), np.uint8)
         (np.array(1, np.uint8), Discrete(3), np.int32(1)),
         (1.5, Box(0.0, 2.0, ()), np.float32(1.5)),
         ([[0, 255]], PICTURE, np.array([[0, 255]], np.uint8)),
-        (np.array([[0.0, 1.0]], np.float32), PICTURE, np.array([[0, 255]], np.uint8)),  # as pictures are decoded
+        (np.array([[0.0, 1.0]], np.float32), PICTURE, np.array([[0, 255]], np.uint8)),  # decoded like images
         (np.array([[0.0, 200.4]]), PICTURE, np.array([[0, 200]], np.uint8)),
-        (np.array([1.0, 0.0]), Box(0, 3, (2,), np.uint8), np.array([1, 0], np.uint8)),  # small numbers, no picture
+        (np.array([1.0, 0.0]), Box(0, 3, (2,), np.uint8), np.array([1, 0], np.uint8)),  # small numbers, not an image
         (np.array([1.5, 2], np.float16), VECTOR, np.array([1.5, 2], np.float32)),
         ([], Box(1.0, 1.0, (1,)), np.ones(1, np.float32)),
         (np.zeros((0, 3)), Box(1.0, 1.0, (1,)), np.ones(1, np.float32)),

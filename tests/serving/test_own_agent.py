@@ -1,4 +1,4 @@
-"""A user-defined algorithm, named by its class, serves simulators; greedy clients follow published policies."""
+"""A user-defined algorithm, named by its class, serves simulators; greedy clients use published policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.rlx_client import RlxClient
 
 
 class ReversingAgent(RandomAgent):
-    """Gives the state back in reverse, times its only parameter."""
+    """Agent that returns the reversed state times its only parameter."""
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
 
@@ -38,7 +38,7 @@ class ReversingAgent(RandomAgent):
 
 
 class ReversingWorkflow(OnPolicyWorkflow):
-    """Learns nothing."""
+    """Workflow that learns nothing."""
 
     agent: ReversingAgent
     total_timesteps: float = 1e3
@@ -48,7 +48,7 @@ class ReversingWorkflow(OnPolicyWorkflow):
 
 
 class Server:
-    """It is served as an algorithm of the package."""
+    """Server with the user-defined algorithm."""
 
     def __init__(self) -> None:
         spaces = {"obs_space": {"shape": [2]}, "action_space": {"shape": [2]}}
@@ -64,7 +64,7 @@ class Server:
         self.thread = EventThread(ServeSettings(bind="127.0.0.1:0"), self.switchboard)
 
     def publish(self, gain: float) -> None:
-        """What a learner does."""
+        """Publish a policy as a learner does."""
         state = self.acting.agent_state
         self.inference.publish(
             self.acting.replace(agent_state=state.replace(params=PyTreeDict(gain=jnp.asarray(gain))))

@@ -45,14 +45,14 @@ def test_messages_come_back() -> None:
 
 
 def test_keys_may_be_bytes() -> None:
-    """As libraries of other languages and older ones write them."""
+    """Keys may be bytes, as libraries of other languages and older ones write them."""
     array = {b"__ndarray__": True, b"data": np.ones(2, np.float32).tobytes(), b"dtype": b"<f4", b"shape": [2]}
     np.testing.assert_array_equal(unpack_message(msgpack.packb({"state": array}))["state"], np.ones(2, np.float32))
 
 
 def array_map(**changes: Any) -> bytes:
-    told = {"__ndarray__": True, "data": bytes(8), "dtype": "<f4", "shape": [2]} | changes
-    return msgpack.packb({"state": told})
+    array = {"__ndarray__": True, "data": bytes(8), "dtype": "<f4", "shape": [2]} | changes
+    return msgpack.packb({"state": array})
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def array_map(**changes: Any) -> bytes:
         (b"\xc1", ("MessagePack",)),
         (b"\x81\xa1a", ("MessagePack",)),
         (msgpack.packb(1) * 2, ("MessagePack",)),
-        (b"\xdd\xff\xff\xff\xff", ("MessagePack",)),  # a list of four thousand million
+        (b"\xdd\xff\xff\xff\xff", ("MessagePack",)),  # a list of four billion
         (b"\xc6\xff\xff\xff\xff", ("MessagePack",)),
         (b"\x91" * 100_000, ("MessagePack",)),
         (b"\x81\x90\x01", ("MessagePack",)),  # a map whose key is a list
@@ -124,5 +124,5 @@ def test_what_is_no_message_is_not_packed(value: Any) -> None:
 
 
 def test_half_of_a_surrogate_pair_is_escaped() -> None:
-    """An answer in bytes may quote a text that came as JSON."""
+    """An unpaired surrogate, as in a quotation of JSON text, is escaped."""
     assert unpack_message(pack_message({"message": "got \ud800"})) == {"message": r"got \ud800"}

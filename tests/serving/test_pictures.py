@@ -1,4 +1,4 @@
-"""Pictures from simulators, over TCP and over WebSocket, into one batch: as they were shown, with their history."""
+"""Images sent by simulators over TCP and WebSocket arrive unchanged in one batch, with their history."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def workflow() -> Workflow:
 
 
 class WebPlayer(threading.Thread):
-    """Plays a script over WebSocket, in MessagePack, until the server goes."""
+    """Plays a script over WebSocket, in MessagePack, until the server closes."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -41,7 +41,7 @@ class WebPlayer(threading.Thread):
         try:
             asyncio.run(self._play(PictureScript(BY_WEB)))
         except (ConnectionError, aiohttp.ClientError):
-            pass  # the server has gone
+            pass  # the server has closed
         except BaseException as error:
             self.failure = error
 
@@ -69,7 +69,7 @@ class WebPlayer(threading.Thread):
 
 
 def shown(seed: int, episodes: int = 40) -> list[list[np.ndarray]]:
-    """The pictures of each episode of a script."""
+    """Return the images of each episode of a script."""
     script, pictures = PictureScript(seed), []
     for episode in range(episodes):
         pictures.append([script.start()])
@@ -78,7 +78,7 @@ def shown(seed: int, episodes: int = 40) -> list[list[np.ndarray]]:
 
 
 def stacked(pictures: list[np.ndarray], last: int) -> np.ndarray:
-    """The three up to the one at ``last``, one behind the other; the first stands where there were none."""
+    """Return the three images up to index ``last``, stacked; the first one pads the start."""
     return np.stack([pictures[max(0, last - back)] for back in (2, 1, 0)], -1)
 
 

@@ -1,4 +1,4 @@
-"""A recorded game of Atari's Pong over the wire to a training server, as RELAAX's clients played it."""
+"""A recorded game of Atari's Pong is sent to a training server, as RELAAX's clients played it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ DQN = {"num_envs": ROWS, "rollout_length": STEPS, "learning_starts": 40, "batch_
 
 
 class RecordedPong(TrainingBase):
-    """Shows the game that was recorded, whatever the agent would do; the actions it was told are noted."""
+    """Client that replays the recorded game, independent of the agent's actions, which it stores."""
 
-    told: list[int]
+    received: list[int]
 
     def episode(self, number: int) -> float:
         game = pong_game()
-        self.told = [self.agent.update(None, game.image(0))]
+        self.received = [self.agent.update(None, game.image(0))]
         for step, reward in enumerate(game.rewards, 1):
             terminal = step == len(game.rewards)
             action = self.agent.update(float(reward), game.image(step), terminal)
-            self.told += [] if terminal else [action]
+            self.received += [] if terminal else [action]
         return float(game.rewards.sum())
 
 
@@ -48,7 +48,7 @@ def test_the_record_is_a_whole_game() -> None:
     game = pong_game()
     assert FILE.stat().st_size < MOST_BYTES
     assert game.frames.shape == (len(game.actions) + 1, SIZE, SIZE)
-    assert (game.rewards == -1).sum() == 21  # the opponent has won
+    assert (game.rewards == -1).sum() == 21  # the opponent won
     assert set(np.unique(game.actions)) == set(range(NUM_ACTIONS))
 
 
@@ -60,7 +60,7 @@ def test_a_frame_is_decoded_to_numbers_between_0_and_1() -> None:
 
 
 def test_the_emulator_plays_the_game_that_was_recorded() -> None:
-    """By the app of Gymnasium, which sends pictures: to the last bit."""
+    """Gymnasium's app sends images that are bit-identical to the recorded game."""
     need("ale_py", "atari")
     recorded, played = pong_game(), played_by_app(pong_game().actions)
     for name in recorded._fields:
@@ -68,17 +68,17 @@ def test_the_emulator_plays_the_game_that_was_recorded() -> None:
 
 
 def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
-    """Every step that it learns from is one of the game, in its order, with its history and its reward."""
+    """The training steps are exactly the steps of the game, in order, with history and reward."""
     game = pong_game()
     client = RecordedPong(served.address.partition("://")[2])
-    player = threading.Thread(target=client.run, daemon=True)  # it is held up where two batches wait
+    player = threading.Thread(target=client.run, daemon=True)  # blocks while two batches wait
     player.start()
     count = len(game.actions) // (ROWS * STEPS)
     metrics = served.iterate(count)
     player.join(60.0)
     assert not player.is_alive()
-    assert len(client.told) == len(game.actions)
-    assert set(client.told) <= set(range(NUM_ACTIONS))
+    assert len(client.received) == len(game.actions)
+    assert set(client.received) <= set(range(NUM_ACTIONS))
     losses = [value for name, value in metrics.items() if name.endswith("loss")]
     assert losses
     assert np.isfinite(np.asarray(losses)[:, -1]).all()

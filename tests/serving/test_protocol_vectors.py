@@ -1,4 +1,4 @@
-"""The test vectors of the protocol against the codec, both ways."""
+"""The codec encodes and decodes the test vectors of the protocol."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ SMALL = [
 
 @contextmanager
 def serving(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A server in a process of its own."""
+    """Start a server in a separate process."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     code = "from evorl.cli.commands import main; main()"
     process = subprocess.Popen(
@@ -66,7 +66,7 @@ def serving(tmp_path: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def address_of(tmp_path: Path, process: subprocess.Popen[str], count: int = 1) -> str:
-    """Where it listens, once it has said so ``count`` times."""
+    """Return its address, once it was logged ``count`` times."""
     end = time.monotonic() + 120.0
     while time.monotonic() < end and process.poll() is None:
         logs = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("runs/*/*/run.log"))
@@ -86,7 +86,7 @@ def rows_of(folder: RunFolder) -> list[dict[str, str]]:
 def test_clients_come_it_learns_is_stopped_and_goes_on(tmp_path: Path) -> None:
     with serving(tmp_path, *SMALL) as process:
         address_of(tmp_path, process)
-        time.sleep(0.5)  # nobody comes
+        time.sleep(0.5)  # no client connects
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Messages that repeat their layout are read as any other."""
+"""Messages that repeat their layout are read like all others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import raises_naming
 
 
 def wire(message: dict[str, Any]) -> bytes:
-    """A message's bytes again: equal for equal messages only, NaN included."""
+    """Encode a message: equal bytes for equal messages only, NaN included."""
     return encode(message)
 
 
@@ -36,7 +36,7 @@ def update(number: float, **others: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def full_reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Payloads that were read in full."""
+    """Record the payloads that were decoded completely."""
     seen: list[bytes] = []
 
     def noted(payload: bytes, limits: Limits) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_what_differs_in_more_than_numbers_is_read_in_full(full_reads: list[byte
     sent = [update(1.0), update(2.0), {**update(3.0), "command": "updote"}, update(4.0), update(5.0)]
     read = [messages.decode(encode(message)) for message in sent]
     assert [wire(message) for message in read] == [wire(message) for message in sent]
-    assert len(full_reads) == 3  # the other word, and what came after it
+    assert len(full_reads) == 3  # the other word, and all that follows
 
 
 def test_messages_do_not_share_what_may_be_changed() -> None:
@@ -118,7 +118,7 @@ def test_a_connection_is_remembered_within_bounds(full_reads: list[bytes]) -> No
     for size in range(2 * MAX_LAYOUTS):
         messages.decode(encode({"a" * size: 2.0}))
     assert len(full_reads) == MAX_LAYOUTS
-    for number in range(2 * MAX_ATTEMPTS):  # texts of one length that never repeat
+    for number in range(2 * MAX_ATTEMPTS):  # texts of equal length that never repeat
         assert messages.decode(encode({"a": f"{number:04}"})) == {"a": f"{number:04}"}
 
 

@@ -1,4 +1,4 @@
-"""RLX byte for byte, in any pieces; any input gives messages or ``ProtocolError``."""
+"""RLX byte for byte, in any pieces; any input results in messages or ``ProtocolError``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evorl.serving.protocol_vectors import vectors_text
 from evorl.serving.rlx import FrameReader, Image, Limits, ProtocolError, decode, encode, frame
 from tests.support.errors import raises_naming
 
-VECTORS = json.loads(vectors_text())["messages"][:11]  # those of RELAAX
+VECTORS = json.loads(vectors_text())["messages"][:11]  # the vectors of RELAAX
 PAYLOADS = [bytes.fromhex(vector["wire"]) for vector in VECTORS]
 UPDATE = {"command": "update", "reward": None}
 MESSAGES: list[dict[str, Any]] = [  # in the order of the vectors
@@ -38,7 +38,7 @@ MESSAGES: list[dict[str, Any]] = [  # in the order of the vectors
 
 
 def payload(*parts: bytes) -> bytes:
-    """A message of version 1 with one value, whose bytes these are, at the key ``k``."""
+    """Return a message of version 1 with one encoded value at the key ``k``."""
     return struct.pack("<II", 1, 1) + b"k" + b"".join(parts)
 
 
@@ -51,7 +51,7 @@ def text(message: str) -> bytes:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal with all their types, arrays with their dtypes and shapes; NaN equals itself."""
+    """Return True for equal values with equal types, dtypes and shapes; NaN equals itself."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, dict) and isinstance(b, dict):
@@ -218,7 +218,7 @@ def test_limits_are_those_that_are_given() -> None:
 
 
 def outcome(broken: bytes) -> bool:
-    """Whether it is a message; anything but a message and ProtocolError fails the test."""
+    """Return True for a message, False for ProtocolError; other exceptions fail the test."""
     try:
         return isinstance(decode(broken), dict)
     except ProtocolError:
@@ -228,14 +228,14 @@ def outcome(broken: bytes) -> bool:
 @pytest.mark.parametrize("whole", PAYLOADS, ids=[v["name"] for v in VECTORS])
 def test_every_truncation_of_every_vector(whole: bytes) -> None:
     complete = [size for size in range(len(whole)) if outcome(whole[:size])]
-    # A cut between two pairs leaves a message with fewer of them: the first only right after the version.
+    # A cut between two pairs gives a shorter message: the first is right after the version.
     keys = len(decode(whole))
     assert len(complete) == keys
     assert complete[0] == 4
 
 
 def mutated(whole: bytes, rng: random.Random) -> bytes:
-    """The bytes with some of them changed, removed, doubled or replaced by large numbers."""
+    """Return the bytes with some of them changed, removed, doubled or replaced by large numbers."""
     data = bytearray(whole)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(data) + 1)
@@ -255,7 +255,7 @@ def test_mutations_give_a_message_or_protocol_error_in_little_memory() -> None:
     rng = random.Random(0)
     rich = encode({"a": [1, 2.5, None, {"b": "c"}], "p": Image("L", 2, 2, b"abcd"), "n": np.ones((2, 3), "f4")})
     broken = [mutated(rng.choice([*PAYLOADS, rich]), rng) for _ in range(20_000)]
-    outcome(rich)  # what is loaded at first use
+    outcome(rich)  # loads everything that is loaded at first use
     tracemalloc.start()
     try:
         whole = sum(map(outcome, broken))
@@ -337,5 +337,5 @@ def test_a_large_frame_in_small_pieces_takes_time_in_proportion() -> None:
         assert [len(one) for one in read] == [size]
         return time.process_time() - start
 
-    # Copying all that has come at every piece would move 34 GB for the large one: seconds.
+    # Copying all received bytes at every piece would move 34 GB for the large one: seconds.
     assert seconds(16 * 2**20) < 1.0

@@ -1,4 +1,4 @@
-"""Robot clients get the protocol that they know: metadata first, then an action per observation."""
+"""Robot clients use their known protocol: metadata first, then an action per observation."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ OPTIONS = {"seed": 0}
 
 
 def as_sent(array: np.ndarray) -> dict[bytes, Any]:
-    """An array as clients of openpi write it."""
+    """Encode an array as clients of openpi do."""
     return {b"__ndarray__": True, b"data": array.tobytes(), b"dtype": array.dtype.str, b"shape": array.shape}
 
 
 def talk(
     folder: Path, name: str, conversation: Callable[[Any, str], Awaitable[None]], token: str | None = None
 ) -> None:
-    """Serve a policy, and let a conversation take place with its address."""
+    """Serve a policy and run a conversation with its address."""
     policy = dataclasses.replace(stored(name, folder), env=None)
     settings = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", max_clients=4, token=token)
 
@@ -51,9 +51,9 @@ def test_an_observation_is_answered_with_actions(tmp_path: Path) -> None:
 
     async def conversation(session: Any, address: str) -> None:
         async with session.ws_connect(address + "/") as socket:
-            told = msgpack.unpackb(await socket.receive_bytes())
-            assert told["env"] == "gymnax/Pendulum-v1"
-            assert told["obs_space"]["shape"] == [3]
+            metadata = msgpack.unpackb(await socket.receive_bytes())
+            assert metadata["env"] == "gymnax/Pendulum-v1"
+            assert metadata["obs_space"]["shape"] == [3]
             for number, message in enumerate(({}, {}, {"reset": True})):
                 if "reset" in message:
                     expected.reset()

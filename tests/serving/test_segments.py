@@ -10,7 +10,7 @@ from tests.support.errors import raises_naming
 
 
 def place(*values: float) -> StepRef:
-    """A step whose numbers are ``values``, in the second of three rows of a call."""
+    """Return a step with these ``values``, in the second of three rows of a call."""
     floats = np.full((3, len(values)), -1.0, np.float32)
     floats[1] = values
     return StepRef([floats, np.array([[0], [int(values[0])], [0]], np.int32)], 1)
@@ -72,13 +72,13 @@ def test_a_cut_of_nothing_is_none() -> None:
     segments = Segments(length=2, num_rows=1, max_lag=None)
     segments.cut(5)
     add(segments, 1, 10, 11)
-    segments.cut(1)  # its row is full, and what follows is not learned from anyway
+    segments.cut(1)  # its segment is full, and the following steps are not used
     _, cuts, _ = segments.take()
     assert not cuts.any()
 
 
 def test_a_broken_episode_goes_on_in_a_new_row_of_its_own() -> None:
-    """A reset in mid-episode: the same session's next steps follow behind the cut."""
+    """After a reset within an episode, the session's next steps follow a cut in another segment."""
     segments = Segments(length=3, num_rows=1, max_lag=None)
     add(segments, 1, 10)
     segments.cut(1)
@@ -90,9 +90,9 @@ def test_a_broken_episode_goes_on_in_a_new_row_of_its_own() -> None:
 
 @pytest.mark.parametrize("only_at_starts", [False, True])
 def test_memory_is_known_where_rows_and_episodes_start(only_at_starts: bool) -> None:
-    """An agent with memory takes it from the start of a row, and none behind a cut: nobody may join in mid-episode."""
+    """Segments of recurrent agents start with a stored state and contain no client that joined mid-episode."""
     segments = Segments(length=2, num_rows=1, max_lag=None, joins_only_at_starts=only_at_starts)
-    add(segments, 2, 20, 21)  # a full row; the episode goes on
+    add(segments, 2, 20, 21)  # a full segment; the episode continues
     segments.take()
     add(segments, 1, 10)
     segments.cut(1)
@@ -110,7 +110,7 @@ def test_rows_that_are_too_old_are_left_out_and_counted() -> None:
     segments.new_policy()
     add(segments, 1, 10)
     segments.new_policy()
-    add(segments, 1, 11)  # full, and begun one policy ago
+    add(segments, 1, 11)  # full, and started one policy ago
     add(segments, 2, 20)
     segments.new_policy()  # now two
     assert not segments.is_ready
@@ -137,11 +137,11 @@ def test_rows_that_are_not_full_grow_old_too() -> None:
 
 
 def test_without_lag_an_action_of_an_older_policy_is_none_to_learn_from() -> None:
-    """Its outcome comes when another policy acts already; a session cannot be asked to wait with it."""
+    """With ``max_lag=0``, steps whose policy was replaced before their outcome are not used for training."""
     segments = Segments(length=2, num_rows=1, max_lag=0)
     segments.answered(1)
     segments.new_policy()
-    add(segments, 1, 10)  # what the old one chose
+    add(segments, 1, 10)  # chosen by the old policy
     segments.answered(1)
     add(segments, 1, 11, 12)
     (floats, _), _, _ = segments.take()
@@ -159,7 +159,7 @@ def test_without_a_bound_nothing_is_too_old() -> None:
 
 
 def test_batches_are_numbers_of_their_own() -> None:
-    """What a call gave may be given back: a batch does not look into it."""
+    """Batches are copies, so that arrays of a call may be reused."""
     segments = Segments(length=1, num_rows=1, max_lag=None)
     step = place(1, 10)
     segments.add(1, step, False)

@@ -19,7 +19,7 @@ TOKEN = "a good long token"
 
 
 class FakeHost:
-    """Notes what it is told; answers when the test says so."""
+    """Host that records calls and responds when the test requests it."""
 
     def __init__(self, obs_space: Space | None = None, token: str | None = None, room: int = 3) -> None:
         self.obs_space = obs_space or Box(-1.0, 1.0, (2,))
@@ -52,7 +52,7 @@ class FakeHost:
 
 
 class Talk:
-    """A session and what it replied."""
+    """A session and its replies."""
 
     def __init__(self, host: FakeHost | None = None, begun: bool = True, **settings: Any) -> None:
         self.host = host or FakeHost()
@@ -62,14 +62,14 @@ class Talk:
             assert self.say("init") == {"response": "ready"}
 
     def say(self, command: Any, **more: Any) -> dict[str, Any] | None:
-        """The reply, ``None`` where there is none yet."""
+        """Send a message; return the reply, or ``None`` without a reply so far."""
         before = len(self.replies)
         self.session.receive({"command": command, **more})
         assert len(self.replies) <= before + 1
         return self.replies[-1] if len(self.replies) > before else None
 
     def update(self, reward: Any = None, state: Any = OBS, action: Any = 1, **more: Any) -> dict[str, Any] | None:
-        """An update that is answered at once, if it wants an action."""
+        """Send an update and answer its action request, if any, immediately."""
         before = len(self.host.questions)
         reply = self.say("update", reward=reward, state=state, **more)
         answer = self.host.questions[-1].answer if len(self.host.questions) > before else None
@@ -136,7 +136,7 @@ def test_an_episode_that_is_over_before_it_began_is_none() -> None:
 def test_a_reset_breaks_the_episode_off() -> None:
     talk = Talk()
     assert talk.say("reset") == {"response": "done"}
-    assert talk.host.events == []  # nothing had begun
+    assert talk.host.events == []  # no episode had started
     talk.update()
     talk.update(1.0)
     assert talk.say("reset") == {"response": "done"}
@@ -144,7 +144,7 @@ def test_a_reset_breaks_the_episode_off() -> None:
     talk.update()
     assert talk.host.questions[-1].starts
     talk.update(5.0, terminal=True)
-    assert talk.host.events[-1] == ("episode", False, 5.0, 1)  # only what came after
+    assert talk.host.events[-1] == ("episode", False, 5.0, 1)  # only the later steps
 
 
 def test_another_init_is_another_session() -> None:
@@ -228,7 +228,7 @@ def test_rewards_that_are_none(reward: Any, parts: tuple[str, ...]) -> None:
     assert not missing_parts(talk.error("update", state=OBS, reward=reward), *parts)
     with raises_naming(SessionError, "x "):
         reward_from(reward, "x")
-    assert talk.update(1.0) == {"response": "action", "data": 1}  # the same step, said rightly
+    assert talk.update(1.0) == {"response": "action", "data": 1}  # the same step in valid form
     assert talk.host.questions[-1].step == 1
 
 
@@ -243,13 +243,13 @@ def test_rewards_that_are_none(reward: Any, parts: tuple[str, ...]) -> None:
     ],
 )
 def test_any_value_of_any_field_is_answered(command: str, name: str, value: Any) -> None:
-    """In a session that goes on, with numbers whose squares are finite in float32."""
+    """Any value in any field is answered, and the session continues with finite numbers."""
     talk = Talk()
     talk.update()
     usual = {"update": {"reward": 1.0, "state": OBS}, "update_metrics": {"name": "a", "y": 1.0}}.get(command, {})
-    before, asked = len(talk.replies), len(talk.host.questions)
+    before, num_questions = len(talk.replies), len(talk.host.questions)
     talk.session.receive({"command": command, **usual, name: value})
-    for question in talk.host.questions[asked:]:
+    for question in talk.host.questions[num_questions:]:
         if question.answer is not None:
             question.answer(1)
     assert len(talk.replies) > before
@@ -322,7 +322,7 @@ class TestToken:
     def test_who_has_it_may_begin(self) -> None:
         talk = Talk(FakeHost(token=TOKEN), begun=False)
         assert talk.say("init", token=TOKEN) == {"response": "ready"}
-        assert talk.say("init") == {"response": "ready"}  # shown once is enough
+        assert talk.say("init") == {"response": "ready"}  # declaring the spaces once is enough
 
     def test_a_connection_may_have_shown_it_before(self) -> None:
         talk = Talk(FakeHost(token=TOKEN), begun=False, trusted=True)

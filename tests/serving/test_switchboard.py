@@ -21,13 +21,13 @@ from tests.support.errors import raises_naming
 
 
 class FakeAnswering:
-    """Answers by the number of the session, and notes who asked together."""
+    """Answers with the session number, and records which requests share a batch."""
 
     def __init__(self) -> None:
         self.calls: list[list[tuple[int, int]]] = []
         self.policies: list[Any] = []
         self.failure: Exception | None = None
-        self.answered_by: dict[tuple[int, int], Any] = {}  # the policy that answered a question
+        self.answered_by: dict[tuple[int, int], Any] = {}  # the policy that answered each request
 
     def publish(self, acting: Any) -> None:
         self.policies.append(acting)
@@ -42,7 +42,7 @@ class FakeAnswering:
 
 
 class SwitchboardSetup:
-    """A switchboard with all around it."""
+    """A switchboard with all its collaborators."""
 
     def __init__(self, max_lag: int | None = None, length: int = 2, num_rows: int = 1, max_clients: int = 100) -> None:
         self.inference = FakeAnswering()
@@ -50,11 +50,11 @@ class SwitchboardSetup:
         inference: Any = self.inference
         self.switchboard = Switchboard(inference, self.segments, Box(0.0, 1.0, (1,)), Discrete(2), max_clients)
         self.publish("first")
-        self.told: list[tuple[int, Any]] = []
+        self.sent: list[tuple[int, Any]] = []
         self.steps: dict[int, int] = {}
 
     def publish(self, policy: Any) -> None:
-        """What the learner does."""
+        """Publish a policy as the learner does."""
         self.inference.publish(policy)
         self.switchboard.note_new_policy()
 
@@ -64,14 +64,14 @@ class SwitchboardSetup:
 
     def ask(self, client: Any, over: bool = False, starts: bool = False) -> None:
         step = self.steps[client.number] = self.steps.get(client.number, -1) + 1
-        answer = None if over else lambda action: self.told.append((client.number, action))
+        answer = None if over else lambda action: self.sent.append((client.number, action))
         question = ActionRequest(
             client.number, client.slot, step, np.zeros(1), 0.0, starts or step == 0, over, False, client.exploit, answer
         )
         self.switchboard.ask(question)
 
     def batch(self) -> list[list[tuple[int, int]]]:
-        """The next batch, by rows: number of the session and of its step."""
+        """Return the next batch by rows: session numbers and step numbers."""
         batch = self.switchboard.wait_for_batch(lambda: True)
         assert batch is not None
         return [[(int(n), int(step)) for n, step in row] for row in np.swapaxes(batch[0][0], 0, 1)]
@@ -99,13 +99,13 @@ async def test_who_asks_in_one_turn_is_answered_together() -> None:
     assert place.switchboard.num_waiting == 3
     await turns()
     assert place.inference.calls == [[(0, 0), (1, 0), (2, 0)]]
-    assert place.told == [(0, 0), (1, 1), (2, 2)]
+    assert place.sent == [(0, 0), (1, 1), (2, 2)]
     assert place.switchboard.num_answers == 3
 
 
 @in_a_loop
 async def test_questions_of_one_session_are_answered_in_turn() -> None:
-    """The end of an episode and the start of the next may come in one read."""
+    """Requests of one session are answered in turn, even if they arrive in one read."""
     place = SwitchboardSetup(length=1, num_rows=9)
     a, b = place.enter(), place.enter()
     place.ask(a)
@@ -114,7 +114,7 @@ async def test_questions_of_one_session_are_answered_in_turn() -> None:
     place.ask(a)
     await turns()
     assert place.inference.calls == [[(0, 0), (1, 0)], [(0, 1)], [(0, 2)]]
-    assert place.told == [(0, 0), (1, 1), (0, 0)]
+    assert place.sent == [(0, 0), (1, 1), (0, 0)]
 
 
 @in_a_loop
@@ -136,7 +136,7 @@ async def test_who_exploits_is_answered_apart_and_never_learned_from() -> None:
         place.ask(greedy)
         await turns()
     assert place.inference.calls[:2] == [[(1, 0)], [(0, 0)]]
-    assert place.segments.num_full == 2  # of the one that learns
+    assert place.segments.num_full == 2  # of the learning session
     place.switchboard.cut(greedy.number)
     place.switchboard.leave(greedy.number, greedy.slot)
     assert place.switchboard.num_greedy == 0
@@ -148,12 +148,12 @@ async def test_who_leaves_with_a_question_pending_is_cut_behind_its_step() -> No
     first = place.enter()
     place.ask(first)
     await turns()
-    place.ask(first)  # says what the first action led to
+    place.ask(first)  # contains the outcome of the first action
     place.switchboard.leave(first.number, first.slot)
     with raises_naming(Refused, "max_clients=1"):
         place.enter()
     await turns()
-    assert place.told == [(0, 0)]  # it is not there to be told more
+    assert place.sent == [(0, 0)]  # it has left, so it receives nothing more
     second = place.enter()
     assert second.slot == first.slot
     for _ in range(3):
@@ -185,17 +185,17 @@ def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
         for _ in range(3):
             place.ask(client)
             await turns()
-        assert len(place.told) == 3  # two steps are a batch
+        assert len(place.sent) == 3  # two steps are a batch
         place.ask(client)
         place.ask(greedy)
         await turns()
-        assert place.told[3:] == [(1, 1)]  # the learner is to look first; who exploits need not wait
+        assert place.sent[3:] == [(1, 1)]  # the learner must take the batch first; greedy clients do not wait
         assert place.batch() == [[(0, 1), (0, 2)]]
         await turns()
-        assert len(place.told) == (4 if max_lag == 0 else 5)
+        assert len(place.sent) == (4 if max_lag == 0 else 5)
         place.publish("second")
         await turns()
-        assert len(place.told) == 5
+        assert len(place.sent) == 5
         assert place.segments.version == 2
 
     asyncio.run(run())
@@ -204,7 +204,7 @@ def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
 def test_without_lag_a_batch_is_of_one_policy() -> None:
     async def run() -> None:
         place = SwitchboardSetup(max_lag=0, num_rows=2)
-        clients = [place.enter(), place.enter(), place.enter()]  # one more than there are rows
+        clients = [place.enter(), place.enter(), place.enter()]  # one more than the number of rows
         lags = []
         for version in range(1, 5):
             while not place.segments.is_ready:
@@ -215,7 +215,7 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
             batch = place.switchboard.wait_for_batch(lambda: True)
             assert batch is not None
             lags.append(batch[2])
-            # Each action, the answer to the question before, was that of the policy that learns from it.
+            # Each action, the answer to the previous request, came from the policy that trains on it.
             actors = {place.inference.answered_by[int(n), int(step) - 1] for n, step in batch[0][0].reshape(-1, 2)}
             assert actors == {place.inference.policies[-1]}
             place.publish(version)
@@ -227,7 +227,7 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
 
 @in_a_loop
 async def test_an_evaluation_makes_nothing_older() -> None:
-    """The same policy is published again: what it does is learned from."""
+    """Publishing the same policy again does not make its steps outdated."""
     place = SwitchboardSetup(max_lag=0)
     client = place.enter()
     for _ in range(2):

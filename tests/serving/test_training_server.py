@@ -34,7 +34,7 @@ from tests.support.waiting import wait_until
 
 SETTINGS = {"bind": "127.0.0.1:0", "max_clients": 8, "eval_seconds": 5.0}
 BATCH: dict[str, Any] = {"num_envs": 2, "rollout_length": 5, "num_minibatches": 1, "num_epochs": 1}
-BATCH["optimizer"] = {"learning_rate": 0.1}  # a policy that is one update old is quite another
+BATCH["optimizer"] = {"learning_rate": 0.1}  # a policy that is one update old differs clearly
 CASES: dict[str, tuple[Any, ...]] = {
     "ppo": ("ppo", CONTINUOUS, BATCH),
     "dqn": ("dqn", DISCRETE, {"num_envs": 2, "rollout_length": 2, "learning_starts": 4, "batch_size": 4}),
@@ -48,7 +48,7 @@ def made(case: str) -> Workflow:
 
 
 class Served:
-    """A workflow with its server, and the batches that were learned from."""
+    """A workflow with its server, and the batches used for training."""
 
     def __init__(self, case: str | Workflow, **settings: Any) -> None:
         workflow = made(case) if isinstance(case, str) else case
@@ -57,7 +57,7 @@ class Served:
         self.state = workflow.init(0)
         self.batches: list[tuple[Any, np.ndarray]] = []
         self.messages: list[str] = []
-        self.publish()  # the server listens as soon as there is a policy
+        self.publish()  # the server listens once a policy is published
         wait = self.server.switchboard.wait_for_batch
 
         def noted(should_stop: Any) -> Any:
@@ -70,7 +70,7 @@ class Served:
         self.server.switchboard.wait_for_batch = noted
 
     def publish(self) -> None:
-        """Act by the present policy."""
+        """Publish the current policy."""
         acting, _ = training_server._peek(self.workflow, self.state)
         self.server._publish(acting, self.messages.append)
 
@@ -84,7 +84,7 @@ class Served:
         return metrics
 
     def rows(self) -> list[Any]:
-        """The streams that were learned from, trees with leading axis T, each with where it was cut."""
+        """Return the streams used for training, trees with leading axis T, each with its cuts."""
         return [jax.tree.map(lambda x, i=i: x[:, i], batch) for batch in self.batches for i in range(2)]
 
 
@@ -102,7 +102,7 @@ def serve() -> Iterator[Any]:
 
 
 def steps_of(clients: list[PlayingClient]) -> dict[bytes, tuple]:
-    """What clients did, by what they showed before."""
+    """Return the steps of clients by their observations."""
     return {step[0].tobytes(): step for client in clients for step in client.steps}
 
 
@@ -130,7 +130,7 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
             np.testing.assert_allclose(action, output, atol=1e-5)
         follows = [row.obs[t + 1] == row.next_obs[t] for t in range(len(row.dones) - 1) if not row.dones[t]]
         assert np.all(follows)
-    assert len(seen) == sum(len(row.dones) for row, _ in rows)  # no step twice
+    assert len(seen) == sum(len(row.dones) for row, _ in rows)  # each step occurs once
     if case == "ppo":
         assert {(True, False), (False, True), (False, False)} <= set(ends)
     assert int(served.state.iterations) == 6
@@ -140,8 +140,8 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
 
 
 def test_one_client_and_one_seed_have_the_same_hundred_actions(serve: Any) -> None:
-    """Of one policy: when the next one comes is a matter of time."""
-    workflow = remote("ppo", CONTINUOUS, BATCH | {"rollout_length": 60})  # there is nothing to be learned before
+    """One client with one seed gets the same hundred actions in two runs, under one policy."""
+    workflow = remote("ppo", CONTINUOUS, BATCH | {"rollout_length": 60})  # no training within 100 steps
 
     def actions() -> np.ndarray:
         served = serve(workflow)
@@ -158,7 +158,7 @@ def test_one_client_and_one_seed_have_the_same_hundred_actions(serve: Any) -> No
 
 @pytest.mark.parametrize("case", ["ppo", "gru"])
 def test_without_lag_the_policy_that_learns_is_the_one_that_acted(case: str, serve: Any) -> None:
-    """Also behind a cut, and where several simulators share a row: ratios are 1 in the first and only minibatch."""
+    """Without lag, the training policy equals the acting one, also after cuts: all ratios are 1."""
     served = serve(case, max_policy_lag=0)
     for seed in range(3, 6):
         play_and_vanish(served, seed)
@@ -169,12 +169,12 @@ def test_without_lag_the_policy_that_learns_is_the_one_that_acted(case: str, ser
         kl = [*metrics.approximate_kl, *others.approximate_kl]
         np.testing.assert_allclose(kl, 0.0, atol=1e-5)
         np.testing.assert_array_equal(others.policy_lag, [0.0, 0.0])
-        served.publish()  # who has left is answered, and gone
+        served.publish()  # a client that left gets its response and is removed
     assert sum(cuts.sum() for _, cuts in served.batches) >= 3
 
 
 def play_and_vanish(served: Served, seed: int) -> PlayingClient:
-    """Two steps of an episode that goes on."""
+    """Play two steps of an unfinished episode."""
     client = PlayingClient(served.address, seed, most=2, lengths=(50,))
     client.join(10.0)
     assert len(client.steps) == 2
@@ -189,13 +189,13 @@ def test_who_vanishes_leaves_an_episode_that_was_cut(serve: Any) -> None:
         served.iterate(1)
     row, cuts = next(pair for pair in served.rows() if pair[0].obs[0].tobytes() == gone.steps[0][0].tobytes())
     np.testing.assert_array_equal(cuts, [False, True, False, False, False])
-    np.testing.assert_array_equal(row.obs[1], gone.steps[1][0])  # its last step counts
+    np.testing.assert_array_equal(row.obs[1], gone.steps[1][0])  # its last step is included
     np.testing.assert_array_equal(row.next_obs[1], gone.steps[1][3])
-    assert not np.array_equal(row.obs[2], row.next_obs[1])  # another's
+    assert not np.array_equal(row.obs[2], row.next_obs[1])  # from another client
 
 
 class Noting(PyTreeNode):
-    """In place of a workflow: gives back what it is to learn from."""
+    """Stand-in for a workflow that returns its training batch."""
 
     def collected(self, trajectory: Any) -> Any:
         return trajectory
@@ -206,7 +206,7 @@ class Noting(PyTreeNode):
 
 @pytest.mark.parametrize("case", ["ppo", "dqn"])
 def test_a_cut_is_a_truncation(case: str, serve: Any) -> None:
-    """The step counts as the last of its episode, and what would have followed as worth something."""
+    """A cut step is the last of its episode and bootstraps from the next observation."""
     served = serve(case)
     gone = play_and_vanish(served, 1)
     with playing(served.address, 2, 3, lengths=(50,)):

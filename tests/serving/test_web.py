@@ -39,7 +39,7 @@ def guarded() -> Iterator[Listening]:
 
 
 def talk(server: Listening, conversation: Callable[[Any], Coroutine[Any, Any, Any]], **settings: Any) -> Any:
-    """What a conversation over one WebSocket comes to."""
+    """Return the result of a conversation over one WebSocket."""
 
     async def run() -> Any:
         async with aiohttp.ClientSession() as session, session.ws_connect(url(server), **settings) as socket:
@@ -57,7 +57,7 @@ def fetch(server: Listening, path: str, **headers: str) -> SimpleNamespace:
 
 
 async def closed_with_words(socket: Any) -> str:
-    """What the server says last."""
+    """Return the last message of the server before it closes."""
     words = json.loads((await socket.receive()).data)["message"]
     assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
     return words
@@ -80,7 +80,7 @@ def test_agents_of_one_page_are_told_apart(server: Listening) -> None:
         await hear(2)
         assert [answer["response"] for answer in answers["red"]] == ["ready", "action"]
         assert [answer["response"] for answer in answers[7]] == ["ready", "action"]
-        assert answers["red"][1]["data"] != answers[7][1]["data"]  # which are the numbers of their sessions
+        assert answers["red"][1]["data"] != answers[7][1]["data"]  # the actions are session numbers
         await socket.send_json({"sid": 7, "command": "disconnect"})
         await hear(1)
         await socket.send_json({"sid": 7, **UPDATE})
@@ -138,7 +138,7 @@ def test_many_agents_speak_in_lists(server: Listening) -> None:
         calls = len(server.place.inference.calls)
         actions = await ask(UPDATE)
         assert len({answer["data"] for answer in actions.values()}) == len(sids)
-        assert len(server.place.inference.calls) == calls + 1  # all in one
+        assert len(server.place.inference.calls) == calls + 1  # in one batch
         await socket.send_bytes(pack_message([{"sid": MAX_AGENTS, **INIT}]))
         words = unpack_message((await socket.receive()).data)
         assert f"{MAX_AGENTS} agents" in str(words)
@@ -259,7 +259,7 @@ class TestToken:
 
 
 class TestPagesOfOthers:
-    """Without a token nobody but this machine: no page of another site, under whatever name it comes."""
+    """Without a token only this machine is allowed: pages of other sites are rejected for any host name."""
 
     @pytest.mark.parametrize(
         "headers",
@@ -289,8 +289,8 @@ def test_a_watcher_is_told(server: Listening) -> None:
     families = {family.name: family for family in parser.text_string_to_metric_families(answer.text)}
     assert set(families) == {f"evorl_{name}" for name in server.switchboard.numbers()}
     assert families["evorl_answers_total"].samples[0].value == server.switchboard.num_answers
-    told = families["evorl_mean_return"].samples[0].value
-    np.testing.assert_array_equal(told, server.switchboard.mean_return)
+    value = families["evorl_mean_return"].samples[0].value
+    np.testing.assert_array_equal(value, server.switchboard.mean_return)
     assert fetch(server, "/healthz").text == "ok\n"
     assert fetch(server, "/nothing").status == 404
 

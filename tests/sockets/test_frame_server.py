@@ -186,7 +186,7 @@ def test_surplus_connections_get_a_message(protocol: Protocol) -> None:
 
 @both_protocols
 def test_first_message_has_a_size_limit(protocol: Protocol) -> None:
-    """A client that has authenticated may send larger ones."""
+    """Before authentication messages are limited in size; later ones may be larger."""
 
     async def run() -> None:
         async with started(protocol) as server:
@@ -220,7 +220,7 @@ def test_invalid_frames_end_their_connection_alone(protocol: Protocol, sent: byt
 
 @both_protocols
 def test_incomplete_and_silent_clients_are_disconnected(protocol: Protocol) -> None:
-    """The first message, a later one, and the next one each have a timeout."""
+    """Clients are disconnected after a timeout before, within and between messages."""
     message = protocol.frame({"command": protocol.command})
     limits: dict[str, Any] = {"request_seconds": 0.3, "frame_seconds": 0.3, "idle_seconds": 0.6}
 

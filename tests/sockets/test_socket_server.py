@@ -1,4 +1,4 @@
-"""The base of all servers: slow and silent clients are ended by each; a failing protocol ends one client."""
+"""Every server disconnects slow and silent clients; a failing protocol ends one client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST = {
 @pytest.mark.parametrize("name", SERVERS)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.95])
 def test_a_first_request_that_is_not_completed_ends_the_connection(name: str, share: float) -> None:
-    """200 of them at once, of each server after the same time."""
+    """200 simultaneous incomplete requests are disconnected, after the same timeout for every server."""
 
     async def run() -> None:
         async with running(name, request_seconds=0.3) as port:
@@ -68,10 +68,10 @@ async def first_answer(port: int, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     async with asyncio.timeout(10):
-        said = await reader.read(2**16)
+        received = await reader.read(2**16)
     writer.close()
     await writer.wait_closed()
-    return said
+    return received
 
 
 def test_times_of_a_patience() -> None:
@@ -105,7 +105,7 @@ def test_half_a_frame_after_init_ends_the_connection() -> None:
 
 
 class Halves(asyncio.Protocol):
-    """Requests that end with a bar; they are sent back."""
+    """Protocol that echoes requests, which end with a bar."""
 
     def __init__(self) -> None:
         self.has_begun, self.num_requests, self._left = False, 0, b""

@@ -1,4 +1,4 @@
-"""A stranger's module, and commands as a user gives them."""
+"""An untrusted module, and commands as a user runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrangerCode]:
-    """Code that must not be executed by the end of the test."""
+    """Create code that must not be executed by the end of the test."""
     code = stranger_code(tmp_path, monkeypatch)
     yield code
     code.assert_not_executed()
@@ -24,7 +24,9 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Strang
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs ``evorl`` with these arguments, which must fail with one sentence, its own or of a sweep: that text."""
+    """Return a function that runs ``evorl``, asserts that it fails with one error (possibly of a sweep), and returns
+    it.
+    """
 
     def refused(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["evorl", *arguments])

@@ -1,4 +1,4 @@
-"""Run folders that are damaged or full of links: one sentence, and nothing is written elsewhere."""
+"""Damaged run folders, and those full of links, cause one error message; nothing is written elsewhere."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ TEXTS = {
     "zeros": "\0\0\0\0",
     "a key that is none": "? [1, 2]\n: 3",
     "a huge number": "seed: " + "9" * 5000,
+    "half a surrogate pair": 'title: "\\ud800"',
     "nothing of a run": "a: 1",
 }
 WRONG: tuple[Any, ...] = (None, [], {}, "", "\x1b]0;x\x07", -1, 1e300, [[1]], {"a": {"b": 1}}, True)

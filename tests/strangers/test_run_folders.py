@@ -1,4 +1,4 @@
-"""Run folders of a stranger: no command, and no function, executes what their configs name."""
+"""Untrusted run folders: no command or function executes code named by their configs."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ NAMES: Mapping[str, dict[str, Any]] = {
 
 
 def filled(node: Any, command: str) -> Any:
-    """A config in which ``COMMAND`` is the command."""
+    """Return a config with ``COMMAND`` replaced by the command."""
     if isinstance(node, dict):
         return {name: filled(value, command) for name, value in node.items()}
     return command if node == "COMMAND" else node
 
 
 def store(root: Path, changes: Mapping[str, Any], name: str = "theirs") -> Path:
-    """The folder of a run of PPO on CartPole, but for what a stranger changed."""
+    """Create a run folder of PPO on CartPole with an attacker's changes."""
     config = {
         key: value
         for key, value in OmegaConf.load(config_folder() / "config.yaml").items()
@@ -101,12 +101,12 @@ def test_no_command_executes_what_a_config_names(
     folder = store(tmp_path, filled(NAMES[name], stranger.command))
     before = sorted(tmp_path.rglob("*"))
     which, *others = COMMANDS[command]
-    said = refused(command, f"{which}{folder}", *others)
-    if command == "serve":  # which takes runs of simulators that connect alone, and looks at nothing else of this one
-        assert "evorl train resume=" in said
+    message = refused(command, f"{which}{folder}", *others)
+    if command == "serve":  # serve accepts only runs with remote simulators, and checks nothing else here
+        assert "evorl train resume=" in message
     else:
-        assert "code from outside evorl" in said
-        assert "trust=true" in said
+        assert "code from outside evorl" in message
+        assert "trust=true" in message
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -125,7 +125,7 @@ def test_no_function_executes_what_a_config_names(name: str, tmp_path: Path, str
             read()
 
 
-# What no reader of a config finds: Gymnasium's wrapper would be called with it, MuJoCo would read a file of this name.
+# The config reader detects neither: Gymnasium's wrapper would call it, MuJoCo would read a file of this name.
 @pytest.mark.parametrize("part", ["workflow", "copy", "merged", "environment", "class"])
 def test_a_workflow_built_in_a_notebook_passes_the_gate(
     part: str, tmp_path: Path, stranger: StrangerCode, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +155,7 @@ def test_names_that_a_notebook_changes_are_its_own(tmp_path: Path, monkeypatch: 
     assert not gate.is_restricted()
 
 
-# What only the place knows that would load it: it is refused there, whatever the config's reader found.
+# Only the place that would load the name knows it, and rejects it independently of the config reader.
 @pytest.mark.parametrize("name", [name for name in NAMES if "env" in NAMES[name]])
 def test_the_place_that_loads_refuses_too(name: str, stranger: StrangerCode) -> None:
     config = filled(NAMES[name]["env"], stranger.command)
@@ -171,9 +171,9 @@ def test_one_name_that_the_user_gives_brings_in_no_other(
 ) -> None:
     both = {"env": {"factory": "stranger:make"}, "workflow": "stranger.Anything"}
     folder = store(tmp_path, both)
-    said = refused("evaluate", f"run={folder}", "workflow=stranger.Anything")
-    assert "env.factory=stranger:make" in said
-    assert "workflow" not in said.partition("If you trust")[0]
+    message = refused("evaluate", f"run={folder}", "workflow=stranger.Anything")
+    assert "env.factory=stranger:make" in message
+    assert "workflow" not in message.partition("If you trust")[0]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_the_setting_that_a_message_proposes_can_be_given(
     env: dict[str, Any], given: str, tmp_path: Path, refused: Refused
 ) -> None:
     folder = store(tmp_path, {"env": env})
-    said = refused("evaluate", f"run={folder}")
-    assert f"add {given} to" in said.replace("'", "")
-    said = refused("evaluate", f"run={folder}", given.replace("[...]", "[stranger:wrapper]"))
-    assert "has no effect here" not in said
-    assert "no setting" not in said
+    message = refused("evaluate", f"run={folder}")
+    assert f"add {given} to" in message.replace("'", "")
+    message = refused("evaluate", f"run={folder}", given.replace("[...]", "[stranger:wrapper]"))
+    assert "has no effect here" not in message
+    assert "no setting" not in message
 
 
 def test_what_the_user_gives_or_trusts_is_called(
@@ -209,7 +209,7 @@ def test_what_the_user_gives_or_trusts_is_called(
 
 
 def test_a_folder_is_no_place_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started in a stranger's folder import nothing from there, such as a ``json.py``."""
+    """Child processes in an untrusted folder import nothing from there, such as a ``json.py``."""
     import subprocess
     import sys
 

@@ -1,4 +1,6 @@
-"""Servers, episodes, exported policies and apps of a stranger: nothing of theirs is executed or written elsewhere."""
+"""Untrusted servers, episodes, exported policies and apps: none of their code is executed, and nothing written
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ DEEP = "[" * 100_000
 
 
 class HostileServer:
-    """A parameter server whose config is the stranger's, in place of the client that would fetch it."""
+    """Parameter server with an untrusted config, in place of the client that would fetch it."""
 
     worker_config: Mapping[str, Any]
 
@@ -49,9 +51,9 @@ def test_a_worker_executes_nothing_that_a_server_names(
 ) -> None:
     HostileServer.worker_config = {**CONFIG, **filled(NAMES[name], stranger.command)}
     monkeypatch.setattr("evorl.cli.work.ParameterClient", HostileServer)
-    said = refused("work", "127.0.0.1:7000")
-    assert not missing_parts(said, "127.0.0.1:7000", "code outside evorl")
-    assert "give trust=true" in said
+    message = refused("work", "127.0.0.1:7000")
+    assert not missing_parts(message, "127.0.0.1:7000", "code outside evorl")
+    assert "give trust=true" in message
 
 
 def test_a_worker_looks_nothing_up_for_a_server(
@@ -79,8 +81,8 @@ def test_an_episode_names_nothing_that_is_executed(
     np.savez(tmp_path / "episode.npz", allow_pickle=False)
     about = {"format": FORMAT, "env": env, "arrays": {}, "length": 1, "return": 1.0}
     (tmp_path / "episode.json").write_text(json.dumps(about))
-    said = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
-    assert "code from outside evorl" in said
+    message = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
+    assert "code from outside evorl" in message
 
 
 @pytest.mark.parametrize(
@@ -132,12 +134,12 @@ def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> 
     ],
 )
 def test_a_title_stays_in_the_docstring_of_an_exported_policy(title: str, stranger: StrangerCode) -> None:
-    """It has the name of the run's folder in it, which a stranger chose."""
+    """An untrusted folder name in the title cannot leave the docstring of an exported policy."""
     from evorl.export import numpy_file
 
-    said = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))
+    docstring = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))
     scope: dict[str, Any] = {}
-    exec(compile(f'"""{said}\n\nMore.\n"""\nrest = 1', "policy", "exec"), scope)
+    exec(compile(f'"""{docstring}\n\nMore.\n"""\nrest = 1', "policy", "exec"), scope)
     assert scope["rest"] == 1
     assert set(scope) == {"__builtins__", "__doc__", "rest"}
 
@@ -197,9 +199,9 @@ def test_the_training_of_an_app_names_no_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(app_of(tmp_path / "app", training))
-    said = refused("run", "server")
-    assert not missing_parts(said, "training in app.yaml", "code outside evorl")
-    assert "stranger" in said
+    message = refused("run", "server")
+    assert not missing_parts(message, "training in app.yaml", "code outside evorl")
+    assert "stranger" in message
 
 
 @pytest.mark.parametrize("name", ["app.yaml.checked", ".app.yaml.new", "app.yaml"])
@@ -228,9 +230,9 @@ def test_control_characters_are_shown_by_every_command(
     folder = store(
         tmp_path / "runs", {"env": {"library": "gymnax", "name": f"{escape}\nrun"}, "title": escape}, f"a{escape}"
     )
-    said = refused("train", f"resume={folder}")
-    assert "\x1b" not in said
-    assert "\\x1b]0;owned\\x07" in said
+    message = refused("train", f"resume={folder}")
+    assert "\x1b" not in message
+    assert "\\x1b]0;owned\\x07" in message
     (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,1000,1.0\n")
     monkeypatch.setattr(sys, "argv", ["evorl", "runs", str(tmp_path / "runs")])
     commands.main()

@@ -1,4 +1,4 @@
-"""Sweeps and searches of a stranger: command lines are settings only, and trials are trusted as the search is."""
+"""Untrusted sweeps and searches: command lines contain only settings, and trials get the search's trust."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def sweep_of(root: Path, *words: str, flags: tuple[str, ...] = ()) -> Path:
 def test_a_command_line_is_settings_only(word: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
     folder = sweep_of(tmp_path / "runs", word)
     before = sorted(tmp_path.rglob("*"))
-    said = refused("train", f"resume={folder}")
-    assert "such as seed=1" in said
-    assert repr(word)[:40] in said
+    message = refused("train", f"resume={folder}")
+    assert "such as seed=1" in message
+    assert repr(word)[:40] in message
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -82,9 +82,9 @@ def test_flags_are_of_the_users_own_command_line(
     ],
 )
 def test_settings_name_no_code(word: str, name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
-    said = refused("train", f"resume={sweep_of(tmp_path, word)}")
-    assert "code from outside evorl" in said
-    assert name in said
+    message = refused("train", f"resume={sweep_of(tmp_path, word)}")
+    assert "code from outside evorl" in message
+    assert name in message
 
 
 @pytest.mark.parametrize("trust", ["perhaps", "3", "no"])
@@ -181,7 +181,7 @@ def test_links_lead_nowhere(name: str, tmp_path: Path, stranger: StrangerCode, r
 
 
 def search_of(root: Path, **changes: Any) -> Path:
-    """A search with a trial that was not ended, whose run has a checkpoint and a config of the stranger's."""
+    """Create a search with an unfinished trial, whose run has a checkpoint and an untrusted config."""
     from evorl.sweeps.optuna_study import OptunaStudy
 
     folder = store(root, {"search": {"over": {"discount": [0.9, 0.99]}, "trials": 2}, **SETTINGS, **changes}, "search")
@@ -197,26 +197,26 @@ def test_a_trial_is_trusted_as_its_search_is(
     pytest.importorskip("optuna")
     folder = search_of(tmp_path)
     with_checkpoint(RunFolder(store(folder, {"env": {**env, "command": stranger.command}}, "trial_0000")))
-    said = refused("train", f"resume={folder}", *trust)
-    assert not missing_parts(said, "trial_0000", "code from outside evorl")
-    assert "os:system" in said
+    message = refused("train", f"resume={folder}", *trust)
+    assert not missing_parts(message, "trial_0000", "code from outside evorl")
+    assert "os:system" in message
 
 
 def test_a_search_resumes_no_other_run_and_trusts_none(
     tmp_path: Path, stranger: StrangerCode, refused: Refused
 ) -> None:
-    """What a stored config says of ``resume`` and ``trust`` is not the user's word."""
+    """``resume`` and ``trust`` of a stored config are ignored."""
     pytest.importorskip("optuna")
     other = store(tmp_path, {"env": {"factory": "os:system", "command": stranger.command}}, "another")
     folder = search_of(tmp_path, resume=str(other), trust=True, run=str(other))
     with_checkpoint(RunFolder(store(folder, {"env": {"factory": "os:system"}}, "trial_0000")))
-    said = refused("train", f"resume={folder}")
-    assert "trial_0000 would execute code" in said
-    assert str(other) not in said
+    message = refused("train", f"resume={folder}")
+    assert "trial_0000 would execute code" in message
+    assert str(other) not in message
 
 
 def test_what_a_study_proposes_passes_the_gate(tmp_path: Path, stranger: StrangerCode, refused: Refused) -> None:
-    """The settings of a trial come from Optuna's journal, which the config's reader has not seen."""
+    """Trial settings from Optuna's journal pass the gate for code."""
     pytest.importorskip("optuna")
     from evorl.sweeps.optuna_study import OptunaStudy
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def options_for(port: int, episodes: int = 1, **environment: Any) -> Options:
-    """Options of a simulator that plays at this port."""
+    """Return options of a simulator that connects to this port."""
     return Options(
         {
             "environment": {"seed": 0, **environment},
@@ -32,12 +32,12 @@ def options_for(port: int, episodes: int = 1, **environment: Any) -> Options:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return an unused port."""
     return free_ports(1, 0)
 
 
 def free_ports(count: int, apart: int) -> int:
-    """The first of so many ports, each so far from the next, that nobody listens at."""
+    """Return the first of ``count`` unused ports at intervals of ``apart``."""
     while True:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
@@ -47,7 +47,7 @@ def free_ports(count: int, apart: int) -> int:
 
 
 def still_alive(pids: list[int], seconds: float = 5.0) -> list[int]:
-    """Those of these processes that are still there after so many seconds at most; zombies count as gone."""
+    """Return the processes that are alive after at most ``seconds``; zombies count as ended."""
     until = time.monotonic() + seconds
     while (left := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < until:
         time.sleep(0.02)
@@ -67,7 +67,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def bandit_app(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
-    """A bandit's app at free ports, of three episodes; its folder becomes the current one."""
+    """Create a bandit app with free ports and three episodes, and change to its folder."""
     monkeypatch.chdir(folder)
     new_from_arguments(["bandit-test", "env=bandit"])
     monkeypatch.chdir("bandit-test")
@@ -79,7 +79,7 @@ def bandit_app(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AppConfig:
 
 
 def with_parameter_server(app: AppConfig) -> AppConfig:
-    """The app of the current folder with a parameter server and two servers that learn for it."""
+    """Return the app of the current folder with a parameter server and two servers that use it."""
     file = Path("app.yaml")
     text = file.read_text().replace(f"127.0.0.1:{app.server.port}", f"127.0.0.1:{free_ports(2, PORTS_APART)}")
     parameters = f"parameters: {{servers: 2, mode: averaging, num_gradients: 2, bind: '127.0.0.1:{free_port()}'}}"

@@ -1,4 +1,4 @@
-"""Functions of one array that between them have every operation that is exported."""
+"""Functions of one array that together use every exported operation."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] =
 
 
 def rows_of(name: str, num_rows: int) -> np.ndarray:
-    """Random rows for a function."""
+    """Return random inputs for a function."""
     return np.random.default_rng(1).uniform(-1.9, 1.9, (num_rows, *FUNCTIONS[name][1])).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A certificate for localhost that signs itself, and its key: for tests of TLS, and good for nothing else."""
+"""A self-signed certificate for localhost with its key, for TLS tests only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ bsZ6FVas+HDVBSiv5UR6xImMcx1YM4DFpyV8SHtHYcyQowMIk3Z77qIn
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """The two files, for 127.0.0.1 and localhost."""
+    """Write certificate and key for 127.0.0.1 and localhost; return their paths."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     cert.write_text(CERTIFICATE)
     key.write_text(KEY)

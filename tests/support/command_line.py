@@ -1,4 +1,4 @@
-"""Arguments of small trainings by the command line."""
+"""Arguments of small training runs on the command line."""
 
 from __future__ import annotations
 

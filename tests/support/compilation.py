@@ -1,4 +1,4 @@
-"""Compilation in tests: effort of the compiler, cache of programs, and the names of programs that are compiled."""
+"""Compilation in tests: optimization level, program cache, and names of compiled programs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import jax
 from evorl.execution.runtime import cache_folder
 from evorl.runs.files import RunFolderError, make_private_folder
 
-DAYS_KEPT = 30  # a compiled program that was not read for so long is forgotten
+DAYS_KEPT = 30  # unused programs are deleted after this time
 
 
 @contextlib.contextmanager
 def compiled_to_run_long() -> Iterator[None]:
-    """What is compiled inside, or in the function this decorates, is as fast as for a user (level 2, see conftest).
+    """Compile programs within the context, or the decorated function, as fast as for a user (level 2, see conftest).
 
-    Elsewhere in the tests nothing is optimized that need not be: most programs run for moments. Those that train for
-    thousands of steps would take three times as long.
+    Elsewhere tests skip optimizations, because most programs run for moments. Training for thousands of steps would
+    take three times as long.
     """
     jax.config.update("jax_disable_most_optimizations", False)
     try:
@@ -34,11 +34,11 @@ def compiled_to_run_long() -> Iterator[None]:
 
 
 def keep_programs() -> None:
-    """Keep compiled programs in the user's cache folder, beside those of trainings, which are neither read nor written.
+    """Cache compiled programs in the user's cache folder, separate from the programs of training runs.
 
-    All checkouts and all processes of a run share them: a program is known by what it computes, the compiler's flags
-    and version. Reading a small one costs a third of compiling it. ``JAX_COMPILATION_CACHE_DIR`` names another folder;
-    without one that can be written programs are not kept.
+    All checkouts and processes share the cache: its key consists of the program, the compiler's flags and its version.
+    Reading a small program costs a third of its compilation. ``JAX_COMPILATION_CACHE_DIR`` selects another folder; if
+    no folder is writable, programs are not cached.
     """
     folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder().with_name("tests"))
     try:
@@ -46,17 +46,17 @@ def keep_programs() -> None:
     except RunFolderError:
         return
     _forget_old(folder)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["XDG_CACHE_HOME"] = str(folder)  # of what tests start, too
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["XDG_CACHE_HOME"] = str(folder)  # also for child processes
     jax.config.update("jax_compilation_cache_dir", str(folder))
     for name in ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"):
-        os.environ.setdefault(name.upper(), "-1")  # single operations too
+        os.environ.setdefault(name.upper(), "-1")  # including single operations
         jax.config.update(name, -1)
 
 
 def _forget_old(folder: Path) -> None:
     oldest = time.time() - DAYS_KEPT * 24 * 3600
     for file in folder.glob("*-cache"):
-        with contextlib.suppress(FileNotFoundError):  # another process may be doing the same
+        with contextlib.suppress(FileNotFoundError):  # another process may delete it at the same time
             about = file.stat()
             if max(about.st_atime, about.st_mtime) < oldest:
                 file.unlink()
@@ -64,7 +64,7 @@ def _forget_old(folder: Path) -> None:
 
 @contextmanager
 def compiled_names() -> Iterator[list[str]]:
-    """The names of the programs that are compiled, or fetched from the cache, within."""
+    """Collect the names of programs that are compiled, or read from the cache, within the context."""
     names: list[str] = []
 
     class Handler(logging.Handler):
@@ -76,7 +76,7 @@ def compiled_names() -> Iterator[list[str]]:
     handler, logger = Handler(), logging.getLogger("jax")
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
-    jax.config.update("jax_log_compiles", True)  # in every thread, which jax.log_compiles() would not be
+    jax.config.update("jax_log_compiles", True)  # for every thread, unlike jax.log_compiles()
     try:
         yield names
     finally:

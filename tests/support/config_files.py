@@ -1,4 +1,4 @@
-"""Contents of the config files, for their tests."""
+"""Contents of the config files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def spec_of(*overrides: str) -> RunSpec:
 
 
 def composed(*overrides: str) -> DictConfig:
-    """A config of one's own, of the shipped files: Hydra reads them once for equal overrides."""
+    """Return a new copy of a composed config; Hydra composes equal overrides only once."""
     return copy.deepcopy(_composed(*overrides))
 
 
@@ -36,9 +36,9 @@ def _composed(*overrides: str) -> DictConfig:
 
 
 def said_by(file: str, part: str = "") -> dict[str, Any]:
-    """What a config file says, and before it those of its defaults list, without the values of any class.
+    """Return the settings of a config file merged with its defaults list, without class defaults.
 
-    What is read for a part, such as ``inner``, stands below it.
+    The settings of a part, such as ``inner``, are below its key.
     """
     config = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{file}.yaml"))
     file_config: dict[str, Any] = {}
@@ -56,13 +56,13 @@ def said_by(file: str, part: str = "") -> dict[str, Any]:
         group = group.removeprefix("optional ").removeprefix("/")
         if group in AGENT_PARTS:
             file_config = merged(file_config, {group: said_by(f"agent/{name}")})
-        elif not name.startswith("${inner}/"):  # an experiment of the pair
+        elif not name.startswith("${inner}/"):  # an experiment of the inner agent
             file_config = merged(file_config, said_by(f"{group}/{name.replace('${inner}', 'ppo')}"))
     return file_config
 
 
 def acts_in(agent: str) -> ActionSpaces:
-    """The action spaces that the agent of a file, or of its learner, acts in."""
+    """Return the action spaces supported by the agent of a file, or of its learner."""
     config = said_by(f"agent/{agent}")
     config = config.get("learner", config)
     return typing.get_type_hints(workflow_class(config["workflow"])).get("agent", Agent).acts_in

@@ -1,4 +1,4 @@
-"""The pages of the documentation as data: their code blocks, and the tables that follow from the YAML and from results.
+"""Documentation pages as data: their code blocks, and tables generated from YAML files and results.
 
 ``python -m tests.support.doc_pages`` rewrites the tables in the pages.
 """
@@ -29,7 +29,7 @@ _TABLE = re.compile(r"(<!-- settings: (\S+) -->\n).*?(<!-- end of settings -->)"
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the line of the page that the text begins in."""
+    """A fenced block: its language, its text, and the line of the page at which the text starts."""
 
     language: str
     text: str
@@ -37,18 +37,18 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """The README and every page below ``docs``."""
+    """Return the README and every page below ``docs``."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page in order."""
     text = page.read_text(encoding="utf-8")
     return [Block(match[1], match[2], text.count("\n", 0, match.start(2)) + 1) for match in _FENCE.finditer(text)]
 
 
 def settings_table(file: Path) -> str:
-    """The settings of a config file as a Markdown table, those that it leaves to its class too."""
+    """Return a Markdown table of the settings of a config file, including class defaults."""
     rows = ["| option | default | meaning |", "|---|---|---|"]
     for name, value, comment in settings(file):
         if isinstance(value, str) and not value and not comment:
@@ -81,7 +81,7 @@ def run_settings(config: Mapping[str, Any], comments: Mapping[str, str], above: 
 
 
 class _Text(str):
-    """A value as it stands in a file."""
+    """A value in the syntax of its file."""
 
 
 def _shown(value: Any) -> str:
@@ -89,12 +89,12 @@ def _shown(value: Any) -> str:
 
 
 def describe_commands() -> str:
-    """What ``evorl <command> --help`` says of every command, as Markdown."""
+    """Return ``evorl <command> --help`` of every command as Markdown."""
     return "".join(f"### evorl {name}\n\n```text\n{help_of(name)}```\n\n" for name in COMMANDS)
 
 
 def with_tables(text: str) -> str:
-    """A page's text with its tables as the YAML files, the commands and the recorded results have it now."""
+    """Return a page's text with up-to-date tables of YAML files, commands and recorded results."""
     text = _COMMANDS.sub(lambda m: f"{m[1]}\n{describe_commands()}{m[2]}", text)
     text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
     return with_learning(text, load("learning"))

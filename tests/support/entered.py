@@ -1,4 +1,4 @@
-"""Functions of this package that a task enters: ``python -m tests.support.entered`` prints those of a training command.
+"""Functions of this package that a task enters: ``python -m tests.support.entered`` prints them for a training command.
 
 They are counted until the first iteration is traced: composing the config, building the workflow, the run folder and
 its recorders, the initial state, and the checks of the run.
@@ -17,14 +17,14 @@ from typing import Any
 
 
 class StepIsTracedError(BaseException):
-    """The first step of the training is about to be traced."""
+    """The first training step is about to be traced."""
 
 
 class EnteredFunctions:
-    """A profile function that notes the lines of all functions of the package that are entered.
+    """A profile function that records the lines of all entered functions of the package.
 
     Args:
-        stop_at: name of a function; when it is entered, ``StepIsTracedError`` is raised.
+        stop_at: name of a function that raises ``StepIsTracedError`` when it is entered.
     """
 
     def __init__(self, stop_at: str = "") -> None:
@@ -33,7 +33,7 @@ class EnteredFunctions:
 
     def __call__(self, frame: Any, event: str, _: Any) -> None:
         code = frame.f_code
-        # Bodies of modules and classes run at import: they have no local variables of their own.
+        # Bodies of modules and classes run at import: they have no local variables.
         if event != "call" or "/evorl/" not in code.co_filename or not code.co_flags & inspect.CO_NEWLOCALS:
             return
         if code.co_name == self._stop_at:
@@ -44,7 +44,7 @@ class EnteredFunctions:
 
     @property
     def num_lines(self) -> int:
-        """Lines of these functions; a function within a function is counted once."""
+        """Lines of these functions; nested functions are counted once."""
         return sum(len({n for first, last in spans for n in range(first, last + 1)}) for spans in self._spans.values())
 
     @property

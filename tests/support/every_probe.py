@@ -1,6 +1,6 @@
-"""All probe environments as one: each episode is one of them at random, identified by the observation.
+"""All probe environments as one: each episode is a random probe, identified by the observation.
 
-One training then solves every probe, with one compiled program; what it learned is checked probe by probe.
+One training run then solves every probe with one compiled program; the results are checked per probe.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = tuple(PROBES)
 ACTION_NAMES = ("best_action", "observation_dependent_action")
 KINDS = {"discrete": False, "continuous": True}
 DISCOUNT = 0.8
-# Observations that an episode can meet.
+# Reachable observations of each probe.
 REACHED = {
     "value_is_reward": [0.0],
     "value_is_observation": [-1.0, 1.0],
@@ -46,9 +46,9 @@ REACHED = {
 
 
 class EveryProbe(Env):
-    """Observations ``[1 + number of probes]``: that of the probe, and which it is.
+    """Observations ``[1 + number of probes]``: the probe's observation, and the one-hot probe.
 
-    All that happens is looked up in tables ``[starts, steps]``: thirty trainings compile it.
+    Everything is looked up in tables ``[starts, steps]``, since thirty training runs compile it.
     """
 
     def __init__(self, continuous: bool) -> None:
@@ -81,9 +81,9 @@ class EveryProbe(Env):
 
 @functools.cache
 def _tables(continuous: bool) -> PyTreeDict:
-    """What the probes do at step t of an episode, of each start that one of them has."""
+    """Return the tables of all probes for each start and step of an episode."""
     starts = [(name, first) for name, probe in PROBES.items() for first in probe.firsts]
-    # As many steps of each probe, and as many of each start that it has.
+    # Equally many steps of each probe, and of each of its starts.
     shares = [1 / (PROBES[name].num_steps or TIME_LIMIT) / len(PROBES[name].firsts) for name, _ in starts]
 
     def of_a_step(name: str, first: float, t: jax.Array) -> dict[str, jax.Array]:
@@ -109,19 +109,19 @@ def _tables(continuous: bool) -> PyTreeDict:
 
 
 def every_probe(continuous: bool, num_envs: int) -> VmapAutoResetWrapper:
-    """Many of them side by side, with the probes' time limit."""
+    """Return ``num_envs`` environments with the probes' time limit."""
     return VmapAutoResetWrapper(EpisodeWrapper(EveryProbe(continuous), TIME_LIMIT), num_envs)
 
 
 class Answers:
-    """What an agent makes of every observation of all probes, asked by one program.
+    """An agent's actions and values for every observation of all probes, computed by one program.
 
     Args:
-        continuous: whether its actions are.
+        continuous: use continuous actions.
         agent: the agent.
         agent_state: its state.
-        values: its state and observations ``[N, ...]`` -> values ``[..., N]`` of the best actions; ``None`` for those
-            of an actor-critic, by each of its critics if there are several.
+        values: (state, observations ``[N, ...]``) -> values ``[..., N]`` of the best actions; ``None``: values of
+            each critic of an actor-critic.
     """
 
     def __init__(
@@ -144,13 +144,13 @@ class Answers:
         self.actions = dict(zip(NAMES, np.split(np.asarray(actions), ends), strict=True))
 
     def assert_values_are_known(self, name: str, atol: float = 0.0) -> None:
-        """Values in a probe, those of each critic, are within 1 % and ``atol`` of the true ones."""
+        """Assert that values of each critic in a probe are within 1 % and ``atol`` of the true values."""
         learned, values = self.values[name], self.known[name].values
         assert learned.shape[-1:] == values.shape
         np.testing.assert_allclose(learned, np.broadcast_to(values, learned.shape), rtol=0.01, atol=atol)
 
     def assert_actions_are_best(self, name: str) -> None:
-        """Actions in a probe are within 0.05 of the best, the right ones if they are discrete."""
+        """Assert that actions in a probe are within 0.05 of the best, and equal if they are discrete."""
         np.testing.assert_allclose(self.actions[name], self.known[name].best, atol=0.05)
 
 
@@ -174,8 +174,8 @@ def _questions(continuous: bool) -> dict[str, Question]:
         best = probe.best_action(own) if name in ACTION_NAMES else jnp.full(len(own), jnp.nan)
         return Question(jnp.concatenate([own, which], axis=1), probe.value(own, DISCOUNT), best)
 
-    told = jax.tree.map(np.asarray, known())
-    return {name: told[name] for name in NAMES}
+    known_answers = jax.tree.map(np.asarray, known())
+    return {name: known_answers[name] for name in NAMES}
 
 
 def train_on_every_probe(
@@ -186,9 +186,9 @@ def train_on_every_probe(
     runs_long: bool = False,
     **fields: Any,
 ) -> tuple[bool, Agent, AgentState]:
-    """An agent of ``settings`` after a training on all probes: whether actions are continuous, the agent, its state.
+    """Train an agent with ``settings`` on all probes; return ``continuous``, the agent and its state.
 
-    ``runs_long`` says that running takes so long that compiling it for speed gains more than it costs.
+    ``runs_long`` selects compilation for speed, for training that takes longer than compiling.
     """
     env = every_probe(continuous, num_envs)
     workflow = cls(
@@ -207,7 +207,7 @@ def train_on_every_probe(
 def train_soft_actor_critic(
     cls: type[Workflow], settings: dict[str, Any], continuous: bool, **fields: Any
 ) -> tuple[bool, Agent, AgentState]:
-    """``train_on_every_probe`` for this family. Entropy hardly counts, so that soft values are the values."""
+    """Run ``train_on_every_probe`` for this family, with so little entropy that soft values equal the values."""
     critic, actor = (Optimizer(learning_rate=Schedule(rate, 0.0)) for rate in (5e-3, 1.7e-3))
     fields = {"actor_optimizer": actor, "critic_optimizer": critic} | fields
     return train_on_every_probe(
@@ -223,11 +223,11 @@ def train_soft_actor_critic(
 
 
 class ActorCriticProbes:
-    """Tests of an actor-critic in all probes. A class below is named ``Test...`` and says how to train."""
+    """Tests of an actor-critic in all probes. A subclass is named ``Test...`` and defines ``train``."""
 
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, AgentState]:
-        """What ``train_on_every_probe`` gives."""
+        """Return the result of ``train_on_every_probe``."""
         raise NotImplementedError
 
     @pytest.fixture(scope="class", params=KINDS)
@@ -250,12 +250,12 @@ class ActorCriticProbes:
 
 
 class RecurrentActorCriticProbes(ActorCriticProbes):
-    """The same of a recurrent agent, which is asked along episodes that it plays."""
+    """Tests of a recurrent actor-critic, evaluated along its own episodes."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def played(cls, trained: tuple) -> tuple[bool, SampleBatch, np.ndarray]:
-        """Whether actions are continuous, a trajectory ``[T, B]`` of the best actions, and the values along it."""
+        """Return ``continuous``, a trajectory ``[T, B]`` of greedy actions, and the values along it."""
         continuous, agent, agent_state = trained
         env = every_probe(continuous, 64)
 
@@ -275,7 +275,7 @@ class RecurrentActorCriticProbes(ActorCriticProbes):
 
     @staticmethod
     def _rows(played: tuple, name: str) -> tuple[Question, np.ndarray, np.ndarray]:
-        """What was seen in the probe with what is known of it, and what was done and expected there."""
+        """Return the probe's known values for the observed steps, and the actions and estimated values there."""
         continuous, trajectory, values = played
         obs = np.asarray(trajectory.obs)
         is_there = obs[..., 1 + NAMES.index(name)] == 1.0

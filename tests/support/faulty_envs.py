@@ -1,4 +1,4 @@
-"""A walk that keeps the contract of environments, and ones that break it in one way each."""
+"""A walk that keeps the contract of environments, and variants that each break it in one way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.toy_envs import toy_state
 
 
 class Walk(Env):
-    """Steps of 0.1 on a line, until its ends."""
+    """Moves by 0.1 on a line until its ends."""
 
     obs_space = Box(-jnp.ones(1), jnp.ones(1))
     action_space = Discrete(2)

@@ -1,4 +1,4 @@
-"""Readers of frames, each with one fault that a client may have."""
+"""Frame readers, each with one possible fault of a client."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from evorl.serving import rlx
 
 
 class OneReadOneFrame(rlx.FrameReader):
-    """Takes whatever one read gives for a frame."""
+    """Treats the data of one read as a frame."""
 
     def feed(self, data: bytes) -> list[bytes]:
         return [data.partition(b":")[2][:-1]]
 
 
 class EndsAtComma(rlx.FrameReader):
-    """Looks for the comma instead of counting bytes."""
+    """Searches for the comma instead of counting bytes."""
 
     def feed(self, data: bytes) -> list[bytes]:
         self._buffer += data

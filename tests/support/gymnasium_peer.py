@@ -13,9 +13,9 @@ NUM_STEPS = 50
 
 
 def compare_with_gymnasium(name: str, gymnasium_id: str, **options: Any) -> None:
-    """From equal seeds and actions both give the same numbers, in the middle of three rows.
+    """Assert that equal seeds and actions give equal numbers for the second of three environments.
 
-    Over several episodes, so that what an earlier one leaves behind would show.
+    Several episodes detect leftovers of earlier ones.
     """
     peer = gymnasium.make(gymnasium_id, **options)
     env = make_mujoco_simulators(name, 3, **options)
@@ -42,6 +42,6 @@ def compare_with_gymnasium(name: str, gymnasium_id: str, **options: Any) -> None
     peer.close()
 
 
-def _assert_close(mine: Any, its: Any, what: str) -> None:
-    # Both compute in float64; ours is given out in float32.
-    np.testing.assert_allclose(mine, np.asarray(its, np.float32), rtol=1e-6, atol=1e-8, err_msg=what)
+def _assert_close(mine: Any, its: Any, label: str) -> None:
+    # Both compute in float64; ours is converted to float32.
+    np.testing.assert_allclose(mine, np.asarray(its, np.float32), rtol=1e-6, atol=1e-8, err_msg=label)

@@ -1,4 +1,4 @@
-"""Environments on the host that tests know from the other side: JAX environments as Gymnasium's, and faulty ones."""
+"""Host environments for comparison: JAX environments as Gymnasium environments, and faulty ones."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from evorl.envs.gymnasium_export import as_gymnasium
 
 
 def cartpole(max_steps: int = 500) -> gymnasium.Env:
-    """gymnax's CartPole as an environment of Gymnasium."""
+    """Create gymnax's CartPole as a Gymnasium environment."""
     return as_gymnasium(create_env("gymnax/CartPole-v1", max_episode_steps=max_steps).env)
 
 
 def pendulum() -> gymnasium.Env:
-    """gymnax's Pendulum as an environment of Gymnasium."""
+    """Create gymnax's Pendulum as a Gymnasium environment."""
     return as_gymnasium(create_env("gymnax/Pendulum-v1").env)
 
 
 class Faulty(gymnasium.Env):
-    """An environment of vectors of three that fails at a step of its life.
+    """An environment with observations of three numbers that fails at a given step.
 
     Args:
-        fault: what happens: ``raise``, ``nan``, ``reward`` (not finite), ``shape``, ``info`` (nothing in it) or none.
-        at: the step.
-        seconds: that a step takes.
+        fault: ``raise``, ``nan``, ``reward`` (not finite), ``shape``, ``info`` (empty) or none.
+        at: step of the fault.
+        seconds: duration of a step.
     """
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
@@ -56,10 +56,10 @@ class Faulty(gymnasium.Env):
         return obs, np.inf if now == "reward" else 1.0, self.steps % 7 == 0, False, info
 
 
-MADE: list[Faulty] = []  # those that are told their fault when they are there already
+MADE: list[Faulty] = []  # environments whose fault is set after their creation
 
 
 def faulty_when_told() -> gymnasium.Env:
-    """A ``Faulty`` without a fault as yet, among those of ``MADE``."""
+    """Create a ``Faulty`` in ``MADE`` whose fault is set later."""
     MADE.append(Faulty())
     return MADE[-1]

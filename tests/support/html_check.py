@@ -11,13 +11,13 @@ _MAKES_FETCH = {"script", "link", "iframe", "object", "embed", "base", "form"}
 
 
 class PageCheck(HTMLParser):
-    """Reads a page; ``faults`` has a sentence for each thing that is wrong.
+    """HTML parser; ``faults`` contains a sentence for each error.
 
     Attributes:
-        faults: what is wrong.
-        ids: of elements.
-        text: everything that is to be read.
-        tags: how often each was opened.
+        faults: errors of the page.
+        ids: ids of elements.
+        text: visible text.
+        tags: number of opened elements by name.
     """
 
     def __init__(self, page: str) -> None:

@@ -1,4 +1,4 @@
-"""Environments on the host and agents whose numbers tests know, for collectors, runners and batchers."""
+"""Host environments and agents with known numbers, for collectors, runners and batchers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from evorl.interop.host_agent import HostAgent
 
 
 class CountingEnv:
-    """Of Gymnasium's interface; episodes of ``length`` steps, by a time limit if ``truncates``.
+    """Gymnasium environment with episodes of ``length`` steps, ended by a time limit if ``truncates``.
 
-    It writes every observation into the same array. ``seeds`` are those of its resets.
+    It writes every observation into the same array. ``seeds`` contains the seeds of its resets.
     """
 
     def __init__(self, length: int, truncates: bool = False) -> None:
@@ -47,14 +47,14 @@ class CountingEnv:
 
 
 class CountingRows(HostVectorEnv):
-    """Rows of episodes of the given lengths; those of odd rows are ended by a time limit."""
+    """Environments with episodes of the given lengths; odd ones end by a time limit."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.num_envs = len(lengths)
         self.obs_space, self.action_space = Box(0.0, np.inf, (1,)), Discrete(3)
         self.info_spec = {"row": ((), np.int32)}
         self._lengths, self._t = np.array(lengths), np.zeros(self.num_envs, int)
-        self.seeds: list[tuple[list[int], np.ndarray]] = []  # which rows were started, by which seeds
+        self.seeds: list[tuple[list[int], np.ndarray]] = []  # which environments were reset, with which seeds
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         return self.partial_reset(np.ones(self.num_envs, bool), seeds)
@@ -74,7 +74,7 @@ class CountingRows(HostVectorEnv):
 
 
 class TracingAgent(HostAgent):
-    """Remembers what was called, and stores the observation with the step (``seen``)."""
+    """Agent that records its calls, and stores the observation with the step (``seen``)."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -98,9 +98,9 @@ class TracingAgent(HostAgent):
 
 
 class Rows(HostVectorEnv):
-    """Row i plays episodes of ``lengths[i]`` steps, or of as many as its argument ``length`` says.
+    """Environment i has episodes of ``lengths[i]`` steps, or of the argument ``length``.
 
-    Observations are the step, the argument ``env_id`` (-1 without) and a number that the seed makes; rewards are the
+    Observations are the step, the argument ``env_id`` (default -1) and a number derived from the seed; rewards are the
     action.
     """
 
@@ -138,7 +138,7 @@ class Rows(HostVectorEnv):
 
 
 class Numbered(BatchAgent):
-    """Acts by what it was told last, and stores which agent it is in a row and how often that row has acted."""
+    """Agent that acts by its last update, and stores its number and action count per environment."""
 
     def __init__(self, start: int = 0, wants_history: bool = False) -> None:
         self.action = start

@@ -1,4 +1,4 @@
-"""Patches of private parts of JAX that save time; only the long lane uses them, so a newcomer's tests need none."""
+"""Patches of private parts of JAX that save time, used only by the long lane, so that newcomers' tests need none."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from jax._src import compiler, distributed
 from jax._src.interpreters import mlir
 
-LOWERINGS_PER_CONTEXT = 200  # constants of programs stay in a context as long as it does
+LOWERINGS_PER_CONTEXT = 200  # a context keeps the constants of its programs
 
 
 def lower_in_one_context() -> None:
-    """Let programs that are lowered one after another share a context of the compiler's dialects.
+    """Let consecutively lowered programs share one MLIR context.
 
-    JAX makes one for each, which is a quarter of all that a small program costs (4 of 17 ms); tests have 25,000. One
-    that is lowered while another is, for a number which that needs, has its own: it would be put into the other.
+    JAX creates one for each, a quarter of the cost of a small program (4 of 17 ms); tests have 25,000. Programs that
+    are lowered during the lowering of another one, for a constant, get a separate context.
     """
     make, made, count = mlir.make_ir_context, [], itertools.count()
 
@@ -32,13 +32,13 @@ def lower_in_one_context() -> None:
 def _is_lowering() -> bool:
     try:
         return mlir.ir.Context.current is not None
-    except ValueError:  # there is none
+    except ValueError:  # no context
         return False
 
 
 def every_process_keeps_programs() -> None:
-    """Of several processes JAX lets only the first write, for fear of file systems that are shared by machines; but on
-    CPUs each has programs of its own, for its own device.
+    """Let every process write to the compilation cache. JAX lets only the first write because of shared file systems,
+    but on CPUs each process has programs for its own device.
     """
     write, state = compiler._cache_write, distributed.global_state
 

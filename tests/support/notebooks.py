@@ -1,7 +1,7 @@
 """The notebooks of the documentation: each is generated from a page, with the outputs of its cells.
 
-``python -m tests.support.notebooks`` runs the pages of ``docs/notebooks`` and writes the notebooks beside them; with
-names, those alone.
+``python -m tests.support.notebooks`` runs the pages of ``docs/notebooks`` and writes the notebooks next to them;
+arguments select pages by name.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from PIL import Image
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 _KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-_SECONDS = 600  # a cell may take
-_WIDTH, _COLORS = 640, 48  # of pictures in a notebook that is kept: some kilobytes each
+_SECONDS = 600  # timeout of a cell
+_WIDTH, _COLORS = 640, 48  # images in notebooks have some kilobytes each
 
 
 def pages() -> list[Path]:
-    """The pages that are notebooks."""
+    """Return the pages that are notebooks."""
     return sorted(page for page in FOLDER.glob("*.md") if page.stem != "index")
 
 
 def notebook_of(page: Path) -> Any:
-    """The notebook of a page, not yet run."""
+    """Convert a page to a notebook without outputs."""
     notebook = jupytext.reads(page.read_text(encoding="utf-8"), fmt="md")
     notebook.metadata = nbformat.from_dict(_KERNEL)
     for number, cell in enumerate(notebook.cells):
@@ -39,7 +39,7 @@ def notebook_of(page: Path) -> Any:
 
 
 def executed(page: Path, folder: Path) -> Any:
-    """The notebook of a page with its outputs, run in a kernel of its own that works in ``folder``.
+    """Convert a page to a notebook and run it in a new kernel in ``folder``.
 
     Raises:
         CellExecutionError: a cell failed.
@@ -49,15 +49,15 @@ def executed(page: Path, folder: Path) -> Any:
         notebook, timeout=_SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}}
     ).execute()
     for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict({})  # when it ran
+        cell.metadata = nbformat.from_dict({})  # execution times
         if cell.cell_type == "code":
             cell.outputs = _kept(cell.outputs)
-    notebook.metadata = nbformat.from_dict(_KERNEL)  # by which Python
+    notebook.metadata = nbformat.from_dict(_KERNEL)  # Python version
     return notebook
 
 
 def _kept(outputs: list[Any]) -> list[Any]:
-    """Outputs as they are kept: what was printed in one piece, pictures small."""
+    """Return simplified outputs: merged text streams and small images."""
     kept: list[Any] = []
     for output in outputs:
         if kept and output.output_type == kept[-1].output_type == "stream" and output.name == kept[-1].name:
@@ -85,7 +85,7 @@ def main(names: list[str]) -> None:
         print(page.stem, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             text = nbformat.writes(executed(page, Path(folder)))
-        text = text.replace(f"{folder}/", "")  # as if it ran beside the notebook
+        text = text.replace(f"{folder}/", "")  # as if it ran in the notebook's folder
         page.with_suffix(".ipynb").write_text(text + "\n", encoding="utf-8")
 
 

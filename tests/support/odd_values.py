@@ -11,5 +11,5 @@ ODD += ["1", "nan", "", "\ud800", "x" * 300, [], [1], [[1]], [10**400], {}, {"a"
 
 
 def label(value: Any) -> str:
-    """A short name of a value, for tests."""
+    """Return a short name of a value, for test ids."""
     return ascii(value)[:12]

@@ -1,6 +1,6 @@
-"""``python -m tests.support.only_extras video,onnx -- render run=latest -- export ...``: commands of evorl where the
-packages of the core and of these extras can be imported and no others, as in a fresh environment.
-``before+onnx`` has the commands fail before without the extra.
+"""``python -m tests.support.only_extras video,onnx -- render run=latest -- export ...`` runs commands of evorl where
+only packages of the core and of these extras can be imported, as in a new environment.
+``before+onnx`` first requires the commands to fail without the extra.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _requirements(name: str, extras: Collection[str]) -> list[Requirement]:
-    """What a distribution needs with these extras; evorl as its source tree says it, whatever was installed when."""
+    """Return the requirements of a distribution with these extras; evorl's are read from its source tree."""
     if name == DISTRIBUTION:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         texts = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
@@ -37,7 +37,7 @@ def _requirements(name: str, extras: Collection[str]) -> list[Requirement]:
 
 
 def installed_with(extras: Collection[str]) -> set[str]:
-    """The distributions that an install with these extras installs, by their canonical names."""
+    """Return the canonical names of the distributions that an install with these extras installs."""
     found: dict[str, set[str]] = {}
     left = [(DISTRIBUTION, frozenset(extras))]
     while left:
@@ -51,21 +51,21 @@ def installed_with(extras: Collection[str]) -> set[str]:
 
 
 class Missing(MetaPathFinder):
-    """Finds nothing, of some top-level packages."""
+    """Import finder that hides some top-level packages."""
 
     def __init__(self, packages: Collection[str]) -> None:
         self.packages = set(packages)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Raises ``ModuleNotFoundError`` for these packages and what is below them."""
+        """Raise ``ModuleNotFoundError`` for these packages and their submodules."""
         if name.partition(".")[0] in self.packages:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def packages_beyond(extras: Collection[str]) -> set[str]:
-    """Top-level packages of this environment that are of no distribution of the core and these extras."""
+    """Return top-level packages of this environment that do not belong to the core and these extras."""
     there = installed_with(extras) | {"pip", "setuptools"}
-    there |= {"pygame"} if "pygame-ce" in there else set()  # either is imported as pygame
+    there |= {"pygame"} if "pygame-ce" in there else set()  # both are imported as pygame
     return {
         package
         for package, distributions in importlib.metadata.packages_distributions().items()
@@ -73,7 +73,7 @@ def packages_beyond(extras: Collection[str]) -> set[str]:
     }
 
 
-# Printed to standard error between what the commands say without the extra and with it.
+# Separates the output without the extra from that with it, on standard error.
 WITH_THE_EXTRA = "--- with the extra"
 
 
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run the commands, one after another, in one process.
 
     Raises:
-        ImportError: one of them needs a package beyond the core and the extras.
+        ImportError: a command needs a package beyond the core and the extras.
     """
     extras, *rest = arguments
     before, _, named = extras.rpartition("+")
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def fail(command: list[str]) -> None:
-    """Run a command that cannot succeed; what it says goes to standard error, as where nothing catches it."""
+    """Run a command that must fail, and print its error to standard error, as for an uncaught one."""
     from evorl.cli.commands import run
 
     try:

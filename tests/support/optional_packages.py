@@ -1,4 +1,4 @@
-"""Packages of extras: a test that needs one is skipped without it, and fails where everything is to be installed."""
+"""Optional packages: a test that needs one is skipped without it, and fails in CI, where all are installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def need(package: str, extra: str) -> None:
-    """Skip the test, or the whole module that is just imported, unless ``package`` is installed; in CI fail."""
+    """Skip the test, or the module being imported, unless ``package`` is installed; in CI fail."""
     if importlib.util.find_spec(package) is not None:
         return
     words = f'needs the package {package}, of the extra {extra}: pip install -c constraints.txt -e ".[{extra}]"'

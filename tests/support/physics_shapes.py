@@ -1,4 +1,4 @@
-"""Simulated bodies without their physics, for code that is only traced."""
+"""Simulated bodies without physics, for code that is only traced."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from evorl.types import Action, Key
 
 
 class StillBodies:
-    """What an adapter is around: states of the shapes and types of those of ``adapter``, which never change.
+    """Inner environment with constant states of the shapes and types of ``adapter``.
 
-    Physics are traced once for it, a start and a step. That each environment keeps its types is tested where it is.
+    Its physics are traced once, one reset and one step. The tests of each adapter check that its types are stable.
     """
 
     def __init__(self, adapter: BraxAdapter) -> None:
@@ -30,12 +30,12 @@ class StillBodies:
         assert jax.tree.structure(stepped) == jax.tree.structure(self._start)
 
     def reset(self, rng: Key) -> Any:
-        """A state, as that of brax and of Playground."""
+        """Return a state in the format of brax and Playground."""
         del rng
         return jax.tree.map(_zeros, self._start.env_state)
 
     def step(self, state: EnvState, action: Action) -> Any:
-        """The state as it was."""
+        """Return the unchanged state."""
         del action
         return state
 
@@ -52,7 +52,7 @@ def _without_physics(adapter: BraxAdapter) -> BraxAdapter:
 
 
 def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environments of brax and of Playground that are made from now on are built, and have no physics."""
+    """Let brax and Playground environments be created without physics from now on."""
     make_brax, make_playground = brax.make_brax_adapter, playground._make_adapter
 
     def make_still_brax(*arguments: Any) -> BraxAdapter:

@@ -1,8 +1,8 @@
 """One game of Atari's Pong, recorded as sent over the network: ``python -m tests.support.pong_game`` records it.
 
-ALE 0.12.1 plays ``ALE/Pong-v5`` without sticky actions, each action held for 4 frames, against actions that are drawn
-uniformly; the game ends 1 to 21. Frames are what the app of Gymnasium sends: the field, 160 x
-160, in gray, made small to 42 x 42. They lie in ``pong_game.npz`` (15 kB), so that reading the game needs no emulator.
+ALE 0.12.1 plays ``ALE/Pong-v5`` without sticky actions, each action repeated for 4 frames, against uniformly random
+actions; the game ends 1 to 21. Frames are those sent by the Gymnasium app: the field, 160 x 160, in gray, resized to
+42 x 42. ``pong_game.npz`` (15 kB) contains them, so that reading the game needs no emulator.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ PONG: dict[str, Any] = {
 
 
 class PongGame(NamedTuple):
-    """Of T steps: frames ``[T + 1, 42, 42]``, uint8; actions and rewards ``[T]``."""
+    """A game of T steps: frames ``[T + 1, 42, 42]``, uint8; actions and rewards ``[T]``."""
 
     frames: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
 
     def image(self, number: int) -> Image:
-        """A frame as the app sends it."""
+        """Return a frame as the app sends it."""
         return Image("L", SIZE, SIZE, self.frames[number].tobytes())
 
 
 @functools.cache
 def pong_game() -> PongGame:
-    """The recorded game."""
+    """Load the recorded game."""
     with np.load(FILE) as columns:
         return PongGame(*(columns[name] for name in PongGame._fields))
 
 
 def played_by_app(actions: np.ndarray, **changes: Any) -> PongGame:
-    """A game by the app of Gymnasium with the emulator, asked over the wire, in which an agent takes these actions."""
+    """Play a game with the Gymnasium app and the emulator, over the network, with these actions."""
     left = list(actions[::-1])
     with RlxServer(agent_answers(lambda _: int(left.pop() if len(left) > 1 else left[0]))) as server:
         training = GymnasiumTraining(options_for(server.port, **{**PONG, **changes}))

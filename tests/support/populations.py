@@ -15,25 +15,25 @@ from evorl.ops.random import row_keys
 from evorl.types import PyTreeDict
 
 POP_SIZE = 6
-# Two leaves of one shape would show a key that is used twice.
+# Two leaves of one shape detect a key that is used twice.
 SOLUTION = {"bias": jnp.array([0.5, -1.0, 2.0]), "scale": jnp.ones((2, 2)), "shift": jnp.zeros(3)}
 FITNESS = np.array([0.3, -2.0, 5.0, 1.5, 0.4, -0.7], np.float32)
 
 
 def flat(tree: Any, num_axes: int = 0) -> np.ndarray:
-    """The numbers of a tree side by side, after ``num_axes`` leading axes that its leaves share."""
+    """Concatenate the leaves of a tree with ``num_axes`` shared leading axes."""
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
     return np.concatenate([leaf.reshape(*leaf.shape[:num_axes], -1) for leaf in leaves], axis=-1)
 
 
 def later(optimizer: GaussianStrategy, num_generations: int = 2) -> PyTreeDict:
-    """The state some generations on."""
+    """Return the state some generations later."""
     state = optimizer.init(SOLUTION, jax.random.key(3))
     return state.replace(generation=state.generation + num_generations)
 
 
 def parts_of(optimizer: GaussianStrategy, state: PyTreeDict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean ``[n]``, standard deviations ``[n]`` and noise ``[P, n]`` of the population that is asked for."""
+    """Return mean ``[n]``, standard deviations ``[n]`` and noise ``[P, n]`` of the sampled population."""
     population, mean = flat(optimizer.ask(state), 1), flat(state.mean)
     scale = optimizer.scale(state)
     std = np.full(mean.shape, float(scale)) if isinstance(scale, jax.Array) else flat(scale)
@@ -44,19 +44,19 @@ SIZE = 5
 
 
 def population(seed: int, size: int = SIZE) -> dict[str, Any]:
-    """Two layers of equal shape, a bias and a single number per individual; all entries differ."""
+    """Return individuals of two equally shaped layers, a bias and a scalar; all entries differ."""
     shapes = {"kernel": (size, 6, 4), "other": (size, 6, 4), "bias": (size, 4), "scale": (size,)}
     rng = np.random.default_rng(seed)
     return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
 
 
 def same_population(size: int = SIZE) -> dict[str, Any]:
-    """The same individual again and again, and the same entry in each of its leaves."""
+    """Return equal individuals with the same entry in all leaves."""
     return jax.tree.map(lambda x: jnp.asarray(np.ones(x.shape, x.dtype)), population(0, size))
 
 
 def check_own_keys(operator: Callable[[jax.Array], Any]) -> None:
-    """``operator(key)`` of equal individuals with equal layers: rows and leaves differ, each by its own key.
+    """Assert that ``operator(key)`` uses separate keys for individuals and leaves.
 
     The result may be any pytree of leaves ``[SIZE, ...]`` with entries ``kernel`` and ``other``. Under ``jit`` and
     ``vmap`` the numbers are the same.
@@ -82,7 +82,7 @@ def check_own_keys(operator: Callable[[jax.Array], Any]) -> None:
 
 @functools.cache
 def _keys() -> tuple[jax.Array, ...]:
-    """A key for each individual; another for the third; in reverse; and the first beside the last."""
+    """Return one key per individual; with another third key; in reverse; and both orders stacked."""
 
     @jax.jit
     def made() -> tuple[jax.Array, ...]:

@@ -1,4 +1,4 @@
-"""Portable policies in memory: of small workflows that were never trained, and of plain functions."""
+"""Portable policies in memory: of untrained small workflows, and of plain functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.toy_envs import CHOICES, MASKED
 VERSIONS = {"versions": {"evorl": "1.2.3"}}
 CONVOLUTIONS = {"torso": [{"conv": {"filters": 4, "size": 3, "stride": 2, "border": "same"}}, "flatten", 8]}
 SMALL_GRU = {"torso": [8], "recurrent": {"name": "gru", "size": 6}}
-# What is taken away: algorithm, environment, changes of the config.
+# Exported policies: algorithm, environment, changed settings.
 POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo_discrete": ("ppo", "CartPole-v1", {}),
     "ppo_normalized": ("ppo", "Pendulum-v1", {"agent": {"network": {"torso": [8]}, "normalize_obs": True}}),
@@ -52,7 +52,7 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 
 
 def stored(name: str, folder: Path, sample: bool = False) -> StoredPolicy:
-    """One of ``POLICIES``, as if it were of a run in ``folder``."""
+    """Return one of ``POLICIES`` as if it belonged to a run in ``folder``."""
     policy, env = _made(name, sample)
     return StoredPolicy(
         policy, folder, env, {}, env.title or "", POLICIES[name][0], 64, "latest", sample, SeedChoice(0, ""), ()
@@ -68,7 +68,7 @@ def _made(name: str, sample: bool) -> tuple[PortablePolicy, VectorEnv]:
 
 
 def with_statistics(agent_state: AgentState) -> AgentState:
-    """The agent whose normalizer, if it has one, has seen some observations."""
+    """Return the agent state with statistics of some observations, if it has a normalizer."""
     statistics = agent_state.obs_preprocessor_state
     if statistics is None:
         return agent_state
@@ -80,7 +80,7 @@ def with_statistics(agent_state: AgentState) -> AgentState:
 def portable_function(
     fn: Callable[[jax.Array], jax.Array], shape: tuple[int, ...], dtype: Any = np.float32
 ) -> PortablePolicy:
-    """``fn`` of one row as a policy without memory."""
+    """Convert a function of one observation to a policy without memory."""
     out = jax.eval_shape(fn, jax.ShapeDtypeStruct(shape, dtype))
     space = Box(-np.inf, np.inf, out.shape) if out.dtype == np.float32 else Box(-100, 100, out.shape, np.int32)
     seen = Port("obs", shape, np.dtype(dtype))
@@ -91,7 +91,7 @@ def portable_function(
 
 
 def numpy_step(policy: PortablePolicy) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]:
-    """The policy by its NumPy file."""
+    """Return the step function of the policy's NumPy file."""
     module: dict[str, Any] = {}
     exec(numpy_text(policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, "A test."), module)
     return lambda inputs: module["step"](**inputs)

@@ -1,7 +1,7 @@
 """Tiny environments with closed-form optimal values.
 
-An algorithm that learns a wrong value on one of them has a fault, and the probe says where: the value loss, the
-observation path, discounting, the policy loss, both together, bootstrapping at a time limit, or termination.
+A wrong value on one of them locates the fault of an algorithm: the value loss, the observation path, discounting, the
+policy loss, both together, bootstrapping at a time limit, or termination.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from evorl.types import PyTreeDict
 from tests.support.toy_envs import toy_state
 
 TIME_LIMIT = 8
-BEST_SHARE = 0.5  # the best continuous action, times the observation where it depends on it
+BEST_SHARE = 0.5  # the best continuous action, times the observation if it depends on it
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What a probe is made of; ``obs`` is a scalar here, ``[1]`` in the environment.
+    """Definition of a probe; ``obs`` is a scalar here, ``[1]`` in the environment.
 
     Attributes:
-        first_obs: key -> the observation of the first step, one of ``firsts`` as likely as another.
+        first_obs: key -> observation of the first step, uniformly one of ``firsts``.
         later_obs: (first observation, t) -> the observation at step t.
         reward: (obs, t, score) -> reward of step t; ``score`` is 1 for the best action and less for others.
         value: (obs, discount) -> value of the best policy.
-        num_steps: steps until the episode terminates; ``None``: only the clock ends it, after ``TIME_LIMIT`` steps.
-        best_action: obs -> best continuous action; ``None`` where actions do not matter.
+        num_steps: steps until the episode terminates; ``None``: only truncated, after ``TIME_LIMIT`` steps.
+        best_action: obs -> best continuous action; ``None`` if actions have no effect.
     """
 
     first_obs: Callable[[jax.Array], jax.Array]
@@ -43,7 +43,7 @@ class Probe:
 
     @property
     def firsts(self) -> tuple[float, ...]:
-        """What an episode can start with."""
+        """Possible first observations of an episode."""
         return (-1.0, 1.0) if self.first_obs is _sign else (0.0,)
 
 
@@ -97,7 +97,7 @@ PROBES: dict[str, Probe] = {
         num_steps=1,
         best_action=lambda obs: BEST_SHARE * obs,
     ),
-    # One observation for all steps: only bootstrapping at the limit gives it a single value.
+    # The same observation at all steps: its value is unique only with bootstrapping at the limit.
     "time_limit": Probe(
         _zero, _same, _one, lambda obs, discount: jnp.full_like(obs, 1 / (1 - discount)), num_steps=None
     ),
@@ -114,8 +114,8 @@ PROBES: dict[str, Probe] = {
 class ProbeEnv(Env):
     """The environment of a probe: observations ``[1]``, actions ``Discrete(2)`` or ``Box(-1, 1, (1,))``.
 
-    In the discrete version action 1 is the best where ``best_action`` is positive, action 0 elsewhere; the best action
-    scores 1, the other -1. In the continuous version an action scores 1 less the squared distance to the best.
+    In the discrete version action 1 is best where ``best_action`` is positive, else action 0; the best action scores 1,
+    the other -1. In the continuous version an action scores 1 minus the squared distance to the best.
     """
 
     def __init__(self, name: str, continuous: bool = False) -> None:
@@ -132,12 +132,12 @@ class ProbeEnv(Env):
         return Box(-1.0, 1.0, (1,)) if self.continuous else Discrete(2)
 
     def reset(self, key: jax.Array) -> EnvState:
-        """The start of an episode."""
+        """Start an episode."""
         first = jnp.asarray(self.probe.first_obs(key), jnp.float32)
         return self._state(first, jnp.zeros((), jnp.int32), jnp.zeros(()), jnp.zeros((), jnp.bool_))
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
-        """One step."""
+        """Make one step."""
         first, t = env_state.env_state.first, env_state.env_state.t
         obs = self.probe.later_obs(first, t)
         reward = self.probe.reward(obs, t, self._score(obs, action))
@@ -145,11 +145,11 @@ class ProbeEnv(Env):
         return self._state(first, t + 1, reward, ends)
 
     def value(self, obs: jax.Array, discount: float) -> jax.Array:
-        """Value of the best policy at observations ``[..., 1]``, shape ``[...]``."""
+        """Return the value of the best policy at observations ``[..., 1]``, shape ``[...]``."""
         return self.probe.value(obs[..., 0], discount)
 
     def best_action(self, obs: jax.Array) -> jax.Array | None:
-        """The best actions at observations ``[..., 1]``; ``None`` where actions do not matter."""
+        """Return the best actions at observations ``[..., 1]``; ``None`` if actions have no effect."""
         if self.probe.best_action is None:
             return None
         best = self.probe.best_action(obs)
@@ -168,7 +168,7 @@ class ProbeEnv(Env):
 
 
 def score(action: jax.Array, best: jax.Array, continuous: bool) -> jax.Array:
-    """Of an action: 1 for the best, and less for others."""
+    """Return the score of an action: 1 for the best, and less for others."""
     return 1.0 - jnp.square(action - best)[0] if continuous else jnp.where(action == best, 1.0, -1.0)
 
 
@@ -178,7 +178,7 @@ def make_probe(
     autoreset_mode: AutoresetMode = AutoresetMode.NORMAL,
     continuous: bool = False,
 ) -> VectorEnv:
-    """A vector env of a probe; its ``unwrapped`` knows values and best actions."""
+    """Create a vector env of a probe; its ``unwrapped`` has the values and best actions."""
     env = ProbeEnv(name, continuous)
     limit = env.probe.num_steps or TIME_LIMIT
     return VECTOR_ENVS[autoreset_mode](EpisodeWrapper(env, limit), parallel)

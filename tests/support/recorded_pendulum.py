@@ -1,4 +1,4 @@
-"""Recorded transitions for tests of learning offline: of Pendulum's shapes, with a best action that is known."""
+"""Recorded transitions for tests of offline learning, with Pendulum's shapes and a known best action."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="recorded")
 
 
 def pendulum_columns(num_steps: int = NUM_STEPS, seed: int = 0) -> dict[str, np.ndarray]:
-    """Observations are random, and the reward is the greater the nearer the action is to half of the first of them."""
+    """Return random observations, with larger rewards for actions closer to half of the first entry."""
     rng = np.random.default_rng(seed)
     obs, next_obs = rng.uniform(-1, 1, (2, num_steps, 3)).astype(np.float32)
     actions = rng.uniform(-1, 1, (num_steps, 1)).astype(np.float32)
@@ -33,7 +33,7 @@ def pendulum_columns(num_steps: int = NUM_STEPS, seed: int = 0) -> dict[str, np.
 
 @functools.cache
 def recorded_pendulum() -> str:
-    """Return the path of a file of them, made once for all tests of a process and removed at its end."""
+    """Return the path of a recorded file, written once per test process and removed at its end."""
     path = Path(_FOLDER.name) / "pendulum"
     write_replay_file(path, pendulum_columns(), TITLE)
     return str(path)

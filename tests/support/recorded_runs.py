@@ -30,7 +30,7 @@ def make_plan(first_iterations: int = 0, num_seeds: int = 1) -> RunPlan:
 
 
 def make_row(iteration: int) -> dict[str, float | int]:
-    """Columns come at different times: losses at once, episodes from row 3, evaluations in every fifth row."""
+    """Return a row: losses always, episodes from row 3 on, evaluations in every fifth row."""
     row: dict[str, float | int] = {
         "iterations": iteration,
         "timesteps": iteration * STEPS,
@@ -58,7 +58,7 @@ def record(recorder: Any, first: int = 1, last: int = NUM_ITERATIONS) -> None:
 
 
 def record_until_killed(recorder: Any, last: int, *paths: Path) -> None:
-    """Send rows, and leave the files as they are on the disk at that moment: closing adds nothing to them."""
+    """Send rows and restore the files as they were before closing, as after a kill."""
     recorder.start(make_plan())
     for iteration in range(1, last + 1):
         recorder.write(make_row(iteration))
@@ -74,7 +74,7 @@ QPOS = np.linspace(0.0, 1.0, NUM_KEPT * (MOST_STEPS + 1) * 2).reshape(NUM_KEPT, 
 
 
 def kept_episodes(num_seeds: int | None = None) -> EvaluationMetrics:
-    """Points that walk to the right; the second one ends at its goal."""
+    """Return points that move to the right; the second one ends at its goal."""
     start = np.zeros((NUM_EPISODES, 2), np.float32)
     end = np.stack([0.1 * LENGTHS, np.zeros(NUM_EPISODES)], axis=1).astype(np.float32)
     desired = np.where(np.arange(NUM_EPISODES)[:, None] == 1, end, 1.0).astype(np.float32)

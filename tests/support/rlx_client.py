@@ -15,7 +15,7 @@ from tests.support.scripted_simulator import Script
 
 
 class RlxClient:
-    """One connection, one message at a time.
+    """A connection that handles one message at a time.
 
     Args:
         address: ``rlx://host:port``, or a pair.
@@ -34,11 +34,11 @@ class RlxClient:
         self._answers: list[dict[str, Any]] = []
 
     def send(self, *messages: dict[str, Any]) -> None:
-        """Send them all at once."""
+        """Send all messages in one write."""
         self.socket.sendall(b"".join(frame(encode(message)) for message in messages))
 
     def hear(self) -> dict[str, Any] | None:
-        """The next answer; ``None`` where the server has closed the connection."""
+        """Return the next response; ``None`` if the server closed the connection."""
         while not self._answers:
             try:
                 data = self.socket.recv(65536)
@@ -50,24 +50,24 @@ class RlxClient:
         return self._answers.pop(0)
 
     def ask(self, command: str, **more: Any) -> Any:
-        """The answer to a message."""
+        """Send a message and return the response."""
         self.send({"command": command, **more})
         return self.hear()
 
     def close(self) -> None:
-        """Go, also where another thread waits for an answer."""
+        """Disconnect, also while another thread waits for a response."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
 
 class PlayingClient(threading.Thread):
-    """Plays a ``Script`` until the server goes, or so many actions were told; notes what it did.
+    """Plays a ``Script`` until the server closes or ``most`` actions were received; records its steps.
 
     Attributes:
-        script: what it plays.
-        steps: of each what it showed before, the action, the reward, what it showed then, and how the episode ended.
-        returns: of its episodes.
+        script: the script.
+        steps: per step the observation, action, reward, next observation, and end of the episode.
+        returns: returns of its episodes.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class PlayingClient(threading.Thread):
         self.start()
 
     def leave(self) -> None:
-        """Go, at once, and wait for it to be over."""
+        """Disconnect immediately, and wait for the end of the thread."""
         self.most = 0
         self._client.close()
         self.join(10.0)
 
     def run(self) -> None:
-        """Play."""
+        """Play until the end."""
         try:
             ready = self._client.ask("init", exploit=self.exploit)
             while ready is not None and self._episode():
@@ -125,7 +125,7 @@ class PlayingClient(threading.Thread):
 
 @contextlib.contextmanager
 def playing(address: Any, *seeds: int, **settings: Any) -> Iterator[list[PlayingClient]]:
-    """Within: a client for each seed."""
+    """Run a client for each seed within the context."""
     clients = [PlayingClient(address, seed, **settings) for seed in seeds]
     try:
         yield clients

@@ -1,4 +1,4 @@
-"""Servers that answer RLX as a test says, each connection in a thread.
+"""RLX servers with scripted responses, each connection in a thread.
 
 ``python -m tests.support.rlx_server 7001`` plays a bandit for ten minutes.
 """
@@ -17,15 +17,15 @@ from typing import Any
 
 from evorl.serving.rlx import FrameReader, decode, encode, frame
 
-Answer = dict[str, Any] | bytes | None  # a message, bytes to send as they are, or None to close the connection
+Answer = dict[str, Any] | bytes | None  # a message, bytes to send unchanged, or None to close the connection
 
 
 class RlxServer(socketserver.ThreadingTCPServer):
-    """Answers every message by ``answer(message)``, and keeps the messages; a context that serves within.
+    """Answers every message by ``answer(message)``, and stores the messages; serves within its context.
 
     Args:
-        answer: returns the answer to a message.
-        port: of this machine; 0 for a free one.
+        answer: returns the response to a message.
+        port: port of this machine; 0 for a free one.
         ssl_context: for TLS.
     """
 
@@ -48,7 +48,7 @@ class RlxServer(socketserver.ThreadingTCPServer):
         self.shutdown()
         self.server_close()
         for connection in list(self._connections):
-            with contextlib.suppress(OSError):  # the client has gone
+            with contextlib.suppress(OSError):  # the client has disconnected
                 connection.shutdown(socket.SHUT_RDWR)
 
     def get_request(self) -> tuple[Any, Any]:
@@ -61,9 +61,9 @@ class RlxServer(socketserver.ThreadingTCPServer):
         return connection, address
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Talk to a client until it closes the connection or the answer is ``None``."""
+        """Serve a client until it closes the connection or the response is ``None``."""
         reader = FrameReader()
-        with contextlib.suppress(OSError):  # the client or this server goes
+        with contextlib.suppress(OSError):  # the client or this server closes
             while data := request.recv(2**16):
                 for payload in reader.feed(data):
                     self.messages.append(message := decode(payload))
@@ -72,23 +72,23 @@ class RlxServer(socketserver.ThreadingTCPServer):
                     request.sendall(answer if isinstance(answer, bytes) else frame(encode(answer)))
 
     def metrics(self, name: str) -> list[float]:
-        """Return the values of a metric, in the order they came."""
+        """Return the values of a metric in the order of arrival."""
         sent = [data for message in self.messages for data in message.get("data", [])]
         return [data["y"] for data in sent if data["name"] == name]
 
 
 class BanditServer(RlxServer):
-    """Plays a bandit: tries each of four arms 60 times, then pulls the one that has paid best.
+    """Bandit player that tries each of four arms 60 times, then pulls the one with the best mean reward.
 
     Attributes:
-        action: the answer instead of an arm; ``None`` for the arm.
+        action: response instead of an arm; ``None`` for the arm.
     """
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(self._play, port)
         self.action: Any = None
         self._paid: list[list[float]] = [[], [], [], []]
-        self._of_connection = threading.local()  # each connection has a thread
+        self._of_connection = threading.local()  # one thread per connection
 
     def _play(self, message: dict[str, Any]) -> Answer:
         if message["command"] == "update":
@@ -104,7 +104,7 @@ class BanditServer(RlxServer):
 
 
 def agent_answers(action: Callable[[Any], Any] = lambda state: 0) -> Callable[[dict[str, Any]], Answer]:
-    """Return the answers of an agent server whose policy is ``action(state)``."""
+    """Return the responses of an agent server whose policy is ``action(state)``."""
 
     def answer(message: dict[str, Any]) -> Answer:
         command = message.get("command")

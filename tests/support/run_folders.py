@@ -1,4 +1,4 @@
-"""Run folders like those of trainings, written by hand, for tests of their readers."""
+"""Manually written run folders, for tests of their readers."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def make_run(
     start: Mapping[str, Any] | None = None,
     log: str = "Results are in /somewhere (12 s in all)",
 ) -> RunFolder:
-    """A run with an evaluation every 1000 steps.
+    """Create a run with an evaluation every 1000 steps.
 
     Args:
-        root: of all runs.
-        name: of its folder, from there.
-        returns: of each evaluation, of each seed.
-        settings: of the config, besides the usual.
-        algorithm: the end of its workflow's name.
-        env: of gymnax.
-        start: what is written down of how it was started.
-        log: the last line of its log.
+        root: folder of all runs.
+        name: path of the run folder below ``root``.
+        returns: per evaluation and seed.
+        settings: additional settings of the config.
+        algorithm: end of the workflow's name.
+        env: name in gymnax.
+        start: record of the start.
+        log: last line of the log.
     """
     workflow = f"evorl.algorithms.{algorithm}Workflow"
     total = STEPS * len(returns)
@@ -65,7 +65,7 @@ def make_run(
 
 
 def make_sweep(root: Path) -> None:
-    """Two algorithms in two environments, PPO with two learning rates; every third run has three seeds."""
+    """Create runs of two algorithms in two environments, PPO with two learning rates; every third has three seeds."""
     for e, env in enumerate(("CartPole-v1", "Acrobot-v1")):
         for r, rate in enumerate((0.001, 0.01)):
             for s in range(3):
@@ -78,7 +78,7 @@ def make_sweep(root: Path) -> None:
 
 
 def with_checkpoint(folder: RunFolder, step: int = 5) -> RunFolder:
-    """The same with a checkpoint, as far as its manifest goes."""
+    """Add a checkpoint that consists of a manifest."""
     manifest = folder.checkpoints / str(step) / "manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")

@@ -1,4 +1,4 @@
-"""A simulator whose every answer is known beforehand, in the forms in which servers and bridges meet simulators."""
+"""A simulator with known outputs, as a client of servers and as an environment of bridges."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DISCRETE = {"obs_space": {"shape": [3]}, "action_space": {"n": 4}}
 
 
 def remote(algorithm: str, spaces: dict[str, Any], changes: dict[str, Any] | None = None, **options: Any) -> Workflow:
-    """A small workflow for simulators that come over the network; ``options`` are those of its environment."""
+    """Create a small workflow for remote simulators; ``options`` configure its environment."""
     return small(algorithm, {"library": "remote", "name": "simulator", **spaces, **options}, **(changes or {}))
 
 
 class Outcome(NamedTuple):
-    """What a step led to."""
+    """Result of a step."""
 
     obs: np.ndarray
     reward: float
@@ -37,11 +37,11 @@ class Outcome(NamedTuple):
 
 
 class Script:
-    """What it shows depends on its seed, the episode, the step and the action before; so does the reward.
+    """Observations and rewards depend on the seed, the episode, the step and the previous action.
 
     Args:
-        seed: of all that it shows.
-        lengths: steps of its episodes, in turn. Every other episode is cut, by time; the first ends by itself.
+        seed: seed of the observations.
+        lengths: steps of its episodes, cyclic. Every other episode is truncated; the first terminates.
     """
 
     def __init__(self, seed: int, lengths: Sequence[int] = (4, 3, 6)) -> None:
@@ -50,12 +50,12 @@ class Script:
         self.actions: list[np.ndarray] = []
 
     def start(self) -> np.ndarray:
-        """The first observation of the next episode."""
+        """Return the first observation of the next episode."""
         self.episode, self.step_number = self.episode + 1, 0
         return self._obs(0.0)
 
     def step(self, action: Any) -> Outcome:
-        """What an action leads to."""
+        """Return the outcome of an action."""
         self.actions.append(np.asarray(action))
         self.step_number += 1
         total = float(np.asarray(action, np.float64).sum())
@@ -64,12 +64,12 @@ class Script:
         return Outcome(self._obs(total), self.step_number + 0.5 * total, over and not cut, over and cut)
 
     def _obs(self, total: float) -> np.ndarray:
-        place = 1.7321 * self.seed + 0.9173 * self.episode + 0.31419 * self.step_number  # no two are the same
+        place = 1.7321 * self.seed + 0.9173 * self.episode + 0.31419 * self.step_number  # all different
         return np.sin(place + np.arange(3) + 0.1 * total).astype(np.float32)
 
 
 class PictureScript(Script):
-    """A script that shows gray pictures, ``PICTURE``, of which no two are the same."""
+    """A script with gray images, ``PICTURE``, all different."""
 
     def _obs(self, total: float) -> np.ndarray:
         shown = np.random.default_rng([self.seed, self.episode, self.step_number])
@@ -96,11 +96,11 @@ class ScriptedRow(HostVectorEnv):
 
 
 class Player:
-    """A ``Script`` that asks for actions, as a session of a server does.
+    """A ``Script`` that requests actions, as a session of a server does.
 
     Attributes:
-        sent: the actions that it was sent.
-        steps: what was recorded of it, a ``SampleBatch`` without leading axes for each step.
+        sent: the received actions.
+        steps: the recorded steps, a ``SampleBatch`` without leading axes for each.
     """
 
     def __init__(self, script: Script, session: int, slot: int, exploit: bool = False) -> None:
@@ -108,17 +108,17 @@ class Player:
         self.sent: list[Any] = []
         self.steps: list[SampleBatch] = []
         self.num_asked = 0
-        self._outcome: Outcome | None = None  # of its last action; where it has none, an episode is to start
+        self._outcome: Outcome | None = None  # outcome of the last action; ``None`` before an episode
 
     def question(self) -> ActionRequest:
-        """What it says now."""
+        """Return the current action request."""
         starts = self._outcome is None
         now = self._outcome or Outcome(self.script.start(), 0.0, False, False)
         obs, reward, *ends = now
         return ActionRequest(self.session, self.slot, self.num_asked, obs, reward, starts, *ends, self.exploit, None)
 
     def hear(self, question: ActionRequest, action: Any, step: SampleBatch) -> None:
-        """Do what the answer to a question says."""
+        """Apply the response to a request."""
         self.num_asked += 1
         if not question.starts:
             self.steps.append(step)
@@ -130,7 +130,7 @@ class Player:
 
 
 def play(inference: BatchedInference, rounds: Sequence[Sequence[Player]]) -> None:
-    """Let players ask: in each round those named, all in one call."""
+    """Let the players of each round request actions in one call."""
     for together in rounds:
         questions = [player.question() for player in together]
         answered = inference.ask(questions)
@@ -140,13 +140,13 @@ def play(inference: BatchedInference, rounds: Sequence[Sequence[Player]]) -> Non
 
 
 def unpacked(inference: BatchedInference, arrays: Any) -> SampleBatch:
-    """Steps as they were before they were packed, numpy."""
+    """Return unpacked steps as NumPy arrays."""
     treedef = jax.tree.structure(inference.step_template)
     return jax.tree.map(np.asarray, jax.tree.unflatten(treedef, arrays).unpack())
 
 
 def answering_for(workflow: Workflow, num_slots: int = 4, seed: int = 0) -> BatchedInference:
-    """Answers by the workflow's first policy."""
+    """Return inference with the workflow's first policy."""
     inference = BatchedInference(workflow, num_slots, records=True)
     inference.publish(first_policy(workflow, seed))
     return inference
@@ -154,5 +154,5 @@ def answering_for(workflow: Workflow, num_slots: int = 4, seed: int = 0) -> Batc
 
 @functools.lru_cache(maxsize=16)
 def first_policy(workflow: Workflow, seed: int = 0) -> Acting:
-    """How an untrained agent acts."""
+    """Return the acting state of an untrained agent."""
     return jax.jit(workflow.acting)(workflow.init(seed))[0]

@@ -19,7 +19,7 @@ from evorl.live.watched_runs import WatchedRuns
 async def served(
     places: list[str] | None = None, store: MetricsStore | None = None, **options: Any
 ) -> AsyncIterator[TestClient[Any, Any]]:
-    """Within: a client of the page on ``places``, which looks at them twenty times a second."""
+    """Yield a client of the page on ``places``, which refreshes twenty times per second."""
     runs = WatchedRuns(places or [], "no such folder")
     runs.refresh()
     page = LivePage(runs, store or MetricsStore(), **{"interval": 0.05, **options})
@@ -28,7 +28,7 @@ async def served(
 
 
 async def refused(answer: ClientResponse, status: int) -> str:
-    """What a refusal says, which is JSON and has no traceback in it."""
+    """Return the error of a rejected request, which is JSON without traceback."""
     text = await answer.text()
     assert answer.status == status, text
     assert "Traceback" not in text
@@ -36,7 +36,7 @@ async def refused(answer: ClientResponse, status: int) -> str:
 
 
 async def next_event(answer: ClientResponse) -> dict[str, Any]:
-    """The next event of a stream, signs of life left out."""
+    """Return the next event of a stream, ignoring heartbeats."""
     while True:
         line = (await answer.content.readline()).decode()
         if line.startswith("data: "):

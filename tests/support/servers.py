@@ -1,4 +1,4 @@
-"""Servers at free ports of this machine: commands of a parameter server in a thread, and each of evorl's servers."""
+"""Servers on free ports of this machine: commands of a parameter server in a thread, and each of evorl's servers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from tests.serving.test_switchboard import SwitchboardSetup
 
 @contextlib.contextmanager
 def served(commands: Mapping[str, Command], bind: str = "127.0.0.1:0", **options: Any) -> Iterator[str]:
-    """The address at which these commands are answered; a failure of the server is raised at the end."""
-    server, ready, told = CommandServer(commands, bind, **options), threading.Event(), {}
+    """Serve these commands and yield the address; raise failures of the server at the end."""
+    server, ready, context = CommandServer(commands, bind, **options), threading.Event(), {}
 
     async def run() -> None:
-        told["loop"], told["end"] = asyncio.get_running_loop(), asyncio.Event()
+        context["loop"], context["end"] = asyncio.get_running_loop(), asyncio.Event()
         try:
-            told["address"] = await server.start()
+            context["address"] = await server.start()
             ready.set()
-            await told["end"].wait()
+            await context["end"].wait()
         finally:
             ready.set()
             await server.stop()
@@ -46,16 +46,16 @@ def served(commands: Mapping[str, Command], bind: str = "127.0.0.1:0", **options
     thread.start()
     ready.wait()
     try:
-        yield told["address"]
+        yield context["address"]
     finally:
-        told["loop"].call_soon_threadsafe(told["end"].set)
+        context["loop"].call_soon_threadsafe(context["end"].set)
         thread.join()
     if server.failure is not None:
         raise server.failure
 
 
 def counting_commands(num_numbers: int, mode: str = "fifo", **options: Any) -> ParameterCommands:
-    """A server whose parameters begin at 0, and from which each push is subtracted: what was applied can be counted."""
+    """Return commands whose parameters start at 0 and decrease by each push, so that applied pushes are countable."""
     settings = ParameterServerSettings(mode=mode, optimizer=Optimizer("sgd", 1.0))  # pyright: ignore[reportArgumentType]
     return ParameterCommands(settings, create(settings, PyTreeDict(w=jnp.zeros(num_numbers))), **options)
 
@@ -66,7 +66,7 @@ HTTP_SERVERS = ("web", "page")
 
 @contextlib.asynccontextmanager
 async def running(name: str, request_seconds: float = 10.0, **settings: Any) -> AsyncIterator[int]:
-    """Within: the server is there; its port."""
+    """Run a server within the context and yield its port."""
     if name in ("rlx", "web"):
         own = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", hello_seconds=request_seconds, **settings)
         server = (RlxServer if name == "rlx" else _web)(own, SwitchboardSetup(num_rows=8).switchboard)
@@ -98,17 +98,17 @@ def _web(settings: ServeSettings, switchboard: Any) -> WebServer:
 
 
 async def all_it_says(port: int, sent: bytes, seconds: float = 10.0) -> bytes:
-    """What a server answers until it closes the connection; fails where it does not within so many seconds."""
+    """Return all bytes that a server sends until it closes the connection; fail after ``seconds``."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    said = b""
+    received = b""
     try:
         with contextlib.suppress(ConnectionError):
             writer.write(sent)
             async with asyncio.timeout(seconds):
                 while part := await reader.read(2**16):
-                    said += part
+                    received += part
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-    return said
+    return received

@@ -1,4 +1,4 @@
-"""Small workflows that many tests share, so that their compiled programs are shared too, and ways to compare states."""
+"""Small workflows shared by many tests, which therefore share compiled programs, and comparison of states."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from evorl.workflows.workflow import Workflow
 NUM_ENVS = 8
 EPISODE_STEPS = 10  # evaluations are short, and many episodes end
 POP_SIZE = 6
-RUN_CONFIG = {"devices": 1, "env_chunk": None, "eval_episodes": 4, "eval_interval": 0}  # what is set for whole runs
+RUN_CONFIG = {"devices": 1, "env_chunk": None, "eval_episodes": 4, "eval_interval": 0}  # settings of whole runs
 _ONE_LEARNER = {**RUN_CONFIG, "num_envs": NUM_ENVS, "agent": {"network": {"torso": [8]}}}
 ONE_STEP_CONFIG = {
     **_ONE_LEARNER,
     "rollout_length": 8,
-    "optimizer": {"learning_rate": 1e-3},  # no schedule, so that it can be searched
+    "optimizer": {"learning_rate": 1e-3},  # no schedule, so that it is searchable
     "total_timesteps": 64 * 20,
 }
 PPO_CONFIG = {**ONE_STEP_CONFIG, "num_epochs": 2, "num_minibatches": 2}
@@ -56,32 +56,34 @@ ENVS = ("CartPole-v1", "Pendulum-v1")
 
 
 def contract_of(algorithm: str) -> Any:
-    """The contract in an algorithm's test file, where its smallest config stands."""
+    """Return the contract class of an algorithm's test file, which contains its smallest config."""
     return importlib.import_module(f"tests.algorithms.test_{algorithm}").TestContract
 
 
 def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **changes: Any) -> Workflow:
-    """A workflow of ``algorithm`` with tiny networks, some entries of its config changed."""
+    """Build a workflow of ``algorithm`` with tiny networks and some config entries changed."""
     env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
     return contract_of(algorithm).make(env, **changes)
 
 
 def inner_config(algorithm: str) -> dict[str, Any]:
-    """The config of an algorithm as a part of another's, without what is set for the whole run."""
+    """Return the config of an algorithm as part of another's, without settings of whole runs."""
     contract = contract_of(algorithm)
     settings = {name: value for name, value in contract.SMALL.items() if name not in RUN_CONFIG}
     return {"workflow": f"{contract.workflow.__module__}.{contract.workflow.__name__}", **settings}
 
 
 def one_iteration(workflow: Workflow, state: State) -> tuple[PyTreeDict, State]:
-    """Metrics and the next state by the program that trainings run; the state may be used again."""
+    """Run one iteration with the program of training; the given state stays usable."""
     metrics, state = programs.iterate_program(workflow, jax.tree.map(jnp.copy, state), 1)
     return jax.tree.map(lambda x: x[0], metrics), state
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def transitions(env: VectorEnv, num_rows: int) -> SampleBatch:
-    """Random transitions ``[N, ...]`` as off-policy algorithms are given them: some terminated, weights unequal."""
+    """Return random transitions ``[N, ...]`` in the format of off-policy algorithms: some terminated,
+    weights unequal.
+    """
     obs_key, next_obs_key, action_key, reward_key, end_key = jax.random.split(jax.random.key(2), 5)
     obs_shape = (num_rows, *env.obs_space.zeros().shape)
     ended = jnp.arange(num_rows) % 3 == jax.random.randint(end_key, (), 0, 3)
@@ -95,12 +97,12 @@ def transitions(env: VectorEnv, num_rows: int) -> SampleBatch:
 
 
 def fresh_state(agent: Agent, env: VectorEnv) -> AgentState:
-    """A first state of the agent, by one program."""
+    """Return an initial state of the agent, computed by one program."""
     return jax.jit(lambda: agent.init(env.obs_space, env.action_space, jax.random.key(0)))()
 
 
 def moved_apart(agent_state: AgentState, *names: str) -> AgentState:
-    """The agent with noise on some of its parameters, so that they are not those they were copied from."""
+    """Add noise to some of the agent's parameters, so that they differ from their copies."""
 
     @jax.jit
     def moved(params: PyTreeDict) -> PyTreeDict:
@@ -111,7 +113,7 @@ def moved_apart(agent_state: AgentState, *names: str) -> AgentState:
 
 
 def arrays(tree: Any) -> dict[str, np.ndarray]:
-    """Every leaf by its path, PRNG keys as their words."""
+    """Return every leaf by its path, PRNG keys as their data."""
     return {jax.tree_util.keystr(path): _array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
@@ -121,7 +123,7 @@ def _array(leaf: Any) -> np.ndarray:
 
 
 def assert_identical(actual: Any, expected: Any) -> None:
-    """Every leaf equal to the last bit."""
+    """Assert that every leaf is bitwise equal."""
     actual, expected = arrays(actual), arrays(expected)
     assert actual.keys() == expected.keys()
     different = [path for path, value in expected.items() if not np.array_equal(actual[path], value, equal_nan=True)]
@@ -129,7 +131,7 @@ def assert_identical(actual: Any, expected: Any) -> None:
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float = 0.0) -> None:
-    """Every leaf equal up to ``tolerance``, absolute and relative."""
+    """Assert that every leaf is equal up to ``tolerance``, absolute and relative."""
     actual, expected = arrays(actual), arrays(expected)
     assert actual.keys() == expected.keys()
     for path, value in expected.items():
@@ -137,7 +139,7 @@ def assert_close(actual: Any, expected: Any, tolerance: float = 0.0) -> None:
 
 
 def nodes_of(node: PyTreeNode) -> Iterator[PyTreeNode]:
-    """A node and all those among its data."""
+    """Yield a node and all nodes among its data fields."""
     yield node
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
@@ -146,7 +148,7 @@ def nodes_of(node: PyTreeNode) -> Iterator[PyTreeNode]:
 
 
 def static_fractions(node: PyTreeNode) -> set[str]:
-    """The names of the fields that take fractions and are static all the same."""
+    """Return the names of static fields that are fractions."""
     found = set()
     for part in nodes_of(node):
         hints = typing.get_type_hints(type(part))

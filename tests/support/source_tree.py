@@ -1,4 +1,4 @@
-"""Source files as the architecture rules see them: imports resolved, names spelt out, functions and import graph."""
+"""Source files for the architecture rules: resolved imports, full names, functions and import graph."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 _LOAD = re.compile(r"evorl(\.\w+)+:\w+")
-# Where strings that load a name late may stand: tables of commands, of environment libraries, of goal environments.
+# Files that may contain strings that load a name late: tables of commands, of environment libraries, of goal
+# environments.
 LOAD_TABLES = ("evorl/cli/command_table.py", "evorl/envs/libraries.py", "evorl/envs/goals/goal_envs.py")
-# Functions that load names late may be called here: by the readers of the tables, and by processes of actors, which are
-# configured before they import their worker.
+# Files that may call functions that load names late: readers of the tables, and actor processes, which are configured
+# before they import their worker.
 LOAD_CALLERS = ("evorl/cli/commands.py", "evorl/envs/factory.py", "evorl/envs/libraries.py")
 LOAD_CALLERS += ("evorl/envs/goals/goal_envs.py", "evorl/actors/process_pool.py", "evorl/actors/ray_pool.py")
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One Python file: its path from the repository root, with forward slashes, and its text."""
+    """A Python file: its path from the repository root, with forward slashes, and its text."""
 
     path: str
     text: str
@@ -55,7 +56,7 @@ class SourceFile:
 
     @cached_property
     def imports(self) -> list[tuple[str, int]]:
-        """Full dotted names imported anywhere in the file, function bodies too, with their lines."""
+        """Full dotted names imported anywhere in the file, function bodies included, with their lines."""
         found = []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -71,7 +72,7 @@ class SourceFile:
 
     @cached_property
     def loads(self) -> list[tuple[str, int]]:
-        """Names of ours that strings such as ``"evorl.ops.trees:pack"`` load late, and their lines."""
+        """Names of the package that strings such as ``"evorl.ops.trees:pack"`` load late, with their lines."""
         constants = (node for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
         texts = ((node.value, node.lineno) for node in constants if isinstance(node.value, str))
         return [(text.replace(":", "."), line) for text, line in texts if _LOAD.fullmatch(text)]
@@ -108,13 +109,13 @@ class SourceFile:
 
 
 def read_tree(root: Path) -> list[SourceFile]:
-    """Every Python file of the package, its scripts, tests and benchmarks."""
+    """Read every Python file of the package, scripts, tests and benchmarks."""
     paths = [p for top in ("evorl", "scripts", "tests", "benchmarks") for p in sorted((root / top).rglob("*.py"))]
     return [SourceFile(p.relative_to(root).as_posix(), p.read_text(encoding="utf-8")) for p in paths]
 
 
 def tracked_paths(root: Path) -> list[Path]:
-    """Every file that git tracks; every file there is, where the tree is no repository."""
+    """Return every file tracked by git; every file if the tree is not a repository."""
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=False)
     if listing.returncode == 0:
         paths = [root / name for name in listing.stdout.split("\0") if name]
@@ -124,23 +125,23 @@ def tracked_paths(root: Path) -> list[Path]:
 
 
 def tracked_texts(root: Path) -> Iterator[tuple[str, str]]:
-    """Path and text of every tracked file."""
+    """Yield path and text of every tracked file."""
     for path in tracked_paths(root):
         try:
             yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            continue  # a picture
+            continue  # an image
 
 
 class ClassInTree(NamedTuple):
-    """A class and the full names of its bases: where they are defined, and not by whom they are imported."""
+    """A class and the full names of its bases by their definition, not by their import."""
 
     node: ast.ClassDef
     bases: list[str]
 
 
 def classes_of(package: list[SourceFile]) -> dict[str, ClassInTree]:
-    """The classes of files by module and name: two modules may have classes of the same name."""
+    """Return classes by module and name, since two modules may have classes of the same name."""
     imported = {f"{f.module}.{target.rpartition('.')[2]}": target for f in package for target, _ in f.imports}
     nodes = [(f, n) for f in package for n in ast.walk(f.tree) if isinstance(n, ast.ClassDef)]
     names = {f"{f.module}.{n.name}" for f, n in nodes}
@@ -157,7 +158,7 @@ def classes_of(package: list[SourceFile]) -> dict[str, ClassInTree]:
 
 
 def overrides(method: str, name: str, classes: dict[str, ClassInTree]) -> bool:
-    """Whether a class below it, here or built in, already tells what the method does."""
+    """Return True if a base class, in the package or built in, defines the method."""
     for base in classes[name].bases:
         last = base.rpartition(".")[2]
         if base in classes and base != name:
@@ -176,7 +177,7 @@ def import_graph(files: list[SourceFile], loads: bool = False) -> Graph:
     """Map each file of the package to those it imports: at its top, in functions, and for types.
 
     Args:
-        files: of the repository.
+        files: files of the repository.
         loads: also count names that strings such as ``"evorl.ops.trees:pack"`` load late.
     """
     package = [f for f in files if f.in_package]
@@ -184,7 +185,7 @@ def import_graph(files: list[SourceFile], loads: bool = False) -> Graph:
     graph: Graph = {f.path: set() for f in package}
     for file in package:
         for target, _ in (*file.imports, *(file.loads if loads else ())):
-            # A name of a module, or in one: the longest that is a file.
+            # A name of a module, or in one: use the longest that is a file.
             parts = target.split(".")
             names = (".".join(parts[:i]) for i in range(len(parts), 0, -1))
             path = next((modules[name] for name in names if name in modules), None)
@@ -194,7 +195,7 @@ def import_graph(files: list[SourceFile], loads: bool = False) -> Graph:
 
 
 def reached(graph: Graph, path: str) -> set[str]:
-    """All files that a file imports, and those that they import, and so on."""
+    """Return all files that a file imports, directly or indirectly."""
     found: set[str] = set()
     waiting = [path]
     while waiting:
@@ -205,7 +206,7 @@ def reached(graph: Graph, path: str) -> set[str]:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """The groups of files that reach one another."""
+    """Return the groups of files that reach each other."""
     reach = {path: reached(graph, path) for path in graph}
     groups = {
         tuple(sorted({path} | {other for other in reach[path] if path in reach[other]}))
@@ -216,7 +217,7 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def closure(graph: Graph, path: str) -> set[str]:
-    """The file itself and all that its import reads, with the packages that the files are in."""
+    """Return the file and everything that its import reads, including parent packages."""
     found: set[str] = set()
     waiting = {path}
     while waiting:
@@ -227,18 +228,18 @@ def closure(graph: Graph, path: str) -> set[str]:
 
 
 def base_names(node: ast.ClassDef) -> list[str]:
-    """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
+    """Return the last name of each base without parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
     return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
 
 
 def depth(name: str, classes: dict[str, ClassInTree]) -> int:
-    """Steps of inheritance from the class down to the package's own root."""
+    """Return the depth of the class below the package's root classes."""
     bases = [b for b in classes[name].bases if b in classes and b != name]
     return 1 + max(depth(b, classes) for b in bases) if bases else 0
 
 
 def sibling_bases(file: SourceFile) -> set[str]:
-    """The modules whose classes a file's classes are changes of."""
+    """Return the modules whose classes a file subclasses."""
     origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
     classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
     return {origin[base] for node in classes for base in base_names(node) if base in origin}

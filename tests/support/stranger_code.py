@@ -1,4 +1,4 @@
-"""Untrusted code in a folder on Python's path: importing or calling it leaves a mark."""
+"""Untrusted code in a folder on Python's path: importing or calling it leaves a marker file."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ make = Anything
 
 
 class StrangerCode:
-    """A module ``stranger`` and a program ``touch`` that leave a mark.
+    """A module ``stranger`` and a program ``touch`` that create a marker file.
 
     Args:
-        folder: which Python searches for modules.
+        folder: a folder on Python's module path.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,18 +43,18 @@ class StrangerCode:
 
     @property
     def command(self) -> str:
-        """A command line that leaves the mark."""
+        """A command line that creates the marker."""
         return f"touch {self.mark}"
 
     def assert_not_executed(self) -> None:
-        """Fail where the mark is, or the module was imported; or where the process is restricted for ever."""
+        """Assert that no marker exists, the module was not imported, and the process is no longer restricted."""
         assert not self.mark.exists(), "the stranger's code was executed"
         assert "stranger" not in sys.modules, "the stranger's module was imported"
         assert not gate.is_restricted(), "a restriction outlives the command"
 
 
 def stranger_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> StrangerCode:
-    """The module in a folder below ``folder``, where Python finds it."""
+    """Create the module in a folder below ``folder``, on Python's path."""
     (folder / "modules").mkdir()
     monkeypatch.syspath_prepend(folder / "modules")
     monkeypatch.delitem(sys.modules, "stranger", raising=False)

@@ -1,4 +1,4 @@
-"""The record of keys sees each misuse."""
+"""The record of keys detects each misuse."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_rounds_there_is_no_room_for_are_told() -> None:
 
 
 def test_what_tells_whether_a_loop_goes_on_is_seen() -> None:
-    """It is asked once more than there are rounds."""
+    """Keys in a loop's condition are recorded, which is evaluated once more than the body."""
 
     def wait(key: jax.Array) -> jax.Array:
         return jax.lax.while_loop(

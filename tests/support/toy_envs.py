@@ -1,4 +1,4 @@
-"""Small environments whose outcomes tests can compute themselves, and what they share."""
+"""Small environments whose outcomes tests can compute, and shared helpers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evorl.envs import Box, DictSpace, Discrete, Env, EnvState, MultiDiscrete, S
 from evorl.ops.collectives import agent_number, of_all_agents
 from evorl.types import PyTreeDict
 
-LONGEST = 6  # steps of a countdown
+LONGEST = 6  # maximum steps of a countdown
 NUM_STEPS = 4  # of a walk on a line
 NUM_ACTIONS = 6  # of the masked environment
 MASKED, CHOICES = (f"{__name__}:{name}" for name in ("MaskedEnv", "ChoiceEnv"))
 
 
 def toy_state(env_state: Any, obs: Any, reward: Any = 0.0, ended: Any = False, **metrics: Any) -> EnvState:
-    """Return a state whose episode terminates where ``ended`` is true, and never for another reason."""
+    """Return a state whose episode terminates where ``ended`` is true, and is never truncated."""
     ended = jnp.asarray(ended, bool)
     info = PyTreeDict(termination=ended, truncation=jnp.zeros_like(ended), metrics=PyTreeDict(metrics))
     return EnvState(env_state, obs, jnp.asarray(reward, jnp.float32), ended, info)
@@ -51,7 +51,7 @@ class ToyEnv(Env):
 
 
 class Countdown(ToyEnv):
-    """Counts down from a random number, ``[left]``; a step pays ``left`` plus the action; 0 is the end."""
+    """Counts down from a random number, ``[left]``; a step pays ``left`` plus the action; the episode ends at 0."""
 
     obs_space = Box(0.0, float(LONGEST), (1,))
 
@@ -66,9 +66,9 @@ class Countdown(ToyEnv):
 
 
 class LineWalk(ToyEnv):
-    """Observation ``[place, time]``; the action, in [-1, 1], is added to the place and costs its square.
+    """Observation ``[position, time]``; the action, in [-1, 1], is added to the position and costs its square.
 
-    A walk that ends at x returns at most ``-x^2 / NUM_STEPS``, by equal steps.
+    A walk that ends at x returns at most ``-x^2 / NUM_STEPS``, with equal steps.
     """
 
     obs_space = Box(-float(NUM_STEPS), float(NUM_STEPS), (2,))
@@ -87,7 +87,7 @@ class LineWalk(ToyEnv):
 
 
 class ActionEnv(ToyEnv):
-    """Has any action space; ``env_state`` is the last action as the environment received it, at first zeros."""
+    """Supports any action space; ``env_state`` is the last received action, initially zeros."""
 
     max_episode_steps = 5
 
@@ -102,7 +102,7 @@ class ActionEnv(ToyEnv):
 
 
 class ChoiceEnv(ToyEnv):
-    """Shows an element of its space, choices and pixels; pays 1 for the action that is one less than ``kind``."""
+    """Observes an element of its space, choices and pixels; pays 1 for the action ``kind - 1``."""
 
     action_space = Discrete(3)
     obs_space = DictSpace(
@@ -126,7 +126,7 @@ class ChoiceEnv(ToyEnv):
 
 
 class MaskedEnv(ToyEnv):
-    """Pays 1 for an allowed action and -100 for a forbidden one; an episode ends by chance, with nothing allowed."""
+    """Pays 1 for an allowed action and -100 for a masked one; episodes end at random, with all actions masked."""
 
     action_space = Discrete(NUM_ACTIONS)
     obs_space = DictSpace(
@@ -153,9 +153,9 @@ class MaskedEnv(ToyEnv):
 
 
 class TugOfWar(ToyEnv):
-    """Two agents pull a rope, or let go; it also drifts by chance. The end is 2 or more from the middle.
+    """Two agents pull a rope, or let go; it also drifts at random. An episode ends 2 or more from the middle.
 
-    An agent sees where the rope is on its side, and is paid for what it pulls against the other: +1, 0 or -1.
+    An agent observes the rope from its side, and is paid for pulling more than the other: +1, 0 or -1.
     """
 
     obs_space = Box(-10.0, 10.0, (2,))
@@ -163,7 +163,7 @@ class TugOfWar(ToyEnv):
     num_agents = 2
 
     def reset(self, key: jax.Array) -> EnvState:
-        """Start within 1 of the middle, drawn from the key of the first agent."""
+        """Start within 1 of the middle, using the key of the first agent."""
         start_key, steps_key = jax.random.split(of_all_agents(key, 2)[0])
         rope = jax.random.uniform(start_key, minval=-1.0, maxval=1.0)
         return self._state(rope, steps_key, jnp.zeros(2, jnp.int32), False)

@@ -1,7 +1,7 @@
-"""A program of one or several processes that trains small workflows: its arguments are a folder and names.
+"""A program of one or several processes that trains small workflows; its arguments are a folder and names.
 
-Each name is that of an algorithm's test file; with ``-seeds`` two seeds have a device each, with ``-large`` the replay
-buffer is stored by itself, by all processes.
+Each name is that of an algorithm's test file; with ``-seeds`` each of two seeds uses one device, with ``-large`` all
+processes store the replay buffer separately.
 """
 
 from __future__ import annotations
@@ -32,37 +32,39 @@ NUM_DEVICES = 2
 CHANGES: dict[str, dict[str, Any]] = {
     "": {},
     "seeds": {"num_seeds": NUM_DEVICES},
-    "large": {"replay_capacity": 2**17},  # of Pendulum's observations 1.5 MB
+    "large": {"replay_capacity": 2**17},  # 1.5 MB of Pendulum's observations
 }
 
 
 def workflow_of(name: str) -> Workflow:
-    """The workflow of a name, on two devices."""
+    """Build the workflow of a name, on two devices."""
     algorithm, _, changes = name.partition("-")
     return contract_of(algorithm).make_run(devices=NUM_DEVICES, **CHANGES[changes])
 
 
 def train(folder: Path, name: str) -> None:
-    """Train to the end; all that a run folder holds is left below ``folder``."""
+    """Train to the end; write all files of a run folder below ``folder``."""
     workflow, run = workflow_of(name), RunFolder.create(folder, {}, name)
     recorder = make_recorder(run, progress=False, tensorboard=False, learning_curve=False)
     checkpointer = RunCheckpointer(run.checkpoints)
     workflow.learn(key=SEED, recorder=recorder, checkpointer=checkpointer)
-    # What was saved by several is read by several, too.
+    # Checkpoints saved by several processes are also read by several.
     state, progress = restore(workflow, checkpointer, SEED, "latest")
     checkpointer.save(state, {**progress, "iterations": progress["iterations"] + 1})
     recorder.close()
 
 
 def saved_states(folder: Path, name: str) -> tuple[State, State]:
-    """The last state of a training, and the one that was read and saved again, on the devices of this process."""
+    """Return the last state of a training run, and its copy that was read and saved again, on this
+    process's devices.
+    """
     workflow, checkpointer = workflow_of(name), RunCheckpointer(folder / name / "checkpoints")
     last, again = (restore(workflow, checkpointer, SEED, str(step))[0] for step in checkpointer.steps[-2:])
     return last, again
 
 
 def agree() -> None:
-    """Whatever differs between processes is settled."""
+    """Test that processes with different inputs reach the same decisions."""
     index, count = jax.process_index(), jax.process_count()
     assert processes.are_several() == (count > 1)
     assert processes.is_first() == (index == 0)
@@ -76,7 +78,7 @@ def agree() -> None:
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     with leaving_together():
         prepare_runtime(NUM_DEVICES)
         every_process_keeps_programs()

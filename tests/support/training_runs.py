@@ -1,4 +1,4 @@
-"""Complete, interrupted and resumed trainings, as a separate process would run them."""
+"""Complete, interrupted and resumed training runs, as a separate process would run them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SEED = 3
 
 
 class Interrupted(Exception):
-    """The process is killed without warning."""
+    """Simulates a process that is killed without warning."""
 
 
 class DyingRecorder(CsvRecorder):
-    """Killed after the row of an iteration was written, of which the last checkpoint does not know yet."""
+    """Recorder that is killed after writing a row that is newer than the last checkpoint."""
 
     def __init__(self, path: Path, killed_at: int) -> None:
         super().__init__(path)
@@ -38,7 +38,7 @@ class DyingRecorder(CsvRecorder):
 
 
 class Shelf:
-    """A checkpointer that notes what it is given."""
+    """A checkpointer that records its calls."""
 
     def __init__(self) -> None:
         self.saved: list[tuple[int, float | None]] = []
@@ -53,7 +53,7 @@ class Shelf:
 def run_in(
     folder: Path, workflow: Workflow, should_stop: Callable[[], bool] | None = None, killed_at: int | None = None
 ) -> State:
-    """A training from the beginning, which leaves ``metrics.csv`` and ``checkpoints`` in the folder."""
+    """Train from the beginning, writing ``metrics.csv`` and ``checkpoints`` in the folder."""
     table = folder / "metrics.csv"
     recorder = CsvRecorder(table) if killed_at is None else DyingRecorder(table, killed_at)
     checkpointer = RunCheckpointer(folder / "checkpoints")
@@ -63,7 +63,7 @@ def run_in(
 
 
 def resume_in(folder: Path, workflow: Workflow) -> tuple[int, State]:
-    """What a new process does, which knows the config and the folder: where it goes on from, and the last state."""
+    """Resume as a new process does; return the iteration of the checkpoint, and the last state."""
     checkpointer = RunCheckpointer(folder / "checkpoints")
     state, progress = restore(workflow, checkpointer, SEED, "latest")
     first = int(progress["iterations"])
@@ -75,13 +75,13 @@ def resume_in(folder: Path, workflow: Workflow) -> tuple[int, State]:
 
 
 def save_in(folder: Path, state: State) -> Path:
-    """A checkpoint of a state, where a run would have left it; returns the run's folder."""
+    """Save a checkpoint of a state in the folder of a run, and return the folder."""
     RunCheckpointer(folder / "checkpoints").save(state, {"iterations": int(state.iterations)})
     return folder
 
 
 def side_by_side(states: Sequence[State]) -> State:
-    """States of one seed each, on the host, as one of several seeds."""
+    """Stack single-seed states, on the host, into a state of several seeds."""
 
     def stacked(*leaves: jax.Array) -> Any:
         if jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
@@ -92,6 +92,6 @@ def side_by_side(states: Sequence[State]) -> State:
 
 
 def stop_after(num_calls: int) -> Callable[[], bool]:
-    """Asks for a stop when it is called for this time."""
+    """Return a function that requests a stop at call ``num_calls``."""
     calls = iter(range(1, 10_000))
     return lambda: next(calls) >= num_calls

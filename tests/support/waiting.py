@@ -1,4 +1,4 @@
-"""Wait for what others do: a thread, a process, a client."""
+"""Waiting for other threads, processes and clients."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 def wait_until(holds: Callable[[], object], seconds: float = 5.0) -> None:
-    """Return once it holds.
+    """Return once ``holds()`` is true.
 
     Raises:
-        AssertionError: it does not after so many seconds.
+        AssertionError: it is still false after ``seconds``.
     """
     end = time.monotonic() + seconds
     while not holds():

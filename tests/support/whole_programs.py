@@ -1,4 +1,4 @@
-"""Functions, and methods of nodes, as one program each: operations one by one are compiled one by one as well."""
+"""Functions, and methods of nodes, as one program each: eager operations would each be compiled separately."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from evorl.types import PyTreeNode
 
 
 def whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` as one program, the same for all who ask for that of one function; whole numbers, texts and
-    functions among its arguments are structure.
+    """Compile ``function`` as one program, cached per function; integers, strings and functions among its arguments are
+    static.
     """
 
     @functools.wraps(function)
@@ -26,7 +26,7 @@ def whole(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Whole:
-    """A node, each of whose methods is one program; nodes of equal structure share them."""
+    """A node whose methods are each one program; nodes of equal structure share them."""
 
     def __init__(self, node: PyTreeNode) -> None:
         self.node = node
@@ -47,5 +47,5 @@ def _program(function: Callable[..., Any], positions: tuple[int, ...], names: tu
 
 
 def _is_structure(value: Any) -> bool:
-    """Nodes may be callable, and are data."""
+    """Return True for static arguments; callable nodes are data."""
     return isinstance(value, (int, str)) or (callable(value) and not isinstance(value, PyTreeNode))

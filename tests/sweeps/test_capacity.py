@@ -1,4 +1,4 @@
-"""As many settings side by side as the memory holds."""
+"""The number of settings trained in parallel is limited by memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_settings_are_shared_evenly_by_the_fewest_trainings() -> None:
     needed = capacity.program_bytes(capacity._compiled(rows(4)), 1)
     assert needed is not None
     enough_for_four = max(4 * one, needed)
-    assert capacity.settings_at_once(rows, 7, enough_for_four) == 4  # 4 and 3
-    assert capacity.settings_at_once(rows, 7, 1.0) == 1  # a single one is tried whatever there is
+    assert capacity.settings_at_once(rows, 7, enough_for_four) == 4  # in groups of 4 and 3
+    assert capacity.settings_at_once(rows, 7, 1.0) == 1  # a single setting is always tried
 
 
 def test_what_the_program_takes_counts(monkeypatch: pytest.MonkeyPatch) -> None:

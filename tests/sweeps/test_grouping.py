@@ -1,4 +1,4 @@
-"""Settings that differ in numbers alone share a program."""
+"""Settings that differ only in numbers share a program."""
 
 from __future__ import annotations
 

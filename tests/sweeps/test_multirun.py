@@ -1,4 +1,4 @@
-"""The ranking of the settings of a sweep."""
+"""Ranking of the settings of a sweep."""
 
 from __future__ import annotations
 

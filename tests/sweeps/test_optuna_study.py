@@ -1,14 +1,20 @@
-"""A search remembers its trials, and proposes the same ones with and without interruption."""
+"""A search stores its trials, and proposes the same ones with and without interruption."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("optuna", reason="needs the extra optuna")
 
+from evorl.runs.files import RunFolderError
 from evorl.sweeps.optuna_study import OptunaStudy
+from tests.support.errors import raises_naming
 
 OVER = {
     "a": {"low": 1e-3, "high": 1.0, "scale": "log"},
@@ -23,7 +29,7 @@ def search(path: Path, num_trials: int, reopen: bool) -> list:
         trial = study.next_trial()
         if reopen:
             study = OptunaStudy(path, OVER, 3)
-            assert study.next_trial() == trial  # the one that was not ended
+            assert study.next_trial() == trial  # the unfinished trial
         study.end(trial, -((trial.setting["b"] - 0.5) ** 2) - 0.1 * trial.setting["c"])
     return [(trial.setting, trial.value, trial.state) for trial in study.trials]
 
@@ -45,8 +51,41 @@ def test_a_failure_is_remembered(tmp_path: Path) -> None:
     assert [(trial.state, trial.value) for trial in study.trials] == [("failed", None), ("finished", 1.0)]
 
 
+DAMAGE = ["null", "[]", "{}", "[", "no JSON", '{"op_code": 99}', "[" * 5000]
+VALUES: list[Any] = [None, [], "abc", -1, 10**30, [[1]], {"a": {"b": 1}}, ["abc"]]
+
+
+def test_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
+    search(tmp_path / "whole.log", 1, reopen=False)
+    lines = (tmp_path / "whole.log").read_text().splitlines()
+    damaged = [[*lines[:i], text, *lines[i + 1 :]] for i in range(len(lines)) for text in ["", *DAMAGE]]
+    for i, entries in enumerate(map(json.loads, lines)):
+        changes = [{**entries, key: value} for key in entries for value in VALUES]
+        changes += [{name: x for name, x in entries.items() if name != key} for key in entries]
+        damaged += [[*lines[:i], json.dumps(entry), *lines[i + 1 :]] for entry in changes]
+    for number, text in enumerate(damaged):
+        path = tmp_path / f"{number}.log"
+        path.write_text("".join(f"{line}\n" for line in text))
+        with contextlib.suppress(RunFolderError), warnings.catch_warnings(action="ignore"):
+            study = OptunaStudy(path, OVER, 3)
+            study.end(study.next_trial(), 1.0)
+            assert all(isinstance(trial.value, float | int | None) for trial in study.trials)
+    path.write_text('{"op_code": 0}\n')
+    with raises_naming(RunFolderError, path, "corrupted", "journal"):
+        OptunaStudy(path, OVER, 3)
+
+
+def test_a_journal_behind_a_link_is_not_touched(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine, without a line end")
+    (tmp_path / "study.log").symlink_to(precious)
+    with raises_naming(RunFolderError, "study.log", "symbolic link"):
+        OptunaStudy(tmp_path / "study.log", OVER, 3)
+    assert precious.read_text() == "mine, without a line end"
+
+
 def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> None:
-    """A journal cut anywhere is that of a killed search: it goes on to the trials of an undisturbed one."""
+    """A search with a journal truncated at any byte resumes to the trials of an uninterrupted one."""
     expected = search(tmp_path / "whole.log", 4, reopen=False)
     whole = (tmp_path / "whole.log").read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
@@ -54,7 +93,7 @@ def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> No
     for cut in sorted(cuts):
         path = tmp_path / f"{cut}.log"
         path.write_bytes(whole[:cut])
-        (tmp_path / f"{cut}.log.lock").symlink_to(path)  # of a writer that was killed
+        (tmp_path / f"{cut}.log.lock").symlink_to(path)  # left by a killed writer
         study = OptunaStudy(path, OVER, 3)
         while len([trial for trial in study.trials if trial.state != "running"]) < 4:
             trial = study.next_trial()

@@ -1,4 +1,4 @@
-"""Searches by Optuna over ordinary runs, from the command line."""
+"""Optuna searches over ordinary runs, from the command line."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_trials_are_runs_and_a_stopped_search_goes_on(
         assert str(config.agent.clip_epsilon) == row["agent.clip_epsilon"]
         assert str(config.num_minibatches) == row["num_minibatches"]
     best = max(rows, key=lambda row: float(row["best_return"]))
-    told = capsys.readouterr().out
-    assert f"Best of 3 settings: agent.clip_epsilon={best['agent.clip_epsilon']} " in told
+    output = capsys.readouterr().out
+    assert f"Best of 3 settings: agent.clip_epsilon={best['agent.clip_epsilon']} " in output
 
     class StoppedAtOnce(RuntimeError):
         pass
@@ -52,7 +52,7 @@ def test_trials_are_runs_and_a_stopped_search_goes_on(
         raise StoppedAtOnce
 
     with monkeypatch.context() as context, pytest.raises(StoppedAtOnce):
-        context.setattr(search, "_write", stop)  # as a kill after the first trial
+        context.setattr(search, "_write", stop)  # a kill after the first trial
         run(*SMALL, f"search={{{OVER},trials: 3}}", f"runs_folder={tmp_path / 'cut'}")
     (cut,) = (tmp_path / "cut").glob("ppo-cartpole-search/*")
     run(f"resume={cut}")
@@ -62,7 +62,7 @@ def test_trials_are_runs_and_a_stopped_search_goes_on(
 
 
 class Killed(BaseException):
-    """Ends a command at once, as a signal does that cannot be caught."""
+    """Ends a command immediately, like SIGKILL."""
 
 
 def _kill(*_: object, **__: object) -> None:
@@ -73,7 +73,7 @@ def _half_written(folder: Path) -> None:
     (folder / "config.yaml").write_text("agent: {clip_eps")
 
 
-# For each point what fails there, and what is done to the trial's folder afterwards.
+# For each point, the failing function and the later change to the trial's folder.
 POINTS = {
     "before the first trial": ("evorl.sweeps.optuna_study.OptunaStudy.next_trial", None),
     "before a trial's folder": ("evorl.sweeps.search._run_of", None),

@@ -1,4 +1,4 @@
-"""Sweeps by the command line: one program per structure, the numbers of single runs, resumption, errors."""
+"""Sweeps on the command line: one program per structure, the results of single runs, resumption, errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table_in(root: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A finished sweep's folder of runs, and the names of the programs that it compiled."""
+    """Run a sweep; return its folder of runs, and the names of the compiled programs."""
     root = tmp_path_factory.mktemp("sweep")
     with compiled_names() as names:
         run(*QUICK, SETTINGS, f"runs_folder={root}")
@@ -73,7 +73,7 @@ def test_the_best_is_a_run_of_its_own(
     (best,) = swept[0].glob("*/*/best")
     rows = table_in(swept[0])
     config = RunFolder(best).load_config()
-    assert not RunFolder(best).learning_curve.exists()  # SMALL asks for no picture
+    assert not RunFolder(best).learning_curve.exists()  # SMALL disables pictures
     chosen = next(row for row in rows if row["eval_return"] == str(max(float(row["eval_return"]) for row in rows)))
     assert (str(config.agent.clip_epsilon), str(config.num_minibatches)) == tuple(chosen.values())[1:3]
     monkeypatch.setattr(sys, "argv", ["evaluate.py", f"run={best}"])
@@ -81,7 +81,7 @@ def test_the_best_is_a_run_of_its_own(
     output = capsys.readouterr().out
     for seed in range(2):
         assert f"{float(chosen[f'seed_{seed}']):.2f}" in output
-    run(f"resume={best}", "total_timesteps=192")  # it can be trained on
+    run(f"resume={best}", "total_timesteps=192")  # training can continue
     assert RunFolder(best).load_config().total_timesteps == 192
 
 
@@ -89,11 +89,11 @@ def test_the_best_is_a_run_of_its_own(
 def test_a_stopped_sweep_goes_on_to_the_same_table(
     stopped_after: int, swept: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter(range(100))
+    calls = iter(range(100))
     train = Part.train
 
     def stopped(part: Part, seed: int, start: object, recorders: object, should_stop: object) -> None:
-        train(part, seed, start, recorders, lambda: next(asked) >= stopped_after)
+        train(part, seed, start, recorders, lambda: next(calls) >= stopped_after)
 
     with monkeypatch.context() as context:
         context.setattr(Part, "train", stopped)
@@ -116,12 +116,12 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     run(*QUICK, f"sweep={over}", f"runs_folder={tmp_path / 'whole'}")
     whole = {row["setting"]: row for row in table_in(tmp_path / "whole")}
     for row in rows:
-        if row["timesteps"] == "128":  # what was cut out and put together again is as if it had never stopped
+        if row["timesteps"] == "128":  # splitting and merging does not change the averages
             assert float(row["eval_return"]) == pytest.approx(float(whole[row["setting"]]["eval_return"]), rel=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
         ("sweep={seed: [0,1]}", "seed is shared by all runs, so it cannot be compared. Several seeds"),
@@ -130,11 +130,11 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
-    argument: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argument: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         run(*QUICK, argument, f"runs_folder={tmp_path}")
-    assert re.search(said, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err)
     assert not list(tmp_path.iterdir())
 
 
@@ -147,7 +147,7 @@ def test_without_evaluations_nothing_could_be_compared(tmp_path: Path, capsys: p
 def test_the_best_of_a_sweep_is_drawn_and_loaded(
     swept: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its seeds are told apart by the evaluations that the sweep recorded."""
+    """The best run of a sweep is rendered and loaded, with the seed that has the best recorded evaluations."""
     (best,) = swept[0].glob("ppo-cartpole-sweep/*/best")
     assert evorl.render(run=best, episodes=1, size=24, frames=2, format="png").stat().st_size
     assert re.search(r"seed_number=[01] of 2 seeds \(the best by evaluation", capsys.readouterr().out)
@@ -155,7 +155,7 @@ def test_the_best_of_a_sweep_is_drawn_and_loaded(
 
 
 def test_nothing_is_looked_up_for_a_setting() -> None:
-    """Settings of a trial come from the journal of a search, which a stranger may have written."""
+    """Interpolations in trial settings, which may be untrusted, are rejected."""
     from evorl.sweeps.sweep import spec_of
 
     spec = RunSpec.from_config({"title": None, "agent": {"network": None}})

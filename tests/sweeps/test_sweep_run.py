@@ -22,7 +22,7 @@ def run_of(num_settings: int, num_seeds: int, devices: int, **options: int) -> S
 @pytest.mark.parametrize(
     ("num_settings", "num_seeds", "devices", "at_once", "parts"),
     [
-        (3, 3, 2, 3, [(0, 1, 2)]),  # nine rows, and a tenth would not do: the last setting once more is three
+        (3, 3, 2, 3, [(0, 1, 2)]),  # nine rows are odd: repeating the last setting adds three
         (4, 1, 2, 2, [(0, 1), (2, 3)]),
         (5, 1, 2, 4, [(0, 1, 2), (3, 4)]),
         (3, 1, 1, 3, [(0, 1, 2)]),

@@ -1,4 +1,4 @@
-"""The table of a sweep."""
+"""The CSV table of a sweep."""
 
 from __future__ import annotations
 

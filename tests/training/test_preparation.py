@@ -1,4 +1,4 @@
-"""Every training of a sweep or search is built before the first of them trains."""
+"""Every training run of a sweep or search is built before the first one trains."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_value_that_cannot_be_is_refused_before_anything_trains(
 
 
 def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config's own num_envs may go with none of the values of num_minibatches."""
+    """A searched value is accepted if it fits any searched value of the other setting."""
     pytest.importorskip("optuna", reason="needs the extra optuna")
     from evorl.sweeps.search import check_search
     from tests.support.config_files import spec_of
@@ -95,7 +95,7 @@ def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, mon
 
 
 def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One diverges by its step size: the other is trained, and the command fails."""
+    """If one job diverges, the other is trained, and the command fails."""
     rate = "optimizer.learning_rate=1e-3,1e30"
     out, err = run(cli.train, "-m", *SMALL, "optimizer.max_grad_norm=null", rate, f"runs_folder={tmp_path}")
     assert "1 finished, 1 diverged" in out
@@ -149,7 +149,7 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (["a"], "init_from must be the folder of a run, latest, or a mapping"),
         ({"runs": "a"}, "there is no key of init_from 'runs'. Did you mean 'run'?"),
@@ -158,12 +158,12 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         ("nowhere", "There is no folder nowhere."),
     ],
 )
-def test_values_that_make_no_sense(given: Any, said: str, tmp_path: Path) -> None:
+def test_values_that_make_no_sense(given: Any, message: str, tmp_path: Path) -> None:
     workflow: Any = None
     with pytest.raises((ValueError, OSError)) as error:
         spec = RunSpec.from_config({"init_from": given, "runs_folder": str(tmp_path)})
         warm_start_from(str(spec.init_from.run), spec, workflow)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_no_run_is_nothing_and_a_resume_refuses_one() -> None:

@@ -1,4 +1,4 @@
-"""A training in its folder, without a command line."""
+"""Training in a run folder, without a command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_run_is_trained_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_job_ends_where_its_sweep_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command that resumes is the sweep's, which prints it itself."""
+    """A stopped job of a sweep prints no resume command, which is the sweep's."""
     place = RunPlace(tmp_path, "0", "evorl train resume=sweep", lambda: True)
     start = RunStart(place, None, "A title", [], {}, tmp_path)
     assert train(spec_of("agent=ppo", *SMALL), start).stopped

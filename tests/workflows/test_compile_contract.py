@@ -1,4 +1,4 @@
-"""Compiled programs: their number, compilations and contents."""
+"""Compiled programs: number, compilations and contents."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_step_leaves_its_state_alone(algorithm: str) -> None:
     assert_identical(before, arrays(state))
 
 
-ROWS = 4099  # of the replay buffer: a number that nothing else has
+ROWS = 4099  # a size that no other array has
 LAYOUTS: dict[str, Callable[[], Workflow]] = {
     "one device": lambda: _with_large_buffer(),
     "two seeds": lambda: _with_large_buffer(num_seeds=2),

@@ -1,6 +1,6 @@
 """Results do not depend on devices or blocks of environments, up to rounding.
 
-What holds of every algorithm is in ``tests/conformance/workflow.py``.
+``tests/conformance/workflow.py`` tests this for every algorithm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAST_TD3 = {
     "noise": {"kind": "ornstein_uhlenbeck", "max_scale": 0.5},
     "normalize_obs": True,
 }
-# Of the other algorithms those options whose means and draws run over all devices.
+# Options of other algorithms whose means and samples involve all devices.
 OPTIONS: dict[str, dict[str, Any]] = {
     "a2c": {"agent": {"network": {"torso": [8], "shared": True}, "normalize_advantages": True}},
     "discor": {"prioritized": True},
@@ -64,7 +64,7 @@ MORE_LAYOUTS = {
 
 
 def _run(workflow: Workflow, state: State) -> tuple[dict[str, Any], State]:
-    """What the first rollout left behind, and the state after five updates."""
+    """Return the results of the first rollout, and the state after five updates."""
     metrics, state = programs.iterate_program(workflow, state, 1)
     after_rollout = {"env_state": state.env_state, "metrics": jax.tree.map(lambda x: x[0], metrics)}
     if "replay_state" in state:
@@ -134,7 +134,7 @@ def test_every_transition_of_the_first_rollout(layout: str) -> None:
 
 
 def test_seeds_and_environments_on_one_mesh() -> None:
-    """Three seeds do not fill two devices evenly, so the environments of each seed are shared out instead."""
+    """Three seeds, which do not fill two devices evenly, train with sharded environments and equal single runs."""
     together = small("ppo", num_seeds=3, devices=2)
     assert together.execution.axis == DATA_AXIS
     _, states = _run(together, together.init(5))

@@ -21,12 +21,12 @@ from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
 
-GENERATION_STEPS = 2 * POP_SIZE * EPISODE_STEPS  # of Pendulum, which does not end before
+GENERATION_STEPS = 2 * POP_SIZE * EPISODE_STEPS  # Pendulum does not end earlier
 CONFIG = {"agent": {"network": {"torso": [8]}, "normalize_obs": True}, "episodes_per_individual": 2}
 
 
 class Rows:
-    """Keeps the rows of metrics."""
+    """Recorder that keeps the rows of metrics."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -50,7 +50,7 @@ def workflow() -> Workflow:
 
 @pytest.fixture(scope="module")
 def together() -> Workflow:
-    """Two seeds of the same."""
+    """Build a workflow with two seeds."""
     return _evolution(**CONFIG, num_seeds=2)
 
 
@@ -60,7 +60,7 @@ def collect(workflow: Workflow) -> Callable[[State], tuple[EpisodeOutcomes, Stat
 
 
 def _generations(workflow: Workflow, state: State, number: int = 4) -> tuple[PyTreeDict, State]:
-    """Metrics ``[number, ...]`` of some generations, and the state after them."""
+    """Return metrics ``[number, ...]`` of some generations, and the state after them."""
     metrics, state = programs.iterate_program(workflow, state, number)
     return jax.tree.map(lambda x: x[:number], metrics), state
 
@@ -95,7 +95,7 @@ def test_the_best_individual_is_remembered(workflow: Workflow, collect: Callable
         _, state = _generations(workflow, state, 1)
     np.testing.assert_allclose(state.best.fitness, best, rtol=1e-6)
     assert_close(state.best.policy, policy, 1e-6)
-    assert_close(arrays(state.best.obs_preprocessor_state), statistics, 1e-6)  # those that it saw by
+    assert_close(arrays(state.best.obs_preprocessor_state), statistics, 1e-6)  # the statistics that it acted with
 
 
 def test_a_generation_without_a_number_is_not_remembered(workflow: Workflow, collect: Callable) -> None:
@@ -103,21 +103,24 @@ def test_a_generation_without_a_number_is_not_remembered(workflow: Workflow, col
     for returns in (jnp.nan, jnp.inf):
         metrics, after = jax.jit(workflow.update)(state, outcomes.replace(returns=jnp.full((POP_SIZE, 2), returns)))
         assert_identical(after.best, state.best)
-        assert not np.isfinite(metrics.fitness)  # which ends a training
+        assert not np.isfinite(metrics.fitness)  # it ends the training
         assert metrics.episodes.count == 0
 
 
-def test_a_return_that_is_no_number_is_as_bad_as_the_worst(workflow: Workflow, collect: Callable) -> None:
+@pytest.mark.parametrize("failure", [jnp.nan, jnp.inf, -jnp.inf])
+def test_a_return_that_is_no_number_is_as_bad_as_the_worst(
+    workflow: Workflow, collect: Callable, failure: float
+) -> None:
     outcomes, state = collect(workflow.init(0))
-    outcomes = outcomes.replace(returns=jnp.arange(2.0 * POP_SIZE).reshape(POP_SIZE, 2).at[3, 0].set(jnp.nan))
+    outcomes = outcomes.replace(returns=jnp.arange(2.0 * POP_SIZE).reshape(POP_SIZE, 2).at[3, 0].set(failure))
     metrics, state = jax.jit(workflow.update)(state, outcomes)
     assert (float(metrics.best_fitness), float(metrics.fitness_max)) == (10.5, 10.5)
-    assert np.isfinite(metrics.fitness)
+    assert np.isfinite([metrics.fitness, metrics.fitness_std]).all()
     assert (float(metrics.episodes.count), float(metrics.episodes.return_sum)) == (2 * POP_SIZE - 1, 66.0 - 6.0)
     assert all(np.isfinite(leaf).all() for leaf in arrays(state.agent_state).values())
 
 
-# Six individuals, which four devices cannot share evenly, nor two of them pairs.
+# Six individuals are not divisible by four devices, nor their three pairs by two devices.
 def test_a_population_need_not_be_divisible() -> None:
     assert _evolution(devices=4).execution == Execution(axis=DATA_AXIS, num_devices=4)
 
@@ -139,7 +142,7 @@ def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dic
 
 
 def test_individuals_play_with_normalized_layers() -> None:
-    """A generation on two devices, in parts, is that of a population normalized by hand and played at once."""
+    """A generation in chunks on two devices equals a manually normalized population."""
     workflow = _evolution(**CONFIG, virtual_batch=16)
     before = workflow.init(0)
     assert before.reference_batch.shape == (16, 3)
@@ -161,7 +164,7 @@ def test_individuals_play_with_normalized_layers() -> None:
     np.testing.assert_allclose(metrics.fitness, fitness.mean(), rtol=1e-4)
     assert_close(state.best.fitness, fitness.max(), 1e-4)
     assert_close(state.best.policy, jax.tree.map(lambda x: x[fitness.argmax()], policies), 1e-4)
-    # The optimizer's own solution is not normalized; the agent is, by the statistics it now has.
+    # The optimizer's solution is not normalized; the agent is, by its current statistics.
     solution = workflow.optimizer.solution(state.ec_state)
     assert_close(state.agent_state.params.policy, normalized(state, solution), 1e-4)
     kernels = [x["params"]["torso"]["Dense_0"]["kernel"] for x in (state.agent_state.params.policy, solution)]
@@ -190,7 +193,7 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
     assert int(state.iterations) == 3
     assert "train/timesteps" not in recorder.rows[0]
     assert recorder.rows[0]["train/episodes"] == 2 * 2 * POP_SIZE * num_seeds
-    # Taken up again, it is over.
+    # It has already finished when resumed.
     again = workflow.learn(state, recorder=recorder)
     assert int(again.iterations) == 3
     assert len(recorder.rows) == 2
@@ -228,7 +231,7 @@ def test_without_an_optimizer_it_is_openes() -> None:
 
 
 def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:
-    """4096 policies of 256-256: all of their parameters would be 1.1 GB."""
+    """Memory is proportional to the chunk; all 4096 policies of 256-256 would need 1.1 GB."""
     workflow = _evolution(
         optimizer={"name": "openes", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
     )

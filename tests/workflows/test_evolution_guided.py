@@ -25,7 +25,7 @@ COUNTDOWN = {"factory": "tests.support.toy_envs:Countdown", "max_episode_steps":
 LEARNER = {
     **inner_config("td3"),
     "num_envs": 1,
-    "learning_starts": 43,  # more than one generation has
+    "learning_starts": 43,  # more than one generation
     "replay_capacity": 256,
 }
 NORMALIZED = {**LEARNER, "agent": {"network": {"torso": [8]}, "normalize_obs": True}}
@@ -33,7 +33,7 @@ ALGORITHMS = ("erl", "cemrl")
 
 
 def guided(algorithm: str = "erl", **changes: Any) -> EvolutionGuidedWorkflow:
-    explorers = {"exploration_episodes": 3} if algorithm == "erl" else {}  # three are no even share of two devices
+    explorers = {"exploration_episodes": 3} if algorithm == "erl" else {}  # three are not divisible by two devices
     workflow = small(algorithm, COUNTDOWN, **{"learner": NORMALIZED, **explorers, **changes})
     assert isinstance(workflow, EvolutionGuidedWorkflow)
     return workflow
@@ -41,7 +41,7 @@ def guided(algorithm: str = "erl", **changes: Any) -> EvolutionGuidedWorkflow:
 
 @functools.cache
 def generations(algorithm: str, num: int) -> tuple[EvolutionGuidedWorkflow, list[EpisodeOutcomes], list, list[State]]:
-    """What was collected, metrics and states of the first generations."""
+    """Return the workflow, collected data, metrics and states of the first generations."""
     workflow = guided(algorithm)
     collect = jax.jit(type(workflow).collect)
     states, collected, metrics = [workflow.init(0)], [], []
@@ -110,7 +110,7 @@ def test_warming_up_explores_at_random_and_learns_nothing() -> None:
         assert outcomes.transitions is not None
         explored.append(np.asarray(outcomes.transitions.actions)[-1, : int(outcomes.lengths[-1]), 0])
     actions = np.concatenate(explored)
-    assert np.abs(actions).max() > 0.5  # of an untrained policy with noise of 0.1 they are near 0
+    assert np.abs(actions).max() > 0.5  # near 0 for an untrained policy with noise of 0.1
     assert len(np.unique(actions)) == len(actions)
 
 
@@ -122,7 +122,7 @@ def test_a_fixed_number_of_updates() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_fitness_is_that_of_the_individuals(algorithm: str) -> None:
-    """A countdown pays what is left and the action, so an individual's return is known from where it starts."""
+    """Fitness equals the individuals' mean returns, which exclude the learner's episodes."""
     workflow, collected, metrics, states = generations(algorithm, 4)
     returns = np.asarray(collected[1].returns)[: workflow.pop_size]
     np.testing.assert_allclose(metrics[1].fitness, returns.mean(), rtol=1e-6)
@@ -198,6 +198,21 @@ def test_a_learner_without_a_policy_is_refused() -> None:
     discrete = {"name": "CartPole-v1", "max_episode_steps": 10}
     with raises_naming(ValueError, "DQNWorkflow", "policy", "critics"):
         small("erl", discrete, learner={**inner_config("dqn"), "num_envs": 1})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_broken_episodes_spoil_nothing(algorithm: str) -> None:
+    """The episodes of one individual fail, and the last one, which is a learner's where learners explore."""
+    workflow, collected, _, states = generations(algorithm, 4)
+    outcomes, rows = collected[3], jnp.array([1, workflow.num_rows - 1])
+    assert outcomes.transitions is not None
+    transitions = outcomes.transitions.replace(rewards=outcomes.transitions.rewards.at[rows].set(jnp.nan))
+    outcomes = outcomes.replace(returns=outcomes.returns.at[rows].set(jnp.nan), transitions=transitions)
+    metrics, state = jax.jit(type(workflow).update)(workflow, states[3], outcomes)
+    assert all(np.isfinite(x).all() for name, x in metrics.items() if name != "episodes"), metrics
+    for tree in (state.learners, state.best, state.agent_state, workflow.optimizer.ask(state.ec_state)):
+        assert all(np.isfinite(x).all() for x in arrays(tree).values())
+    assert metrics.updates > 0
 
 
 def test_the_state_stays_finite() -> None:

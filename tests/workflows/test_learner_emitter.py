@@ -20,7 +20,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_identical, one_iteration, small
 
 KEY = jax.random.key(5)
-# Those for recorded steps collect; observations are not normalized, which would change what elites do.
+# Offline learners collect data; observations are not normalized, which would change the elites' behaviors.
 _AS_A_LEARNER = {"offline": False, "agent": {"network": {"torso": [8]}, "normalize_obs": False}}
 CHANGES: dict[str, dict[str, Any]] = {
     "crossq": {"agent": {"network": {"torso": [8]}, "critic_network": {"torso": ["batch_renorm", 8]}}},
@@ -31,7 +31,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @functools.cache
 def two_generations(algorithm: str) -> tuple[PGAMEWorkflow, State, State]:
-    """A workflow with this learner, its first state, and that after two generations."""
+    """Return a workflow with this learner, its initial state, and that after two generations."""
     learner = {
         "workflow": said_by(f"agent/{algorithm}")["workflow"],
         "agent": {"network": {"torso": [8]}},
@@ -54,7 +54,7 @@ def emitted(emitter: LearnerEmitter, learned: State, parents: Params) -> dict[st
 
 @pytest.mark.parametrize("algorithm", policy_improvers())
 def test_any_learner_lends_its_gradients(algorithm: str) -> None:
-    """It learns from all episodes; parents climb its critics, each by itself, and its own policy comes last."""
+    """Every learner trains on all episodes and improves the parents; its own policy comes last."""
     workflow, first, state = two_generations(algorithm)
     assert int(state.learner.replay_state.size) == 2 * workflow.pop_size * EPISODE_STEPS
     before, after = (arrays(s.learner.agent_state.params) for s in (first, state))
@@ -77,7 +77,7 @@ def test_any_learner_lends_its_gradients(algorithm: str) -> None:
 
 
 def test_the_buffer_is_the_learners_own() -> None:
-    """What the emitter stored is what the learner draws from: every step of the generation, once."""
+    """The learner's buffer contains every step of the generation once."""
     workflow, first, _ = two_generations("sac")
     outcomes, _ = jax.jit(lambda w, s: w.collect(s))(workflow, first)
     learn = jax.jit(lambda emitter, *args: emitter.learn(*args, KEY, KEY, jnp.zeros(())))

@@ -1,4 +1,4 @@
-"""A learner inside of another workflow: any number of its updates."""
+"""A learner inside of another workflow: any number of updates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def learner(**changes: object) -> OffPolicyWorkflow:
 
 @pytest.mark.parametrize(("updates", "rollout_length"), [(1, 1), (2, 1), (0.25, 1), (1.3, 1), (1, 3), (5, 2)])
 def test_updates_follow_the_steps(updates: float, rollout_length: int) -> None:
-    """Over any generations their sum is the whole part of the ratio times all steps."""
+    """The number of updates over all generations is the integer part of the ratio times all steps."""
     workflow = learner(updates_per_iteration=updates, rollout_length=rollout_length)
     ratio = Fraction(updates).limit_denominator(10_000) / rollout_length
     counter, made, steps = WideCounter.create(), 0, 0
@@ -106,7 +106,7 @@ def test_the_first_block_is_the_learners_own_loop() -> None:
 
 
 def test_a_learner_of_a_population_starts_with_an_empty_buffer() -> None:
-    """Recorded transitions would not be read: they are refused."""
+    """A population's learner with recorded transitions, which would be ignored, is rejected."""
     recorded = learner(replay={"load": recorded_pendulum()}, replay_capacity=300)
     with raises_naming(ValueError, "learner.replay.load=", "empty"):
         checked_learner(recorded)

@@ -21,7 +21,7 @@ def test_warming_up_acts_at_random_and_learns_nothing() -> None:
         assert_identical(state.agent_state, fresh.agent_state)
         assert float(metrics.critic_loss) == 0.0
     actions = np.asarray(state.replay_state.data.actions[:2])
-    assert len(np.unique(actions)) == 2 * NUM_ENVS  # drawn one by one
+    assert len(np.unique(actions)) == 2 * NUM_ENVS  # sampled separately
     metrics, state = workflow.step(state)
     assert float(metrics.critic_loss) > 0.0
     assert float(metrics.temperature) > 0.0
@@ -52,7 +52,7 @@ def test_updates_may_be_a_fraction(ratio: float, expected: list[int]) -> None:
 
 
 def test_priorities_follow_the_errors_of_what_was_learned_from() -> None:
-    """New transitions have the greatest priority, those of an update their error, and what never was drawn keeps it."""
+    """New transitions get the maximum priority, updated ones their error; others keep theirs."""
     workflow = small("sac", "Pendulum-v1", prioritized=True, learning_starts=2 * NUM_ENVS, updates_per_iteration=1)
     state = workflow.init(0)
     _, state = workflow.step(state)
@@ -67,7 +67,7 @@ def test_priorities_follow_the_errors_of_what_was_learned_from() -> None:
 
 
 def test_learning_from_transitions_over_several_steps() -> None:
-    """A batch of the whole buffer: rewards and discounts of three steps, fewer where the stored part ends."""
+    """3-step rewards and discounts of the whole buffer equal a loop, shorter at the end of the stored part."""
     workflow = small("sac", "Pendulum-v1", n_step=3)
     state = workflow.init(0)
     for _ in range(5):
@@ -88,7 +88,7 @@ def test_learning_from_transitions_over_several_steps() -> None:
 def test_the_true_successor_is_stored_where_an_episode_ended() -> None:
     workflow = small("sac", "Pendulum-v1")
     state = workflow.init(0)
-    # The tests' older emitters round an observation and its copy apart; those of users do not.
+    # The tests' older emitters round an observation and its copy differently; the default emitters do not.
     step = programs.step_program.lower(workflow, state).compile({"xla_cpu_use_fusion_emitters": True})
     for _ in range(EPISODE_STEPS + 2):
         _, state = step(workflow, state)
@@ -97,7 +97,7 @@ def test_the_true_successor_is_stored_where_an_episode_ended() -> None:
     ended = EPISODE_STEPS - 1
     np.testing.assert_array_equal(stored.next_obs[:ended], stored.obs[1 : ended + 1])
     assert (np.asarray(stored.next_obs[ended]) != np.asarray(stored.obs[ended + 1])).any(axis=-1).all()
-    assert not np.asarray(stored.extras.termination).any()  # Pendulum is only ever stopped by its clock
+    assert not np.asarray(stored.extras.termination).any()  # Pendulum ends only by its time limit
 
 
 def test_the_oldest_make_room() -> None:

@@ -1,4 +1,4 @@
-"""The on-policy family: the data of an update, and counters."""
+"""The on-policy family: data of an update, and counters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_trajectory_has_every_environment_on_every_step() -> None:
 
 SGD = {"name": "sgd", "learning_rate": 0.01}
 ONE_UPDATE = {"num_epochs": 1, "num_minibatches": 1}
-# Those whose optimizer steps a policy and a value function together, with one gradient step in an iteration.
+# Algorithms whose optimizer steps policy and value function together, with one gradient step per iteration.
 ACTOR_CRITICS = {"a2c": {}, "reinforce": {}, "ppo": ONE_UPDATE, "impala": ONE_UPDATE}
 WITH_MINIBATCHES = ("ppo", "impala", "trpo", "pqn")
 STEPS = ("environment", "update")
@@ -65,7 +65,7 @@ def _params(workflow: Any, state: Any) -> Any:
 @pytest.mark.parametrize("algorithm", ACTOR_CRITICS)
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_value_function_learns_at_its_own_rate(algorithm: str, shared: bool) -> None:
-    """By ``value_learning_rate_scale`` times the step, of its head alone where the rest is shared."""
+    """The value step is scaled by ``value_learning_rate_scale``; in shared networks only the head's."""
     settings = {**ACTOR_CRITICS[algorithm], "optimizer": SGD, "agent": {"network": {"torso": [8], "shared": shared}}}
     plain = small(algorithm, **settings)
     state = plain.init(0)
@@ -88,7 +88,7 @@ def test_a_rate_of_a_value_function_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", WITH_MINIBATCHES)
 def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
-    """To the same end; a constant rate is the same by either step."""
+    """Schedules may advance per environment step or per update; a constant rate is equal for both."""
     schedule = {"name": "sgd", "learning_rate": {"start": 0.1, "end": 0.0}}
     settings = {"num_epochs": 2, "num_minibatches": 2}
     by_step = {step: small(algorithm, optimizer=schedule, schedule_step=step, **settings) for step in STEPS}
@@ -103,7 +103,7 @@ def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
 
 
 def test_progress_between_gradient_steps_is_that_of_the_steps() -> None:
-    """Four updates are an iteration, 20 of these the training; two calls that share them advance as one does."""
+    """Progress grows by 1/4 of an iteration with each of its four updates, also if two calls share them."""
     workflow = small("ppo", num_epochs=2, num_minibatches=2, schedule_step="update")
     batch, key = np.zeros((4, 1), np.float32), jax.random.key(0)
 

@@ -1,4 +1,4 @@
-"""Policies climb the critics of a learner, each for itself, wherever it is computed."""
+"""Policies are improved by a learner's critics, independently and on any number of devices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _improve(
     batches: SampleBatch,
     num_updates: jax.Array | int = NUM_UPDATES,
 ) -> Params:
-    """By known batches, which are drawn in whatever order they are wanted."""
+    """Improve policies with fixed batches, independent of the order of sampling."""
 
     def draw(key: Key, num: int) -> SampleBatch:
         return batches[jnp.arange(num) % NUM_UPDATES]

@@ -1,4 +1,4 @@
-"""Members side by side, on a workflow whose numbers are known: it counts."""
+"""A population of members, with a workflow whose numbers are known: it counts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_side_by_side_shares_what_all_store() -> None:
     members = _members() | {"store": jnp.ones(3)}
     sums, members = side_by_side(store, members, ("store",), returns_state=True, axis_name=LOCAL_MEMBER_AXIS)
     np.testing.assert_array_equal(sums, [3.0] * 3)
-    np.testing.assert_array_equal(members.store, STEP + 1)  # once, not once for each member
+    np.testing.assert_array_equal(members.store, STEP + 1)  # once, not per member
 
 
 def test_who_can_share_a_buffer() -> None:
@@ -109,6 +109,8 @@ def test_what_is_not_finite_is_left_out_of_means_but_not_of_timesteps() -> None:
     assert (means.loss, means.other, means.timesteps) == (2.0, 50.5, 21)
     assert (means.episodes.count, means.episodes.return_sum) == (2.0, 4.0)
     assert jnp.isnan(means_over_members(metrics, jnp.zeros(3, bool)).loss)
+    episodes = _episodes(jnp.array([1.0, 1.0, 0.0]), jnp.array([jnp.inf, 1.0, jnp.nan]))
+    assert healthy_members(PyTreeDict(loss=STEP, episodes=episodes)).tolist() == [False, True, True]
 
 
 def test_training_scores() -> None:

@@ -11,7 +11,7 @@ from evorl.workflows.population_history import PopulationHistory
 
 PARENTS = [[0, 0, 2], [0, 1, 1], [2, 1, 2], [0, 1, 2]]
 SCORES = [[3.0, 1.0, 2.0], [1.0, 3.0, 0.0], [0.0, 1.0, 5.0], [9.0, 2.0, 3.0]]
-LINE = [0, 1, 2, 0]  # backwards: 0, that came from 2, that came from 1, that came from 0
+LINE = [0, 1, 2, 0]  # backwards: 0 from 2, from 1, from 0
 SPACE = SearchSpace(("a", "agent.b"), jnp.zeros(2), jnp.ones(2), jnp.array([False, True]))
 
 

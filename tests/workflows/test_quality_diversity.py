@@ -42,7 +42,7 @@ def _collected(workflow: QualityDiversityWorkflow, state: State) -> EpisodeOutco
 
 @functools.cache
 def trained(algorithm: str) -> tuple[QualityDiversityWorkflow, dict[str, np.ndarray], State]:
-    """The workflow, its metrics ``[G]``, and its state after so many generations."""
+    """Return the workflow, its metrics ``[G]``, and its state after ``GENERATIONS``."""
     workflow = qd(algorithm)
     metrics, state = programs.iterate_program(workflow, workflow.init(SEED), GENERATIONS)
     metrics.pop("episodes")
@@ -74,7 +74,7 @@ def test_it_acts_by_the_best_elite(algorithm: str) -> None:
 
 
 def test_a_generation_goes_into_the_archive() -> None:
-    """By hand: each cell has the best of those that fell into it."""
+    """Each cell of the archive contains the best individual with its descriptor."""
     workflow = qd("map_elites")
     state = workflow.init(SEED)
     outcomes = _collected(workflow, state)
@@ -93,7 +93,7 @@ def test_a_generation_goes_into_the_archive() -> None:
 
 
 def test_a_return_that_is_no_number_fills_no_cell() -> None:
-    """Not as the worst, as an optimizer takes it: an archive has empty cells that anything would fill."""
+    """Individuals with NaN returns are not added to the archive."""
     workflow, _, _ = trained("map_elites")
     state = workflow.init(SEED)
     outcomes = _collected(workflow, state)
@@ -110,7 +110,7 @@ def test_a_return_that_is_no_number_fills_no_cell() -> None:
 
 
 def test_offspring_descend_from_elites() -> None:
-    """Without noise, and with one elite only, they are it."""
+    """Without noise and with only one elite, all offspring equal it."""
     workflow = qd("map_elites", variation={"iso_sigma": 0.0, "line_sigma": 0.5})
     state = workflow.init(SEED)
     fresh = np.asarray(jax.tree.leaves(state.population)[-1])
@@ -178,7 +178,7 @@ def _run(algorithm: str) -> QualityDiversityWorkflow:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_stop_and_resume(algorithm: str, tmp_path: Path) -> None:
-    """Every leaf and every row are those of a run that was not interrupted."""
+    """A stopped and resumed run equals an uninterrupted one in every leaf and row."""
     whole = CsvRecorder(tmp_path / "whole.csv")
     workflow = _run(algorithm)
     state = workflow.learn(key=SEED, recorder=whole, checkpointer=RunCheckpointer(tmp_path / "whole"))
@@ -232,9 +232,7 @@ def test_the_archive_is_drawn_at_the_end(tmp_path: Path) -> None:
 
 def test_a_map_has_the_elite_of_every_cell_where_the_cell_lies() -> None:
     grid = GridArchive(low=(0.0, 0.0), high=(2.0, 3.0), bins=(2, 3))
-    fitness = np.array(
-        [1.0, -np.inf, 2.0, 3.0, -np.inf, 4.0], np.float32
-    )  # the last dimension's number changes fastest
+    fitness = np.array([1.0, -np.inf, 2.0, 3.0, -np.inf, 4.0], np.float32)  # the last dimension varies fastest
     heat = fitness_map(grid, fitness, np.zeros((6, 2), np.float32), (0, 1))
     np.testing.assert_array_equal(heat.values, [[1.0, np.nan, 2.0], [3.0, np.nan, 4.0]])
     assert (heat.low, heat.high, heat.label) == ((0.0, 0.0), (2.0, 3.0), "fitness")

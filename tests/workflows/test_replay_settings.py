@@ -1,4 +1,4 @@
-"""Hindsight in whole trainings."""
+"""Hindsight in complete training runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BITS, MAZE = {"name": "bit_flip", "num_bits": 6}, {"name": "point_maze", "max_ep
 
 
 class TestContract(WorkflowContract):
-    """Of the same promises as without: no key twice, one program, resumed bit for bit, on any number of devices."""
+    """The contract with hindsight: no key twice, one program, bit-identical resumption, on any number of devices."""
 
     workflow = DQNWorkflow
     SMALL = {**SAC_CONFIG, **HINDSIGHT}
@@ -36,7 +36,7 @@ class TestContract(WorkflowContract):
 
 def _workflow(algorithm: str, **changes: Any) -> Workflow:
     config = {**SAC_CONFIG, **HINDSIGHT, "env": BITS if algorithm in ("dqn", "r2d2") else MAZE, **changes}
-    if algorithm == "ddpg":  # which is TD3 without its parts
+    if algorithm == "ddpg":  # is TD3 without its additions
         agent = {**SAC_CONFIG["agent"], "num_critics": 1}
         algorithm, config = "td3", {**config, "agent": agent, "policy_delay": 1}
     return load(f"evorl.algorithms.{algorithm}:{algorithm.upper()}Workflow").build_from_config(config)
@@ -44,7 +44,7 @@ def _workflow(algorithm: str, **changes: Any) -> Workflow:
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "dqn"])
 def test_every_off_policy_agent_learns_from_hindsight(algorithm: str) -> None:
-    """Its networks see the observation and the desired goal, and learning changes them."""
+    """Networks receive the observation and the desired goal, and training changes them."""
     workflow = _workflow(algorithm)
     state = workflow.init(0)
     first = arrays(state.agent_state.params)
@@ -68,7 +68,7 @@ def test_an_update_of_many_batches_never_touches_the_host() -> None:
 
 
 def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
-    """Rewards of a batch are those that the environment pays on the swapped goal."""
+    """Rewards of a batch equal the environment's rewards for the relabeled goals."""
     workflow = _workflow("dqn", replay={"hindsight": "future", "ratio": 1.0}, batch_size=256)
     state = workflow.init(0)
     for _ in range(6):
@@ -137,7 +137,7 @@ def test_sequences_have_no_hindsight() -> None:
 
 
 def test_hindsight_solves_what_nothing_else_does() -> None:
-    """Ten bits, of which a random episode hits the goal once in a hundred times."""
+    """Hindsight solves ten bits, where a random episode reaches the goal once in a hundred times."""
     config = {
         "env": {"name": "bit_flip", "num_bits": 10},
         "num_envs": 8,
@@ -154,7 +154,7 @@ def test_hindsight_solves_what_nothing_else_does() -> None:
 
 @pytest.fixture(scope="module")
 def overwriting() -> Any:
-    """DQN with goals, whose buffer has three slots for each environment; episodes have one to three steps."""
+    """Return a factory of DQN with goals, three slots per environment, and episodes of one to three steps."""
 
     def make(**changes: Any) -> Workflow:
         replay = {**HINDSIGHT["replay"], **RANDOM}
@@ -165,7 +165,7 @@ def overwriting() -> Any:
 
 
 def test_random_episodes_make_room(overwriting: Any) -> None:
-    """Each slot has one whole episode, but for those that run, which have lost nothing."""
+    """Each slot contains one whole episode; running episodes are complete so far."""
     workflow = overwriting()
     state = workflow.init(0)
     before = arrays(state.agent_state.params)
@@ -182,7 +182,7 @@ def test_random_episodes_make_room(overwriting: Any) -> None:
         np.testing.assert_array_equal(data.obs.observation[1:length, slot], data.next_obs.observation[:inner, slot])
         assert len(np.unique(data.obs.desired_goal[:length, slot], axis=0)) == 1
     assert len(set(size.tolist())) > 1
-    assert len(set(replay.cursor[0].tolist())) > 1  # environments draw their slots by keys of their own
+    assert len(set(replay.cursor[0].tolist())) > 1  # environments choose slots with separate keys
     after = arrays(state.agent_state.params)
     assert any((after[name] != before[name]).any() for name in before)
     other = iterate(workflow, workflow.init(1), 41)[1].replay_state.cursor
@@ -210,7 +210,7 @@ def test_overwritten_at_random_no_key_is_used_twice(overwriting: Any) -> None:
 
 
 def test_overwritten_at_random_devices_do_not_show(overwriting: Any) -> None:
-    """What is stored is the same to the last bit, in the same slots; what is learned but for rounding."""
+    """On one and two devices, stored data are bit-identical and learned parameters equal up to rounding."""
     learned, stored = [], []
     for devices in (1, 2):
         workflow = overwriting(devices=devices)

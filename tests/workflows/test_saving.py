@@ -1,4 +1,4 @@
-"""When the learn loop evaluates, saves and stops."""
+"""Evaluation, saving and stops of the training loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_identical, small
 from tests.support.training_runs import Shelf
 
-STEPS = 64  # in one iteration
+STEPS = 64  # per iteration
 
 
 def _workflow(**changes: Any) -> Workflow:
@@ -28,10 +28,10 @@ def _workflow(**changes: Any) -> Workflow:
 
 @pytest.fixture
 def scores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the evaluations will say, first to last."""
-    told: list[float] = []
-    monkeypatch.setattr(PPOWorkflow, "evaluate", lambda self, state: PyTreeDict(episode_return=told.pop(0)))
-    return told
+    """Set the evaluation returns, first to last."""
+    returns: list[float] = []
+    monkeypatch.setattr(PPOWorkflow, "evaluate", lambda self, state: PyTreeDict(episode_return=returns.pop(0)))
+    return returns
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
@@ -40,7 +40,7 @@ def test_the_best_so_far_is_saved(scores: list[float], monkeypatch: pytest.Monke
     scores += [1.0, 3.0, 3.0, 2.0]
     shelf = Shelf()
     _workflow(eval_interval=2 * STEPS).learn(checkpointer=shelf)
-    assert shelf.saved == [(2, 1.0), (4, 3.0), (8, None)]  # 8 is the end: saved unless it is already
+    assert shelf.saved == [(2, 1.0), (4, 3.0), (8, None)]  # 8 is the end: saved unless it already was
     assert shelf.progress["best_score"] == 3.0
 
 
@@ -53,7 +53,7 @@ def test_a_resumed_run_knows_the_best_score(scores: list[float]) -> None:
 
 
 class Asking(Shelf):
-    """A shelf with rules of its own: it wants whatever was scored, by the mean of two evaluations."""
+    """Checkpointer that requests every scored state, with the mean of two evaluations as score."""
 
     has_rules, score_over = True, 2
 
@@ -83,8 +83,8 @@ def test_checkpoints_come_at_their_interval() -> None:
 
 def test_a_stop_saves_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_loop, "SECONDS_PER_CHUNK", 0.0)
-    shelf, asked = Shelf(), []
-    state = _workflow().learn(checkpointer=shelf, should_stop=lambda: asked.append(1) is None and len(asked) == 3)
+    shelf, calls = Shelf(), []
+    state = _workflow().learn(checkpointer=shelf, should_stop=lambda: calls.append(1) is None and len(calls) == 3)
     assert shelf.saved == [(3, None)]
     assert int(state.iterations) == 3
     _workflow().learn(checkpointer=shelf, should_stop=lambda: True)
@@ -105,7 +105,7 @@ def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest
 
 @pytest.mark.parametrize("entry", ["members", "learners", "learner"])
 def test_broken_parameters_of_members_and_learners_are_not_saved(entry: str) -> None:
-    """Also those of agents deeper in the state: of a population's members, of the learners beside a population."""
+    """Non-finite parameters are found and not saved, also in members of a population and their learners."""
     params = PyTreeDict(policy=jnp.ones((4, 2)), value=jnp.ones((4, 3)))
     shelf = Shelf()
     session = RunSession(checkpointer=shelf)

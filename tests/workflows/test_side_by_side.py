@@ -1,4 +1,4 @@
-"""Rows of one program are the solo runs of their seeds with their numbers."""
+"""Rows of one program equal single runs with their seeds and numbers."""
 
 from __future__ import annotations
 

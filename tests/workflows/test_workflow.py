@@ -1,4 +1,4 @@
-"""The contract: set-up, steps and evaluations compose, and consist of the declared parts."""
+"""The contract: setup, steps and evaluations compose, and consist of the declared parts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_close_may_be_called_twice() -> None:
             "trpo",
             {"episodes_per_batch": 2, "rollout_length": 10},
             Capabilities(),
-        ),  # episodes are restarted before each rollout
+        ),  # episodes restart before each rollout
         ("impala", {}, Capabilities(rollouts=True, lag=True)),
         ("sac", {}, Capabilities(rollouts=True, lag=True)),
         ("sac", {"n_step": 2}, Capabilities(rollouts=True, lag=True, single_steps=False)),

@@ -1,4 +1,4 @@
-"""Whole episodes that the workers of a ``Batcher`` acquire, by an agent that does nothing.
+"""Whole episodes acquired by the workers of a ``Batcher``, with an idle agent.
 
 Settings: ``num_envs``, ``num_workers``, ``env_args`` of ``make_busy_env``, ``num_episodes`` (of one measurement).
 """
@@ -14,7 +14,7 @@ from evorl.interop import BatchAgent, Batcher
 
 
 class Idle(BatchAgent):
-    """Its action is always 0."""
+    """Agent whose action is always 0."""
 
     def __call__(self, state: Any, obs: Any, agent_info: Any, history: Any = None) -> tuple[Any, Any]:
         return {"actions": np.zeros(len(obs), np.int32)}, state

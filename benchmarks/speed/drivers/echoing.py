@@ -1,6 +1,6 @@
 """Minimum cost of a message server: asyncio echoes every message.
 
-Settings: ``carrier`` (rlx: the bytes as they come; websocket: messages by aiohttp), ``clients`` (64).
+Settings: ``carrier`` (rlx: unparsed bytes; websocket: messages by aiohttp), ``clients`` (64).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Echo(asyncio.Protocol):
 
 
 async def listen_to_bytes(counted: list[int]) -> int:
-    """The port where bytes are echoed."""
+    """Return the port on which bytes are echoed."""
     server = await asyncio.get_running_loop().create_server(lambda: Echo(counted), "127.0.0.1", 0)
     return server.sockets[0].getsockname()[1]
 
 
 async def listen_to_messages(counted: list[int]) -> int:
-    """The port where WebSocket messages are echoed."""
+    """Return the port on which WebSocket messages are echoed."""
     from aiohttp import web
 
     async def talk(request: web.Request) -> web.WebSocketResponse:

@@ -1,4 +1,4 @@
-"""The floor under a training: a batch of environments stepped with random actions, unchunked.
+"""The lower bound of a training: a batch of environments stepped with random actions, unchunked.
 
 Settings: ``env`` (arguments of ``create_env``), ``steps`` (environment steps of each seed in one measurement),
 ``num_seeds`` (``vmap`` over this many batches, none by default), ``devices`` (virtual devices of the processor that
@@ -57,7 +57,7 @@ def prepare() -> Any:
     def step() -> None:
         state[0] = jax.block_until_ready(step_many(state[0], key))
 
-    for _ in range(min(num_devices, 2)):  # the first call lays the state over the devices, the second compiles for that
+    for _ in range(min(num_devices, 2)):  # the first call shards the state, the second compiles for it
         step()
 
     return lambda: timed(num_steps * env.num_envs * (batches or 1), step)

@@ -1,6 +1,6 @@
-"""Steps of Gymnasium's CartPole by an agent that does nothing: alone, collected, and stored with batches drawn.
+"""Steps of Gymnasium's CartPole with an idle agent: alone, collected, and stored with sampled batches.
 
-Settings: ``what``, one of ``bare``, ``collected`` and ``replayed``; ``rollout_length``; ``batch_size`` of each draw;
+Settings: ``what``, one of ``bare``, ``collected`` and ``replayed``; ``rollout_length``; ``batch_size`` of each sample;
 ``capacity`` of the replay memory; ``num_rollouts`` of one measurement.
 """
 
@@ -17,7 +17,7 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 
 
 class Alternating(HostAgent):
-    """Its actions are 1, 0, 1, 0 and so on."""
+    """Agent with the actions 1, 0, 1, 0 and so on."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -27,10 +27,10 @@ class Alternating(HostAgent):
         return self.calls & 1, {}
 
 
-def rollouts(what: str, rollout_length: int, batch_size: int, capacity: int) -> Callable[[], None]:
+def rollouts(mode: str, rollout_length: int, batch_size: int, capacity: int) -> Callable[[], None]:
     """Return the function that takes one rollout."""
     env, agent = gymnasium.make("CartPole-v1"), Alternating()
-    if what == "bare":
+    if mode == "bare":
         obs, _ = env.reset(seed=0)
 
         def step_bare() -> None:
@@ -43,7 +43,7 @@ def rollouts(what: str, rollout_length: int, batch_size: int, capacity: int) -> 
 
         return step_bare
     collector = Collector(env, seed=0)
-    if what == "collected":
+    if mode == "collected":
         return lambda: collector.collect(agent, rollout_length) and None
     memory = ReplayMemory(UniformReplayBuffer(capacity=capacity))
 

@@ -28,9 +28,9 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
     """Run Python with these arguments in a temporary folder.
 
     Args:
-        arguments: of Python.
-        cache_home: the user's cache folder, where compiled programs go.
-        until: measure until a line has this text, then end the process; ``None`` for its whole life.
+        arguments: arguments of Python.
+        cache_home: the user's cache folder, for compiled programs.
+        until: measure until a line contains this text, then end the process; ``None`` for its whole duration.
 
     Returns:
         ``seconds`` from the start, ``cpu_seconds`` (user and system) and ``peak_bytes`` of memory until the end.
@@ -39,7 +39,7 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
         RuntimeError: the process failed, or did not print ``until``.
     """
     command = [sys.executable, *(str(ROOT / a) if a.endswith(".py") else a for a in arguments)]
-    # Bytecode is kept as on a user's machine, where only the first start of all compiles sources.
+    # Bytecode is cached as on a user's machine, where only the very first start compiles sources.
     left_out = {"JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"}
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment["XDG_CACHE_HOME"] = cache_home
@@ -47,21 +47,21 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
         assert process.stdout is not None, "opened as a pipe"
-        said = any(until is not None and until in line for line in process.stdout)
+        was_printed = any(until is not None and until in line for line in process.stdout)
         seconds = time.perf_counter() - start
-        if said:
+        if was_printed:
             process.kill()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
-    if not said and (until is not None or process.returncode):
+    if not was_printed and (until is not None or process.returncode):
         raise RuntimeError(f"{command} ended with {process.returncode}" + (f" before {until!r}" if until else ""))
     cpu_seconds = usage.ru_utime + usage.ru_stime
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": usage.ru_maxrss * UNIT_OF_MAXRSS}
 
 
 def bytes_of_training(overrides: Sequence[str]) -> int:
-    """Bytes of a training's whole state: parameters, optimizers, environments, replay buffer."""
+    """Return the bytes of a training's whole state: parameters, optimizers, environments, replay buffer."""
     import jax
 
     from evorl.assembly import workflow_from_config

@@ -1,4 +1,4 @@
-"""Adding to a replay buffer: one transition at a time, in one compiled program, the buffer donated to it.
+"""Adding to a replay buffer: one transition at a time, in one compiled program that the buffer is donated to.
 
 Settings: ``capacity`` (rows), ``adds`` (in one measurement), ``obs_size``, ``action_size``, ``cache``.
 """
@@ -32,7 +32,7 @@ def prepare() -> Any:
 
     add_many = jax.jit(lambda state: jax.lax.scan(add, state, jnp.arange(adds, dtype=jnp.float32))[0], donate_argnums=0)
     state = [buffer.init(transition)]
-    # Every row is written once before, so that its memory is allocated, as after the first round of a training.
+    # Every row is written once beforehand, so that its memory is allocated, as after the first round of a training.
     filled = jax.tree.map(lambda x: x + 1, state[0].data)
     state[0] = jax.block_until_ready(add_many(state[0].replace(data=filled)))
 

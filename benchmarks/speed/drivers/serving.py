@@ -1,8 +1,8 @@
 """A training server with clients in another process, which send requests immediately or at a given pace.
 
-Settings: ``carrier`` (rlx or websocket), ``clients`` (64), ``pause`` (mean seconds of a client between an answer and
-its next request, 0), ``alone`` (whether an additional client, in a separate process, reports its latencies),
-``records`` (whether the steps become batches, which a learner takes and forgets), ``cache``.
+Settings: ``carrier`` (rlx or websocket), ``clients`` (64), ``pause`` (mean seconds of a client between a response and
+its next request, 0), ``alone`` (an additional client, in a separate process, reports its latencies), ``records`` (the
+steps become batches, which a learner discards), ``cache``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_CLIENTS = 256
 
 
 class Server:
-    """Start both servers with their agent.
+    """Starts both servers with their agent.
 
     Args:
-        records: whether steps become batches, which a learner takes and forgets.
-        store_metric: takes what clients measure; ``None`` forgets it.
+        records: the steps become batches, which a learner discards.
+        store_metric: receives metrics of clients; ``None`` discards them.
     """
 
     def __init__(self, records: bool, store_metric: Callable[..., None] | None = None) -> None:
@@ -54,7 +54,7 @@ class Server:
             pass
 
     def count(self) -> int:
-        """Messages answered so far."""
+        """Return the number of messages answered so far."""
         return self.switchboard.num_answers
 
 

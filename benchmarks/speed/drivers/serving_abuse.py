@@ -1,6 +1,6 @@
-"""A training server that is sent broken frames while honest clients play: its memory, and what those clients lose.
+"""A training server that receives broken frames while valid clients play: its memory, and losses of those clients.
 
-Settings: ``frames`` (100,000), ``connections`` (50), ``clients`` (8, honest ones), ``seed``, ``cache``.
+Settings: ``frames`` (100,000), ``connections`` (50), ``clients`` (8, valid ones), ``seed``, ``cache``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from benchmarks.speed.drivers.serving_memory import resident_bytes
 from benchmarks.speed.serving import Clients
 from evorl.execution.runtime import prepare_runtime
 
-USUAL_MESSAGES = 60_000  # of honest clients alone, until memory is that of a server that has learned for a while
+USUAL_MESSAGES = 60_000  # of valid clients alone, until memory reaches its usual level
 BEFORE_SECONDS = AFTER_SECONDS = 3.0
-LEAVING_SECONDS = 15.0  # that the server may take to see that a client is gone
+LEAVING_SECONDS = 15.0  # time for the server to notice disconnected clients
 
 
 def become_usual(server: Server, honest: Mapping[str, Any]) -> None:
-    """Have the server answer until it has everything that it holds while it works."""
+    """Run valid clients until the server has allocated its usual memory."""
     begun = server.count()
     players = Clients("wire_honest", {**honest, "pause": 0.0})
     while server.count() - begun < USUAL_MESSAGES and not players.is_over:
@@ -58,13 +58,13 @@ class Errors(logging.Handler):
             logging.getLogger(name).addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count it and tell it."""
+        """Count and print the error."""
         self.count += 1
         print(self.format(record), flush=True)
 
 
 def num_clients_left(server: Server) -> int:
-    """Sessions that are still there, when all clients are gone and the server has had time to see it."""
+    """Return the number of remaining sessions, after all clients disconnected and the server had time to notice."""
     end = time.monotonic() + LEAVING_SECONDS
     while server.switchboard.num_clients and time.monotonic() < end:
         time.sleep(0.05)

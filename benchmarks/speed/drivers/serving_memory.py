@@ -1,4 +1,4 @@
-"""The memory of a training server while very many messages come, whose steps become batches that a learner forgets.
+"""Memory of a training server during very many messages, whose steps become batches that a learner discards.
 
 Settings: ``messages`` (1,000,000), ``clients`` (64), ``cache``.
 """
@@ -16,7 +16,7 @@ from evorl.execution.runtime import prepare_runtime
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now."""
+    """Return the resident memory of this process."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 

@@ -1,9 +1,9 @@
-"""Training through ``Workflow.learn``, recorded as an ordinary run is, without evaluation; compilation is excluded.
+"""Training through ``Workflow.learn``, recorded like an ordinary run, without evaluation; compilation is excluded.
 
 Settings: ``config`` (of a run, as a mapping), ``warmup_steps`` and ``steps`` (environment steps of each seed in one
 measurement), ``recording`` (true), ``cache`` (folder of compiled programs).
 
-A training with actors is measured by wall time only: theirs is the processor time of other processes.
+Training with actors is measured only by wall time, because actors use the processor time of other processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Training:
         self.learn(settings["warmup_steps"])
 
     def make_workflow(self, settings: dict[str, Any]) -> Any:
-        """The trained workflow."""
+        """Build the trained workflow."""
         from omegaconf import OmegaConf
 
         from evorl.assembly import workflow_from_config

@@ -1,7 +1,7 @@
 """Training over the network: simulators in separate processes connect to its server.
 
-Settings: as for ``training``, whose config has env=remote, and ``simulators``, how many processes play CartPole of
-Gymnasium. Measured by wall time, since the simulators use the processor time of other processes.
+Settings: as for ``training``, whose config has env=remote, and ``simulators``, the number of processes that play
+Gymnasium's CartPole. Measured by wall time, since the simulators use the processor time of other processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WireTraining(Training):
     """One run with its server and its simulators."""
 
     def make_workflow(self, settings: dict[str, Any]) -> Any:
-        """With a server in place of environments, and simulators that look for it from now on."""
+        """Build the workflow with a server instead of environments, and start simulators that connect to it."""
         from evorl.serving.serve_settings import ServeSettings
         from evorl.serving.training_server import TrainingServer
 

@@ -1,9 +1,10 @@
 """brax's own PPO trainer, unchanged, and the function of JAX that it lacks.
 
-``brax.training`` 0.14.2 calls ``jax.device_put_replicated``, which JAX 0.10 has removed. ``supply_replication`` puts a
-function in its place that does the same by ``jax.device_put``: stack copies, and lay the new axis over the devices.
+``brax.training`` 0.14.2 calls ``jax.device_put_replicated``, which JAX 0.10 has removed. ``supply_replication``
+replaces it by an equivalent function based on ``jax.device_put``: stack copies, and shard the new axis over the
+devices.
 
-As a script it starts a training with the settings of ``agent=ppo env=hopper`` and reports when the first step is done.
+As a script it starts a training with the settings of ``agent=ppo env=hopper`` and reports the end of the first step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ AS_SHIPPED = {
 
 
 def supply_replication() -> None:
-    """Give JAX ``device_put_replicated`` again, for this process."""
+    """Provide ``jax.device_put_replicated`` again, for this process."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -51,7 +52,7 @@ def train(config: Mapping[str, Any], steps: int, num_epochs: int, after_epoch: C
     Args:
         config: ``env``, ``backend``, ``hidden_sizes``, and arguments of brax's ``train``.
         steps: environment steps of an epoch.
-        num_epochs: how many.
+        num_epochs: number of epochs.
         after_epoch: called after each one.
     """
     warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
 """Training with brax's own PPO trainer, without evaluations; compilation is excluded.
 
 Settings: ``config`` (see ``brax_ppo.train``), ``steps`` (environment steps in one measurement), ``devices`` (virtual
-devices of the processor over which brax lays its environments), ``cache``.
+devices of the processor over which brax shards its environments), ``cache``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.speed.child import Reading, read_settings, serve, timed
 from benchmarks.speed.peers.brax_ppo import train
 
-EPOCHS = 100_000  # more than anybody measures: the process is ended before
+EPOCHS = 100_000  # more than any measurement: the process ends earlier
 
 
 class Epochs:
@@ -27,7 +27,7 @@ class Epochs:
         self._wait()
 
     def run(self) -> None:
-        """One epoch."""
+        """Run one epoch."""
         self._may_go_on.release()
         self._wait()
 
@@ -56,7 +56,7 @@ def prepare() -> Any:
     if settings.get("cache"):
         jax.config.update("jax_compilation_cache_dir", settings["cache"])
     epochs = Epochs(settings)
-    epochs.run()  # the first one laid the state over the devices
+    epochs.run()  # the first epoch sharded the state
 
     def measure() -> Reading:
         return {**timed(epochs.steps, epochs.run), "num_devices": jax.device_count()}

@@ -69,7 +69,7 @@ def prepare() -> Any:
 
 
 def make_problem(settings: dict[str, Any], policy: Any) -> Any:
-    """evosax's rollout problem, without normalization of observations."""
+    """Create evosax's rollout problem, without normalization of observations."""
     if settings["library"] == "gymnax":
         import gymnax
         from evosax.problems.rl.gymnax import GymnaxProblem
@@ -95,7 +95,7 @@ def make_problem(settings: dict[str, Any], policy: Any) -> Any:
 
 
 def observation(problem: Any) -> Any:
-    """One observation of a problem's environment."""
+    """Return one observation of a problem's environment."""
     import jax
 
     if hasattr(problem, "env_params"):

@@ -32,7 +32,7 @@ class Streams:
         )
 
     async def play(self, messages: Any, context: Any) -> None:
-        """One client."""
+        """Serve one client."""
         from evorl.serving.batched_inference import ActionRequest
 
         number, slot = self.switchboard.enter(False)

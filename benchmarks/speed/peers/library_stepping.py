@@ -1,9 +1,9 @@
-"""Environments of a JAX library stepped as its users do without evorl: ``vmap`` and ``scan`` over its own functions.
+"""Environments of a JAX library stepped without evorl: ``vmap`` and ``scan`` over its own functions.
 
-Settings: ``library``, ``name``, ``parallel`` (environments), ``resets`` (whether the library's own wrapper starts new
-episodes; else steps go on after the end of one), ``steps`` (of all environments in one measurement), ``cache``. Actions
-are random, of the allowed ones where the library has masks. All outputs of a step
-are carried over, so that they are computed.
+Settings: ``library``, ``name``, ``parallel`` (environments), ``resets`` (the library's own wrapper resets ended
+episodes; otherwise steps continue after the end), ``steps`` (of all environments in one measurement), ``cache``.
+Actions are random, and legal where the library has masks. All outputs of a step are in the carry, so that they are
+computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.speed.child import read_settings, serve, timed
 
 
 class Stepping(NamedTuple):
-    """A library's functions of a batch: ``reset(keys)``, ``sample(carry, key)`` and ``step(carry, actions, keys)``."""
+    """A library's batched functions: ``reset(keys)``, ``sample(carry, key)`` and ``step(carry, actions, keys)``."""
 
     reset: Callable[..., Any]
     sample: Callable[..., Any]
@@ -44,7 +44,7 @@ def prepare() -> Any:
         return jax.lax.scan(one_step, carry, jax.random.split(key, num_steps))[0]
 
     start = jax.jit(stepping.reset)(jax.random.split(jax.random.key(0), num_envs))
-    # A step gives other types than a reset here and there.
+    # Some steps return other types than a reset.
     first = jax.jit(one_step)(start, jax.random.key(1))[0]
     carries, key = [first], jax.random.key(2)
 
@@ -56,7 +56,7 @@ def prepare() -> Any:
 
 
 def playground(name: str, num_envs: int, resets: bool) -> Stepping:
-    """MuJoCo Playground on MJX in JAX, its training wrappers with cached first states where it resets."""
+    """Step MuJoCo Playground on MJX in JAX, with its training wrappers, whose cached resets restart episodes."""
     import jax
     from mujoco_playground import registry, wrapper
 
@@ -67,7 +67,7 @@ def playground(name: str, num_envs: int, resets: bool) -> Stepping:
     reset, step = jax.vmap(env.reset), jax.vmap(env.step)
     if resets:
         wrapped = wrapper.wrap_for_brax_training(env, episode_length=config.episode_length)
-        # Its wrappers look at the shape of legacy keys.
+        # Its wrappers require the shape of legacy keys.
         reset, step = (lambda keys: wrapped.reset(jax.random.key_data(keys))), wrapped.step
     return Stepping(
         reset,
@@ -77,7 +77,7 @@ def playground(name: str, num_envs: int, resets: bool) -> Stepping:
 
 
 def jumanji(name: str, num_envs: int, resets: bool) -> Stepping:
-    """Jumanji, actions by their masks."""
+    """Step Jumanji, with legal actions by its masks."""
     import jax
     import jax.numpy as jnp
     import jumanji
@@ -93,7 +93,7 @@ def jumanji(name: str, num_envs: int, resets: bool) -> Stepping:
 
 
 def craftax(name: str, num_envs: int, resets: bool) -> Stepping:
-    """Craftax."""
+    """Step Craftax."""
     import jax
     from craftax.craftax_env import make_craftax_env_from_name
 
@@ -112,7 +112,7 @@ def craftax(name: str, num_envs: int, resets: bool) -> Stepping:
 
 
 def xminigrid(name: str, num_envs: int, resets: bool) -> Stepping:
-    """XLand-MiniGrid."""
+    """Step XLand-MiniGrid."""
     import jax
     import xminigrid as library
     from xminigrid.wrappers import GymAutoResetWrapper

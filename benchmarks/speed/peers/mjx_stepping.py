@@ -27,7 +27,7 @@ def prepare() -> Any:
     from evorl.envs.mjx import make_mjx_adapter
 
     adapter = make_mjx_adapter(settings["env"]["name"])
-    from mujoco import mjx  # after the adapter, which imports it without its output
+    from mujoco import mjx  # after the adapter, which suppresses the output of this import
 
     model, num_envs = adapter.physics_model, settings["env"]["parallel"]
     num_steps = max(1, settings["steps"] // num_envs)

@@ -16,7 +16,7 @@ from benchmarks.speed.child import read_settings, serve, timed
 
 
 class Learner:
-    """One training that is continued at every measurement."""
+    """A training that every measurement continues."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         algorithms = importlib.import_module(settings.get("library", "stable_baselines3"))
@@ -34,7 +34,9 @@ class Learner:
 
 
 def make_envs(settings: dict[str, Any]) -> Any:
-    """The vector environment, with the wrapper that counts episodes, and one that normalizes observations if asked."""
+    """Create the vector environment with the wrapper that counts episodes, and optionally one that normalizes
+    observations.
+    """
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 

@@ -108,7 +108,8 @@ class Archive(PyTreeNode):
 
     def cells(self, descriptors: jax.Array) -> jax.Array:
         """Return the cells, int32 ``[N]``, of descriptors ``[N, D]``."""
-        low, high = (jnp.asarray(values, jnp.float32) for values in (self.low, self.high))
+        # Scaled by a power of two, so that differences and their reciprocals are normal numbers of float32.
+        low, high, descriptors = (jnp.asarray(x, jnp.float32) / 16 for x in (self.low, self.high, descriptors))
         return self.cells_of(jnp.clip((descriptors - low) / (high - low), 0.0, 1.0))
 
     def init(self, solution: Params) -> ArchiveState:

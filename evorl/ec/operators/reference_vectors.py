@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.ec.safeguards import power_of_two_near
+
 
 def lattice_size(num_objectives: int, divisions: int) -> int:
     """Return the number of points of ``simplex_lattice``, ``(H + M - 1)! / (H! (M - 1)!)``."""
@@ -32,7 +34,8 @@ def simplex_lattice(num_objectives: int, divisions: int) -> np.ndarray:
 
 
 def unit_vectors(vectors: jax.Array) -> jax.Array:
-    """Scale vectors ``[N, M]`` to length 1 (eq. 4); zero vectors are unchanged."""
+    """Scale finite vectors ``[N, M]`` of any size to length 1 (eq. 4); zero vectors are unchanged."""
+    vectors = _near_one(vectors, axis=-1)
     length = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / jnp.where(length > 0, length, 1.0)
 
@@ -72,8 +75,10 @@ def best_by_vector(
     """
     (size, num_objectives), num_vectors = objectives.shape, vectors.shape[0]
     is_finite = jnp.isfinite(objectives).all(axis=1)
-    costs = jnp.where(is_finite[:, None], -objectives, jnp.inf)
+    # Halved, differences are finite in float32. The scale of distances does not matter.
+    costs = jnp.where(is_finite[:, None], -0.5 * objectives, jnp.inf)
     costs = jnp.where(is_finite[:, None], costs - costs.min(axis=0), 0.0)  # relative to the ideal point
+    costs = _near_one(costs)
     to_vectors = angles(unit_vectors(costs), vectors)  # [P, N]
     nearest = jnp.argmin(to_vectors, axis=1)
     relative_angles = to_vectors.min(axis=1) / neighbor_angles(vectors)[nearest]
@@ -90,10 +95,18 @@ def best_by_vector(
 def adapt_vectors(vectors: jax.Array, first_vectors: jax.Array, objectives: jax.Array) -> jax.Array:
     """Scale the initial vectors ``[N, M]`` by the extents of the objectives ``[P, M]`` (algorithm 3, eq. 11).
 
-    Individuals with non-finite objectives are ignored. If the extent of an objective is 0, return ``vectors``
-    unchanged.
+    Individuals with non-finite objectives are ignored. If the extent of an objective is 0, or less than 1e-30 of the
+    largest one, return ``vectors`` unchanged.
     """
     is_finite = jnp.isfinite(objectives).all(axis=1, keepdims=True)
-    highest = jnp.where(is_finite, objectives, -jnp.inf).max(axis=0)
-    extents = highest - jnp.where(is_finite, objectives, jnp.inf).min(axis=0)
-    return jnp.where((extents > 0).all(), unit_vectors(first_vectors * extents), vectors)
+    halves = 0.5 * objectives  # the differences of halves are finite in float32
+    highest = jnp.where(is_finite, halves, -jnp.inf).max(axis=0)
+    extents = _near_one(highest - jnp.where(is_finite, halves, jnp.inf).min(axis=0))
+    adapts = jnp.isfinite(extents).all() & (extents > 1e-30).all()
+    return jnp.where(adapts, unit_vectors(first_vectors * extents), vectors)
+
+
+def _near_one(numbers: jax.Array, axis: int | None = None) -> jax.Array:
+    """Scale numbers by a power of two, one along each row of an axis or one in total, so that squares are finite."""
+    exponent = power_of_two_near(jnp.max(jnp.abs(numbers), axis=axis, keepdims=True))
+    return jnp.ldexp(numbers, -exponent)

@@ -126,6 +126,10 @@ class CovarianceAdaptation(EvoOptimizer):
     leaves ``[2^-8, 2^8]``, by a power of two, which is exact. Sigma stays in ``[MIN_STD, MAX_STD]``. Flat fitness
     leaves the distribution unchanged.
 
+    Individuals with non-finite fitness are discarded, and the others are a smaller population, see ``weights_by_rank``.
+    pycma 4.5 discards them as well, but samples others instead. Paths are scaled and the covariance learns more slowly
+    according to the number of recombined individuals.
+
     Attributes:
         pop_size: number of individuals P, at least 4.
         num_elites: number of individuals that are recombined; ``None`` for half of them.
@@ -221,17 +225,22 @@ class CovarianceAdaptation(EvoOptimizer):
         mean, unravel = ravel_pytree(state.mean)
         n = mean.shape[0]
         c = self.constants(n, num_parents)
-        step, whitened, rank_mu = self.recombine(state, weights_by_rank(fitness, jnp.asarray(c.weights)))
+        weights, precision = weights_by_rank(fitness, jnp.asarray(c.weights))
+        step, whitened, rank_mu = self.recombine(state, weights)
+        # Steps of fewer recombined individuals are longer at random. Scaled by this factor, paths keep their expected
+        # length under random selection, and the step size has no trend.
+        gain = jnp.sqrt(precision)
         generation = state.generation + 1
-        sigma_path = (1 - c.c_sigma) * state.sigma_path + c.sigma_gain * whitened
+        sigma_path = (1 - c.c_sigma) * state.sigma_path + c.sigma_gain * gain * whitened
         length = jnp.linalg.norm(sigma_path)
         # The covariance's path is stalled while the step size's path is long, i.e. while the step size grows (page 29).
         expected = jnp.sqrt(1 - (1 - c.c_sigma) ** (2.0 * generation))
         follows = (length / expected < (1.4 + 2 / (n + 1)) * c.chi_n).astype(jnp.float32)
         covariance_path = (1 - c.c_c) * state.covariance_path
-        covariance_path += follows * c.covariance_gain * step
+        covariance_path += follows * c.covariance_gain * gain * step
         old_share = c.old_share + (1 - follows) * c.c_1 * c.c_c * (2 - c.c_c)
-        new = self.adapt(state, old_share, c.c_1, covariance_path, c.c_mu * rank_mu).replace(
+        old_share += (1 - precision) * c.c_mu * c.weight_sum
+        new = self.adapt(state, old_share, c.c_1, covariance_path, c.c_mu * precision * rank_mu).replace(
             mean=unravel(mean + state.sigma * step),
             sigma=state.sigma * jnp.exp(jnp.minimum(1.0, c.c_sigma / c.damping * (length / c.chi_n - 1))),
             sigma_path=sigma_path,

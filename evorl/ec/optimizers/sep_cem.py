@@ -62,16 +62,17 @@ class SepCEM(GaussianStrategy):
         """
         num_elites = elite_count(self.num_elites, self.pop_size)
         best = log_rank_weights(num_elites) if self.elite_weights == "log" else jnp.full(num_elites, 1.0 / num_elites)
-        weights = weights_by_rank(fitness, best)
+        weights, precision = weights_by_rank(fitness, best)
         step, square = self.noise_sums(state, (weights, 1), (weights, 2))
         scale, divisor = self.scale(state), self.variance_divisor
 
-        def variance(scale: jax.Array, square: jax.Array) -> jax.Array:
-            return jnp.minimum(jnp.square(scale) * square / divisor, MAX_STD**2)
+        def variance(old: jax.Array, scale: jax.Array, square: jax.Array) -> jax.Array:
+            elites = jnp.minimum(jnp.square(scale) * square / divisor, MAX_STD**2)
+            return precision * elites + (1 - precision) * old
 
         new = state.replace(
             mean=jax.tree.map(lambda mean, scale, step: mean + scale * step, state.mean, scale, step),
-            variance=jax.tree.map(variance, scale, square),
+            variance=jax.tree.map(variance, state.variance, scale, square),
             generation=state.generation + 1,
         )
         return advance(state, new, is_flat(fitness))

@@ -41,7 +41,8 @@ class VanillaES(GaussianStrategy):
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """Move the mean to the weighted mean of the elites; flat fitness leaves it unchanged."""
         best = log_rank_weights(elite_count(self.num_elites, self.pop_size))
-        (step,) = self.noise_sums(state, (weights_by_rank(fitness, best), 1))
+        weights, _ = weights_by_rank(fitness, best)
+        (step,) = self.noise_sums(state, (weights, 1))
         std = self.scale(state)
         mean = jax.tree.map(lambda mean, step: mean + std * step, state.mean, step)
         return advance(state, state.replace(mean=mean, generation=state.generation + 1), is_flat(fitness))

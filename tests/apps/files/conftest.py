@@ -1,4 +1,4 @@
-"""A server for simulators to play with."""
+"""A server for simulators."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.support.rlx_server import BanditServer
 
 @pytest.fixture
 def server() -> Iterator[BanditServer]:
-    """Answers as a bandit's player does, unless ``action`` is set."""
+    """Start a server that answers like a bandit player unless ``action`` is set."""
     with BanditServer() as server:
         yield server

@@ -1,4 +1,4 @@
-"""Pictures made small."""
+"""Resized frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evorl.apps.files.app_frames import small_frame
 
 def test_pixels_are_means_of_what_they_stand_for() -> None:
     frame = np.arange(16, dtype=np.uint8).reshape(4, 4)
-    assert small_frame(frame, size=2)[..., 0].tolist() == [[2, 4], [10, 12]]  # of 2.5, 4.5: to the even number
+    assert small_frame(frame, size=2)[..., 0].tolist() == [[2, 4], [10, 12]]  # 2.5 and 4.5, rounded to even
     assert small_frame(frame, size=8).shape == (8, 8, 1)
     assert small_frame(frame, size=None)[..., 0].tolist() == frame.tolist()
 

@@ -41,11 +41,11 @@ def test_errors_are_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for arguments, says in ((["--explode"], "--exploit, --show-ui"), ([], "there is no app.yaml here")):
+    for arguments, message in ((["--explode"], "--exploit, --show-ui"), ([], "there is no app.yaml here")):
         with pytest.raises(SystemExit) as ended:
             read_options(arguments)
         assert ended.value.code == 1
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("action", "number"), [(2, 2), ([-1.0], 0), ([-0.4], 1), (0.0, 2), ([0.99], 3), ([1.0], 3)])

@@ -53,7 +53,7 @@ def test_an_agent_of_continuous_actions_pulls_arms_too(server: BanditServer) -> 
 
 
 class Arms(ToyEnv):
-    """The arms in JAX: what is seen is the constant 1, as the server shows it to an agent."""
+    """The arms in JAX with the constant observation 1, as the server presents it to an agent."""
 
     def __init__(self, thresholds: list[float]) -> None:
         super().__init__(Discrete(len(thresholds)), Box(-jnp.inf, jnp.inf, (1,)))
@@ -73,7 +73,7 @@ class Arms(ToyEnv):
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
     training = default_training("reinforce", "bandit", is_off_policy=False)
-    del training["serve"]  # here nobody acts while others learn
+    del training["serve"]  # here nothing acts while learning
     bandit = BanditTraining(options_for(1))
     arms = {"factory": f"{__name__}:Arms", "thresholds": bandit.thresholds, "max_episode_steps": bandit.pulls}
     workflow = ReinforceWorkflow.build_from_config(training | {"env": arms, "num_seeds": 32, "eval_episodes": 32})
@@ -81,6 +81,6 @@ def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
     for _ in range(100):
         _, state = workflow.step(state)
     returns = np.asarray(workflow.evaluate(state).episode_return) / bandit.pulls
-    # In the mean the arms pay -0.16, 0, 0.16 and 0.38.
+    # The mean rewards of the arms are -0.16, 0, 0.16 and 0.38.
     assert returns.shape == (32,)
     assert returns.min() > 0.3

@@ -63,11 +63,11 @@ def test_other_spaces_than_the_file_says_end_it_with_what_to_write(
     )
 
 
-@pytest.mark.parametrize(("name", "says"), [("CartPole-v99", "CartPole"), ("NoSuch-v0", "doesn't exist")])
-def test_no_such_environment(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "message"), [("CartPole-v99", "CartPole"), ("NoSuch-v0", "doesn't exist")])
+def test_no_such_environment(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         make_env(options_for(1, name=name))
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_spaces_as_the_file_has_them() -> None:

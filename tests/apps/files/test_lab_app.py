@@ -1,4 +1,4 @@
-"""DeepMind Lab, by a stand-in for its class ``Lab``."""
+"""DeepMind Lab, with a stand-in for its class ``Lab``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.rlx_server import BanditServer
 
 
 class Lab:
-    """Ends after three actions."""
+    """Stand-in that ends after three actions."""
 
     def __init__(self, level: str, observations: list[str], config: dict[str, str]) -> None:
-        self.level, self.asked, self.config = level, observations, config
-        self.told: list[tuple[Any, int]] = []
+        self.level, self.requested, self.config = level, observations, config
+        self.steps: list[tuple[Any, int]] = []
         self.seeds: list[int | None] = []
         self.left = 0
 
@@ -35,7 +35,7 @@ class Lab:
 
     def step(self, action: np.ndarray, num_steps: int) -> float:
         assert action.dtype == np.intc
-        self.told.append((tuple(action.tolist()), num_steps))
+        self.steps.append((tuple(action.tolist()), num_steps))
         self.left -= 1
         return 1.5
 
@@ -46,12 +46,12 @@ def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> Non
     training = LabTraining(options, Lab)
     training.run()
     lab = training.lab
-    assert (lab.level, lab.asked, lab.config) == (
+    assert (lab.level, lab.requested, lab.config) == (
         "mine",
         ["RGB_INTERLEAVED"],
         {"width": "84", "height": "84", "fps": "60"},
     )
-    assert lab.told == 6 * [(ACTIONS["forward"], 4)]
+    assert lab.steps == 6 * [(ACTIONS["forward"], 4)]
     assert lab.seeds == [0, 1]
     updates = [message for message in server.messages if message["command"] == "update"]
     assert [update["terminal"] for update in updates[:4]] == [False, False, False, True]
@@ -62,17 +62,17 @@ def test_an_episode_of_a_level_ends_without_a_state(server: BanditServer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("environment", "says"),
+    ("environment", "message"),
     [
         ({"actions": "tiny"}, "one of small, medium, full"),
         ({"actions": "full", "action_space": {"n": 3}}, "has 11 actions"),
     ],
 )
-def test_actions_that_cannot_be(environment: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_actions_that_cannot_be(environment: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         LabTraining(options_for(1, **environment), Lab)
     assert ended.value.code == 1
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("deepmind_lab") is not None, reason="DeepMind Lab is installed")

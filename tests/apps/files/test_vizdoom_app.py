@@ -1,4 +1,4 @@
-"""A scenario of ViZDoom, played by a stand-in for its environment; the real one where it is installed."""
+"""A ViZDoom scenario with a stand-in environment; the real one where it is installed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Actions:
 
 
 class Scenario:
-    """Three steps, and what it was told."""
+    """Stand-in with three steps that records the calls it receives."""
 
     action_space = Actions()
 
     def __init__(self, cut: bool) -> None:
-        self.cut, self.told, self.seeds = cut, [], []
+        self.cut, self.received, self.seeds = cut, [], []
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict]:
-        self.told.clear()
+        self.received.clear()
         self.seeds.append(seed)
         return self.show(), {}
 
@@ -36,8 +36,8 @@ class Scenario:
         return {"screen": np.full((240, 320, 3), 100, np.uint8), "gamevariables": np.zeros(1)}
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict]:
-        self.told.append(action)
-        ends = len(self.told) == 3
+        self.received.append(action)
+        ends = len(self.received) == 3
         return self.show(), 2.0, ends and not self.cut, ends and self.cut, {}
 
 
@@ -47,7 +47,7 @@ def test_screens_are_small_and_the_last_one_is_shown_where_time_was_up(cut: bool
     scenario = Scenario(cut)
     options = options_for(server.port, 2, action_space={"n": 4}, frames={"size": 84, "grey": True})
     VizdoomTraining(options, scenario).run()
-    assert scenario.told == [2, 2, 2]
+    assert scenario.received == [2, 2, 2]
     assert scenario.seeds == [0, None]
     updates = [message for message in server.messages if message["command"] == "update"]
     assert np.asarray(updates[0]["state"]).shape == (84, 84, 1)
@@ -64,10 +64,10 @@ def test_other_actions_than_the_file_says(server: BanditServer, capsys: pytest.C
 def test_a_name_of_another_release_is_answered_with_the_newest(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["CartPole-v1", "VizdoomBasic-v1", "VizdoomBasic-v2", "VizdoomCorridor-v1"]
     assert registered_name("VizdoomBasic-v1", names) == "VizdoomBasic-v1"
-    for name, told in {"VizdoomBasic-v0": "use VizdoomBasic-v2", "Doom": "VizdoomBasic-v1 or "}.items():
+    for name, suggestion in {"VizdoomBasic-v0": "use VizdoomBasic-v2", "Doom": "VizdoomBasic-v1 or "}.items():
         with pytest.raises(SystemExit):
             registered_name(name, names)
-        assert told in capsys.readouterr().err
+        assert suggestion in capsys.readouterr().err
 
 
 @pytest.mark.skipif(HAS_VIZDOOM, reason="ViZDoom is installed")

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.learning.evolution_budgets import PROBLEMS, best_so_far, cases, evaluations_needed
 
-# Evaluations that evosax 0.3.2 needs, or the cost at which it is left: what the command prints, medians of 11 seeds.
+# Evaluations until the target, or the final cost, as printed by the command: medians of 11 seeds, evosax 0.3.2.
 # optimizer  of        sphere   Rosenbrock   rotated ellipsoid   ellipsoid
 # CMAES      evorl      4,288       22,752              13,920      14,240
 #            evosax     4,224       22,880              14,144      14,048
@@ -22,7 +22,7 @@ from benchmarks.learning.evolution_budgets import PROBLEMS, best_so_far, cases, 
 #            evosax    20,160    (cost 16)        (cost 8,200)  (cost 8e-5), its SimpleES, which adapts deviations
 # ARS        evorl  (cost 0.008) (cost 16)        (cost 9,300)  (cost 7,800)
 #            evosax (cost 0.009) (cost 16)        (cost 8,300)  (cost 8,100)
-# SepCEM     evorl     32,000    (cost 16)        (cost 2,800)  (cost 5e-4); evosax has none
+# SepCEM     evorl     32,000    (cost 16)        (cost 2,800)  (cost 5e-4); not in evosax
 BUDGETS = {
     "CMAES": {"sphere": 4_224, "Rosenbrock": 22_880, "rotated ellipsoid": 14_144, "ellipsoid": 14_048},
     "SepCMAES": {"sphere": 4_160, "ellipsoid": 17_984},
@@ -32,7 +32,7 @@ BUDGETS = {
     "SepCEM": {"sphere": 32_000},
 }
 TOLERATED = 1.2
-# Without a covariance, or without adaptation, a bent valley and slanted axes are too much in so few generations.
+# Without covariance, or without adaptation, so few generations do not solve a bent valley or rotated axes.
 BOUNDS = {
     "SepCMAES": {"Rosenbrock": 12.0, "rotated ellipsoid": 4e3},
     "OpenES": {"Rosenbrock": 12.0, "rotated ellipsoid": 2e3},
@@ -46,7 +46,7 @@ KEYS = jax.random.split(jax.random.key(1), 9)
 
 @functools.cache
 def _outcome(name: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """By problem: the evaluations that each seed needed, and the cost at which it is left."""
+    """Return per problem the evaluations that each seed needed and its final cost."""
     case = cases()[name]
     problems = tuple(PROBLEMS) if "ellipsoid" in BUDGETS[name] else PROBLEMS_OF_ALL
     best = best_so_far(case.optimizer, problems, KEYS, case.generations)
@@ -69,7 +69,7 @@ def test_cma_es_does_not_know_directions() -> None:
     along, across = needed["ellipsoid"], needed["rotated ellipsoid"]
     spread = np.sqrt(np.var(along) / len(along) + np.var(across) / len(across))
     assert abs(across.mean() - along.mean()) < max(3 * spread, 0.03 * along.mean())
-    # One with variances alone does: it learns fast along the axes, and across them it does not get there.
+    # Adapting only variances is faster along the axes, but does not solve the rotated problem.
     needed, _ = _outcome("SepCMAES")
     assert np.isfinite(needed["ellipsoid"]).all()
     assert np.isinf(needed["rotated ellipsoid"]).all()

@@ -1,4 +1,4 @@
-"""Judging learning curves, and the tasks as the command line composes them."""
+"""Evaluation of learning curves, and the tasks as composed by the command line."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_tasks_compose_and_are_evaluated_in_time(task):
     config = compose_config(overrides_of(task, num_seeds=5))
     assert (config.eval_episodes, config.num_seeds) == (20, 5)
     assert 0 < config.eval_interval <= config.total_timesteps
-    # A training may go on past the steps within which it is judged; it may not end before them.
+    # Training may continue past the steps within which it is judged, but may not end before them.
     assert task.within_timesteps is None or config.total_timesteps >= task.within_timesteps
 
 

@@ -1,4 +1,4 @@
-"""The learning curve of a training, and its overrides."""
+"""Learning curves of a training run, and its overrides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_another_score_is_kept_and_judged_by_its_name():
 
 def test_number_of_seeds_and_steps_are_overrides():
     task = LearningTask("t", "", ("agent=ppo", "total_timesteps=10"), threshold=1.0)
-    evaluated = ["eval_episodes=20", "eval_at_start=false"]  # an untrained policy that is lucky has learned nothing
+    evaluated = ["eval_episodes=20", "eval_at_start=false"]  # a lucky untrained policy has learned nothing
     assert overrides_of(task, 5) == ["agent=ppo", "total_timesteps=10", "num_seeds=5", *evaluated]
     assert overrides_of(task, 1, 20) == ["agent=ppo", "num_seeds=1", *evaluated, "total_timesteps=20"]
 
@@ -81,7 +81,7 @@ def test_seeds_that_are_recorded_are_not_trained_again(monkeypatch):
     (third,) = trainings(task, 3, None, second)
     assert trained == [0, 1, 2]
     assert third == train(task, 3)
-    list(trainings(task, 1, 500, second))  # by other settings it is another training
+    list(trainings(task, 1, 500, second))  # other settings are a different training run
     assert trained[-1] == 0
 
 

@@ -1,4 +1,4 @@
-"""Invalid frames have the faults of their kind, and are the same for the same seed."""
+"""Invalid frames have the faults of their kind, and are equal for equal seeds."""
 
 import json
 
@@ -14,7 +14,7 @@ STATE = np.linspace(0.0, 1.0, 17, dtype=np.float32)
 
 
 def is_read(carrier: str, payload: bytes) -> bool:
-    """Whether a payload means anything to a server, by its codec alone."""
+    """Return True if the codec can decode the payload."""
     try:
         (decode if carrier == "rlx" else unpack_message if carrier == "binary" else json.loads)(payload)
     except (ProtocolError, ValueError, RecursionError):
@@ -31,7 +31,7 @@ def test_what_they_are_made_of_is_right(carrier: str) -> None:
 def test_frames_of_websocket() -> None:
     for payload in (b"", b"abc", bytes(125), bytes(126), bytes(5000)):
         assert websocket_frame(payload, 2) == as_websocket_frame(payload)
-    assert websocket_frame(b"abc", 1, told_size=2**40)[:10] == b"\x81\xff" + (2**40).to_bytes(8, "big")
+    assert websocket_frame(b"abc", 1, declared_size=2**40)[:10] == b"\x81\xff" + (2**40).to_bytes(8, "big")
     assert websocket_frame(bytes(2**16), 2)[:10] == b"\x82\xff" + (2**16).to_bytes(8, "big")
     assert framed("rlx", b"abc") == as_netstring(b"abc") == b"3:abc,"
 
@@ -48,7 +48,9 @@ def test_they_are_drawn_by_their_seed(carrier: str) -> None:
 
 @pytest.mark.parametrize("kind", BrokenFrames(STATE, 0).kinds)
 def test_most_are_no_frame_with_a_message(kind: str) -> None:
-    """Over RLX, where a frame is known by itself; those of wrong types and out of turn are messages, but senseless."""
+    """Over RLX, most broken frames contain no message; wrong types and wrong order are valid but
+    meaningless messages.
+    """
     frames, broken = BrokenFrames(STATE, 3), 0
     for _ in range(300):
         try:

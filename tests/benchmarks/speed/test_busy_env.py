@@ -1,4 +1,4 @@
-"""An environment whose steps cost processor time."""
+"""An environment with an adjustable processor time per step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts from which nothing is learned."""
+"""Rollouts without learning."""
 
 from __future__ import annotations
 

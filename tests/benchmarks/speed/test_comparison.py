@@ -114,7 +114,7 @@ def test_trainings_that_are_measured_can_be_built():
     for comparison in COMPARISONS.values():
         for side in comparison.sides.values():
             config = side.settings.get("config", {})
-            # mjx differs by its backend only, and takes seconds to load.
+            # mjx differs only in its backend, and takes seconds to import.
             if (
                 side.driver in ("training", "wire_training")
                 and config not in built

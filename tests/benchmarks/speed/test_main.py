@@ -26,13 +26,13 @@ def test_a_peer_without_its_python_is_left_out(name, peer, capsys, monkeypatch):
 
 def test_a_peer_is_run_by_its_python(capsys, monkeypatch):
     monkeypatch.delenv("GRPC_PYTHON", raising=False)
-    asked = {}
+    used = {}
 
     def run(comparison, pythons, rounds, folder, say):
-        asked.update(pythons)
+        used.update(pythons)
         raise MeasurementFailed("no process was started")
 
     monkeypatch.setattr(command, "run_comparison", run)
     assert main(["host_ppo_cartpole_sb3", "--sb3-python", "theirs", "--rejax-python", "another"]) == 1
-    assert asked == {"sb3": "theirs", "rejax": "another", "grpc": None}
+    assert used == {"sb3": "theirs", "rejax": "another", "grpc": None}
     assert "no process was started" in capsys.readouterr().err

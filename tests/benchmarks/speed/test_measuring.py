@@ -1,4 +1,4 @@
-"""A comparison of two children that need nothing but the standard library."""
+"""A comparison of two child processes that need only the standard library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ serve(lambda: lambda: {"steps_per_second": next(readings)}, "pytest")
 
 @pytest.fixture
 def child(tmp_path, monkeypatch):
-    """A module that children can run: they look for modules in the folder they start in too."""
+    """Create a module that child processes can run from the current folder."""
     (tmp_path / "listed_speeds.py").write_text(CHILD, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return "listed_speeds"

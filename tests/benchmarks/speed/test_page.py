@@ -1,4 +1,4 @@
-"""Presentation of a comparison on the page and on the screen."""
+"""Formatting of a comparison on the page and in the terminal."""
 
 from __future__ import annotations
 

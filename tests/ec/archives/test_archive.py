@@ -1,4 +1,4 @@
-"""Archives against a dict that is filled one candidate after another."""
+"""Archives equal a dict that is filled with one candidate after another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ add = jax.jit(lambda archive, *args: archive.add(*args))
 
 
 def _candidates(seed: int, num: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Many for each cell, with equal and broken fitness among them, and descriptors outside the box."""
+    """Return many candidates per cell, including equal and non-finite fitness, and descriptors outside of the box."""
     rng = np.random.default_rng(seed)
     fitness = rng.integers(-4, 5, num).astype(np.float32)
     descriptors = rng.uniform((-1.5, -3.0), (1.5, 13.0), (num, 2)).astype(np.float32)
@@ -71,7 +71,7 @@ def test_like_a_dict(archive: Archive, num: int) -> None:
         elites = _filled_by_hand(archive, elites, candidates)
         before, state = state, add(archive, state, *candidates)
         _check(archive, state, elites)
-        assert (np.asarray(state.fitness) >= np.asarray(before.fitness)).all()  # no better elite is ever lost
+        assert (np.asarray(state.fitness) >= np.asarray(before.fitness)).all()  # no elite is replaced by a worse one
         for name, x in state.solutions.items():
             assert np.isfinite(x).all(), name
     assert len(elites) > 3 or num == 1
@@ -96,6 +96,11 @@ def test_equals_do_not_replace_one_another() -> None:
     state = archive.add(state, jnp.full(1, 9.0), jnp.array([2.0]), jnp.array([[0.4]]))
     assert float(state.solutions[0]) == 1.0
     np.testing.assert_allclose(state.descriptors[0], [0.2])
+
+
+def test_a_box_as_wide_as_float32() -> None:
+    archive = GridArchive(low=(-3e38,), high=(3e38,), bins=(4,))
+    np.testing.assert_array_equal(archive.cells(jnp.array([[-3e38], [-1e38], [2e38], [3.4e38]])), [0, 1, 3, 3])
 
 
 def test_elites_are_drawn_alike() -> None:

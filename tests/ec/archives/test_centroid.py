@@ -1,4 +1,4 @@
-"""Points that are spread evenly, and which of them is nearest."""
+"""Evenly spread centroids, and assignment to the nearest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POINTS = [[0.1, 0.1], [0.9, 0.1], [0.5, 0.9]]
 
 
 def test_cells_are_those_of_the_nearest_point() -> None:
-    """Near in units of the box, which is a hundred times as wide as it is high."""
+    """Descriptors belong to the nearest point in units of the box, which is a hundred times as wide as high."""
     archive = CentroidArchive(low=(0.0, 0.0), high=(100.0, 1.0), num_centroids=3, centroids=POINTS)
     descriptors = jnp.array([[10.0, 0.0], [95.0, 0.2], [50.0, 0.6], [-500.0, 0.0], [60.0, 0.1]])
     np.testing.assert_array_equal(archive.cells(descriptors), [0, 1, 2, 0, 1])
@@ -28,7 +28,7 @@ def test_nearest_by_brute_force() -> None:
 
 
 def test_points_are_spread_evenly() -> None:
-    """Cells hold about the same share of the square; each point is the mean of what is next to it."""
+    """Cells have about equal shares of the square, and each point is the mean of its cell."""
     points = evenly_spread_points(jax.random.key(0), 16, 2, 4000, 60)
     assert points.shape == (16, 2)
     samples = jax.random.uniform(jax.random.key(1), (20_000, 2))

@@ -68,7 +68,7 @@ def test_one_point_exchanges_the_end_of_each_leaf(seed: int) -> None:
 
 
 def test_one_point_cuts_at_all_places_alike() -> None:
-    """From nothing to the whole leaf is exchanged, each length as often; a single number every other time."""
+    """Cut points are uniform from zero to the whole leaf; a scalar is exchanged half of the time."""
     first = {"x": np.zeros((7000, 2, 3), np.float32), "scale": np.zeros(7000, np.float32)}
     child, _ = COMPILED["one point"](jax.random.key(0), first, jax.tree.map(np.ones_like, first))
     child = jax.tree.map(np.asarray, child)
@@ -99,11 +99,13 @@ def test_simulated_binary_leaves_equal_parents_alone() -> None:
 
 @pytest.mark.parametrize("eta", [2.0, 15.0])
 def test_simulated_binary_spreads_as_in_the_paper(eta: float) -> None:
-    """The distribution of beta: ``beta^(eta + 1) / 2`` up to 1, ``1 - beta^-(eta + 1) / 2`` above (equation 20)."""
+    """beta follows the paper's distribution (eq. 20): ``beta^(eta + 1) / 2`` up to 1, ``1 - beta^-(eta + 1) / 2``
+    above.
+    """
     first, second = ({"x": np.full((1, 20_000), value, np.float32)} for value in (-1, 1))
     child, _ = MIXED(jax.random.key(0), first, second, eta, 1.0)
     beta = np.abs(np.asarray(child["x"])).ravel()
     for at in (0.7, 0.9, 1.0, 1.1, 1.3):
         expected = 0.5 * at ** (eta + 1) if at <= 1 else 1 - 0.5 * at ** -(eta + 1)
         assert abs((beta <= at).mean() - expected) < 4 * 0.5 / np.sqrt(20_000)
-    assert abs((np.asarray(child["x"]) > 0).mean() - 0.5) < 4 * 0.5 / np.sqrt(20_000)  # either side, for each entry
+    assert abs((np.asarray(child["x"]) > 0).mean() - 0.5) < 4 * 0.5 / np.sqrt(20_000)  # each entry on either side

@@ -1,4 +1,4 @@
-"""Children are on the line to the other parent, up to noise, each with separate draws."""
+"""Children are on the line to the other parent plus noise, with separate samples each."""
 
 from __future__ import annotations
 

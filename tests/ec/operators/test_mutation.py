@@ -23,11 +23,11 @@ MUTATIONS = {
 }
 COMPILED = {name: jax.jit(mutation) for name, mutation in MUTATIONS.items()}
 NUM = 40_000
-ERROR = 4 * 0.5 / np.sqrt(NUM)  # four standard deviations of a share
+ERROR = 4 * 0.5 / np.sqrt(NUM)  # four standard deviations of a relative frequency
 
 
 def entries(mutation, value: float = 1.0, **settings) -> np.ndarray:
-    """What becomes of ``NUM`` entries of one value."""
+    """Return ``NUM`` mutated entries of one initial value."""
     before = {"x": np.full((40, NUM // 40), value, np.float32)}
     return np.asarray(whole(mutation)(jax.random.key(0), before, **settings)["x"]).ravel()
 
@@ -68,7 +68,7 @@ def test_gaussian_changes_have_the_stated_size() -> None:
 
 
 def test_erl_mutates_in_three_ways() -> None:
-    """Their shares, told apart by scales that are far from each other."""
+    """Normal, large and reset mutations have their probabilities and scales."""
     scales = {"scale": 1e-6, "super_scale": 1e4, "reset_scale": 1e-3}
     after = entries(erl_mutation, 1.0, probability=0.5, **scales, super_probability=0.2, reset_probability=0.3)
     normal, reset, grown = np.abs(after - 1.0) < 1e-4, np.abs(after) < 1e-2, np.abs(after) > 2.0
@@ -88,7 +88,7 @@ def test_erl_changes_are_in_proportion_to_the_weight() -> None:
 
 
 def test_polynomial_changes_have_their_density() -> None:
-    """``P(abs(change) > d) = (1 - d)^(eta + 1)``, both ways alike."""
+    """Changes satisfy ``P(abs(change) > d) = (1 - d)^(eta + 1)`` in both directions."""
     changes = entries(polynomial_mutation, value=3.0, probability=1.0, scale=2.0, eta=4.0) - 3.0
     assert np.abs(changes).max() <= 2.0
     for d in (0.1, 0.3, 0.6):
@@ -97,7 +97,7 @@ def test_polynomial_changes_have_their_density() -> None:
 
 
 def test_polynomial_changes_end_at_the_bounds() -> None:
-    """Near a bound the changes are those of Deb's program, written out here, and nothing piles up at it."""
+    """Near a bound, changes follow Deb's program (reimplemented here) and do not accumulate at the bound."""
     low, high, eta, x = 1.0, 3.0, 4.0, 1.2
     near = {"probability": 1.0, "scale": high - low, "eta": eta, "low": low, "high": high}
     after = entries(polynomial_mutation, value=x, **near)

@@ -47,7 +47,7 @@ def test_truncation_takes_the_best() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_tournaments_are_won_with_the_exact_probabilities(size: int) -> None:
-    """Of six, one is NaN: the worst, who wins only among itself."""
+    """Winning frequencies equal the exact probabilities; NaN ranks last and wins only against itself."""
     fitness = jnp.array([0.5, jnp.nan, -1.0, 7.0, 2.0, -3.0])
     winners = jax.jit(tournament_selection, static_argnums=(2, 3))(jax.random.key(0), fitness, NUM, size)
     assert winners.dtype == jnp.int32
@@ -62,11 +62,11 @@ def test_equals_win_alike() -> None:
 
 
 def test_tournament_by_the_order_of_nsga2() -> None:
-    """Rank first, then crowding: a place in the order is a score."""
+    """A tournament with NSGA-II's order prefers lower rank, then larger crowding distance."""
     objectives = jnp.array([[0.0, 4.0], [4.0, 0.0], [2.0, 2.0], [2.2, 1.9], [1.0, 1.0]])
     order = nsga2_order(objectives)
     scores = -jnp.argsort(order)
-    winners = tournament_selection(jax.random.key(0), scores, 2000, 20)  # nearly everybody takes part
+    winners = tournament_selection(jax.random.key(0), scores, 2000, 20)  # the best takes part
     assert (np.asarray(winners) == np.asarray(order)[0]).mean() > 0.97
     lost = tournament_selection(jax.random.key(0), scores, 5000, 2)
     assert np.bincount(lost, minlength=5).argmin() == 4

@@ -38,7 +38,7 @@ def dominates(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def slow_ranks(objectives: np.ndarray) -> np.ndarray:
-    """Fronts taken off one after another; what is not finite is infinitely bad in all objectives."""
+    """Remove one front after another; non-finite objectives count as negative infinity in all."""
     objectives = np.where(np.isfinite(objectives).all(axis=1, keepdims=True), objectives, -np.inf)
     ranks, left, rank = np.zeros(len(objectives), int), set(range(len(objectives))), 0
     while left:
@@ -49,7 +49,7 @@ def slow_ranks(objectives: np.ndarray) -> np.ndarray:
 
 
 def slow_distances(objectives: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """The procedure of the paper for each front; Python's sort leaves equals in their order."""
+    """Compute the paper's procedure for each front; Python's sort is stable."""
     distances = np.zeros(len(objectives))
     for rank in range(ranks.max() + 1):
         members = np.flatnonzero(ranks == rank)
@@ -63,7 +63,7 @@ def slow_distances(objectives: np.ndarray, ranks: np.ndarray) -> np.ndarray:
 
 
 def slow_hypervolume(points: np.ndarray, reference: np.ndarray) -> float:
-    """The area of the cells of the grid through all points whose upper corner is dominated."""
+    """Return the area of the cells, in the grid through all points, whose upper corner is dominated."""
     xs = np.unique(np.maximum(np.append(points[:, 0], reference[0]), reference[0]))
     ys = np.unique(np.maximum(np.append(points[:, 1], reference[1]), reference[1]))
     area = 0.0
@@ -91,7 +91,7 @@ def test_distances_and_order_are_those_of_the_slow_reference(num: int, data: st.
     order = np.asarray(order_of(objectives))
     assert sorted(order) == list(range(SIZE))
     np.testing.assert_array_equal(ranks[order], np.sort(ranks))
-    for rank in np.unique(ranks):  # equal distances may be told apart by rounding
+    for rank in np.unique(ranks):  # rounding may break ties between equal distances
         of_front = distances[order][ranks[order] == rank]
         np.testing.assert_allclose(of_front, np.sort(of_front)[::-1], rtol=1e-5)
 
@@ -116,7 +116,7 @@ def test_dominance_by_hand() -> None:
 
 
 def test_crowding_by_hand() -> None:
-    """One front: its ends, one individual twice, and a lonely one.
+    """Distances of one front with two ends, a duplicate and an isolated individual equal the manual results.
 
     The first objective sorts it 10, 5, 4 (first), 4 (second), 0; the second one 10, 6 (first), 6 (second), 5, 0.
     """
@@ -129,7 +129,7 @@ def test_crowding_by_hand() -> None:
 
 
 def test_crowding_of_copies_at_an_end_by_hand() -> None:
-    """Of three copies of the best in the first objective two stand at an end: first there, last in the second one."""
+    """The first and the last of three copies of an extreme individual are ends and have infinite distance."""
     objectives = np.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [1.0, 1.0], [0.0, 4.0]], np.float32)
     ranks = ranks_of(objectives)
     np.testing.assert_array_equal(ranks, 0)
@@ -138,7 +138,7 @@ def test_crowding_of_copies_at_an_end_by_hand() -> None:
 
 
 def test_crowding_of_two_fronts_by_hand() -> None:
-    """Each front by itself, by its own extents; one of two individuals has only ends."""
+    """Distances are relative to each front's own extents; in a front of two, both are ends."""
     front = np.array([[0.0, 8.0], [1.0, 4.0], [4.0, 0.0]])
     objectives = np.array([*front, *(front[[0, 2]] - 10.0)], np.float32)
     ranks = ranks_of(objectives)
@@ -148,7 +148,7 @@ def test_crowding_of_two_fronts_by_hand() -> None:
 
 
 def test_crowding_of_three_objectives_by_hand() -> None:
-    """Equal values in one objective: the first of the equals comes first."""
+    """Individuals with equal values keep their order."""
     objectives = np.array([[3.0, 0.0, 1.0], [3.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 3.0, 2.0]], np.float32)
     ranks = ranks_of(objectives)
     np.testing.assert_array_equal(ranks, 0)

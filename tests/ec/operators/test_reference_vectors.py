@@ -1,4 +1,4 @@
-"""Reference vectors and the selection along them, against a slow reference in NumPy."""
+"""Reference vectors and their selection equal a slow reference in NumPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ select = jax.jit(best_by_vector)
 
 
 def slow_best(objectives: np.ndarray, vectors: np.ndarray, penalty: float) -> list[int]:
-    """Algorithm 2 of the paper, individual by individual; P for nobody."""
+    """Compute Algorithm 2 of the paper, individual by individual; P for an empty niche."""
     costs, vectors = -objectives.astype(np.float64), vectors.astype(np.float64)
     finite = [i for i in range(len(costs)) if np.isfinite(costs[i]).all()]
     costs = costs - costs[finite].min(axis=0)
@@ -79,7 +79,7 @@ def test_the_order_of_individuals_does_not_matter() -> None:
 
 
 def test_the_penalty_by_hand() -> None:
-    """On the way of (1, 1) one individual is near, and one far off the way but shorter."""
+    """The penalty decides between an individual along (1, 1) and a shorter one in another direction."""
     vectors = unit_vectors(jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
     objectives = -jnp.array([[0.0, 9.0], [9.0, 0.0], [2.0, 2.0], [1.2, 2.4]])
     for penalty, expected in ((0.0, 3), (1.0, 2)):  # lengths 2.83 and 2.68; the angle of the second is 18 degrees
@@ -91,6 +91,21 @@ def test_nobody_is_finite() -> None:
     best, is_filled = select(jnp.full((4, 3), jnp.nan), VECTORS, 0.5)
     np.testing.assert_array_equal(best, 4)
     assert not is_filled.any()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e25, 3e37])
+def test_objectives_of_any_size(scale: float) -> None:
+    objectives = jnp.asarray(np.random.default_rng(0).uniform(-10.0, 10.0, (SIZE, 3)), jnp.float32)
+    for own, same in zip(select(scale * objectives, VECTORS, 0.5), select(objectives, VECTORS, 0.5), strict=True):
+        np.testing.assert_array_equal(own, same)
+    adapted = adapt_vectors(VECTORS, VECTORS, scale * objectives)
+    np.testing.assert_allclose(adapted, adapt_vectors(VECTORS, VECTORS, objectives), rtol=1e-5)
+
+
+def test_extents_that_differ_beyond_float32_leave_unit_vectors() -> None:
+    first = unit_vectors(jnp.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]]))
+    adapted = adapt_vectors(first, first, jnp.array([[0.0, 3e-7], [3e38, 0.0], [-3e38, 0.0]]))
+    np.testing.assert_allclose(jnp.linalg.norm(adapted, axis=1), 1.0, rtol=1e-6)
 
 
 def test_vectors_are_scaled_to_the_objectives() -> None:

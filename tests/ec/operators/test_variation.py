@@ -1,4 +1,4 @@
-"""Every kind of crossover and mutation by its name, for the stated share of pairs and individuals."""
+"""Every kind of crossover and mutation by name, with the stated probability per pair and individual."""
 
 from __future__ import annotations
 

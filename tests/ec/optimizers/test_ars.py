@@ -1,4 +1,4 @@
-"""ARS against its algorithm 2."""
+"""ARS equals algorithm 2 of its paper."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_step_along_the_best_directions(num_elites: int | None) -> None:
 
 @pytest.mark.parametrize("outcome", [1.0, 500.0, -1234.5])
 def test_equal_outcomes_move_nothing(outcome: float) -> None:
-    """Their spread is nothing, and what it divides is exactly nothing."""
+    """If all outcomes are equal, the mean does not move at all."""
     optimizer = ARS(pop_size=64)
     state = optimizer.init(jnp.zeros(10), jax.random.key(0))
     after = jax.jit(ARS.tell)(optimizer, state, jnp.full(64, outcome))  # compiled: products are fused with sums

@@ -1,4 +1,4 @@
-"""Common properties of breeding optimizers: first population, partial requests, streams of keys."""
+"""Common properties of breeding optimizers: initial population, partial requests, and key streams."""
 
 from __future__ import annotations
 

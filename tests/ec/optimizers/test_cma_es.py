@@ -1,4 +1,4 @@
-"""CMAES against the update of Hansen (2016), written out in numpy."""
+"""CMAES equals the update of Hansen (2016), written out in NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _fitness(population: dict) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def stepped() -> tuple[CMAES, PyTreeDict, np.ndarray, PyTreeDict]:
-    """The optimizer, its state after some generations, the fitness of the next one, and the state after it."""
+    """Return the optimizer, its state after some generations, the next fitness, and the following state."""
     optimizer = CMAES(pop_size=POP_SIZE, initial_std=0.5)
     tell = jax.jit(optimizer.tell)
     state = optimizer.init(SOLUTION, jax.random.key(0))
@@ -44,7 +44,7 @@ def stepped() -> tuple[CMAES, PyTreeDict, np.ndarray, PyTreeDict]:
 @pytest.mark.parametrize("n", [2, 10, 64, 257])
 @pytest.mark.parametrize("pop_size", [4, 9, 16, 33, 100])
 def test_an_individual_asked_for_alone_is_the_one_of_the_population(pop_size: int, n: int) -> None:
-    """To the last bit, for any seed side by side: the best is what was evaluated."""
+    """Individuals requested alone are bit-identical to the whole population, for seeds under ``vmap``."""
     optimizer = CMAES(pop_size=pop_size)
     mixing = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)), jnp.float32)
 
@@ -77,7 +77,7 @@ def test_a_step_is_the_published_one(stepped: tuple) -> None:
     weights = np.asarray(c.weights, np.float64)
     factor = np.asarray(state.factor, np.float64)
     covariance, root = factor @ factor.T, np.linalg.inv(factor)
-    assert np.linalg.cond(covariance) > 1.5  # it has learned something
+    assert np.linalg.cond(covariance) > 1.5  # the covariance has adapted
     step = np.maximum(weights, 0) @ y
     sigma_path = (1 - c.c_sigma) * np.asarray(state.sigma_path, np.float64)
     sigma_path = sigma_path + np.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff) * root @ step
@@ -110,5 +110,5 @@ def test_the_factor_changes_only_now_and_then_where_there_are_many_parameters() 
         before, state = state, tell(state, jnp.arange(4.0))
         changes.append(bool((before.factor != state.factor).any()))
         covariances = [after.factor @ after.change @ after.factor.T for after in (before, state)]
-        assert np.abs(covariances[1] - covariances[0]).max() > 1e-3  # it is learned in every generation
+        assert np.abs(covariances[1] - covariances[0]).max() > 1e-3  # it adapts in every generation
     assert changes == ([False] * (interval - 1) + [True]) * 2

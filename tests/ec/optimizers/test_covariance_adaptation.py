@@ -1,4 +1,4 @@
-"""The constants of covariance matrix adaptation."""
+"""Constants of covariance matrix adaptation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from evorl.ec.optimizers import CMAES, SepCMAES
 from evorl.ec.optimizers.covariance_adaptation import AdaptationConstants
+from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import assert_close, assert_identical
 
@@ -23,7 +24,7 @@ def test_defaults_are_those_of_the_tutorial() -> None:
     assert c.c_sigma == pytest.approx((c.mu_eff + 2) / (c.mu_eff + 25))
     assert c.damping == pytest.approx(1 + c.c_sigma)
     assert c.c_1 == pytest.approx(2 / (21.3**2 + c.mu_eff))
-    # Eq. 53: the negative weights take away at most what the matrix has.
+    # Eq. 53: negative weights keep the covariance matrix positive definite.
     assert (c.weights[6:] < 0).all()
     assert (1 - c.c_1 - c.c_mu) / 20 + 1e-6 >= c.c_mu * -c.weights[6:].sum()
 
@@ -95,3 +96,24 @@ def test_what_cannot_work_is_refused(optimizer: type[CMAES]) -> None:
         optimizer(pop_size=3)
     with raises_naming(ValueError, "num_elites=9", "population of 8"):
         optimizer(pop_size=8, num_elites=9)
+
+
+@pytest.mark.parametrize("optimizer", [CMAES, SepCMAES])
+def test_paths_have_their_length_under_random_selection_whatever_fails(optimizer: type[CMAES]) -> None:
+    """Without a direction, squared paths have the expectation n, and the step size has no trend."""
+    n, shares = 10, jnp.array([0.0, 0.5, 0.75, 0.9])
+    search = optimizer(pop_size=16)
+
+    def lane(key: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def generation(state: PyTreeDict, number: jax.Array) -> tuple[PyTreeDict, jax.Array]:
+            fails, random = jax.random.uniform(jax.random.fold_in(key, number), (2, 16))
+            state = search.tell(state, jnp.where(fails < share, jnp.nan, random))
+            return state, jnp.square(state.sigma_path).mean()
+
+        state, lengths = jax.lax.scan(generation, search.init({"x": jnp.zeros(n)}, key), jnp.arange(200))
+        return lengths[100:].mean(), jnp.log(state.sigma / search.initial_std)
+
+    lanes = jax.vmap(jax.vmap(lane, (0, None)), (None, 0))
+    lengths, growth = jax.jit(lanes)(jax.random.split(jax.random.key(0), 32), shares)
+    np.testing.assert_allclose(lengths.mean(axis=1), 1.0, atol=0.15)
+    assert np.abs(growth.mean(axis=1)).max() < 1.5, growth.mean(axis=1)

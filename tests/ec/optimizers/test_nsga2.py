@@ -26,7 +26,7 @@ class TestContract(EvoOptimizerContract):
 
 
 def objectives_of(x: jax.Array) -> jax.Array:
-    """Near 0 and near 1: the best compromises are the points whose entries are all the same, from 0 to 1."""
+    """Return closeness to 0 and to 1: the Pareto set is the points with equal entries from 0 to 1."""
     return jnp.stack([-jnp.square(x).mean(axis=-1), -jnp.square(x - 1.0).mean(axis=-1)], axis=-1)
 
 
@@ -49,19 +49,19 @@ def test_survivors_are_the_best_of_parents_and_children() -> None:
     objectives[2:4] = [[np.nan], [10.0]]
     later = optimizer.tell(state, objectives)
     everybody = np.concatenate([state.population, state.parents])
-    told = np.concatenate([objectives, state.objectives])
+    all_objectives = np.concatenate([objectives, state.objectives])
     np.testing.assert_array_equal(np.asarray(later.objectives)[0], 10.0)
     assert not np.isnan(later.objectives).any()
     for parent, values in zip(np.asarray(later.parents), np.asarray(later.objectives), strict=True):
         (place,) = np.flatnonzero((everybody == parent).all(axis=1))
-        np.testing.assert_array_equal(told[place], values)
-    ranks = np.asarray(whole(non_dominated_ranks)(told))
-    kept = [np.flatnonzero((told == row).all(axis=1))[0] for row in np.asarray(later.objectives)]
+        np.testing.assert_array_equal(all_objectives[place], values)
+    ranks = np.asarray(whole(non_dominated_ranks)(all_objectives))
+    kept = [np.flatnonzero((all_objectives == row).all(axis=1))[0] for row in np.asarray(later.objectives)]
     np.testing.assert_array_equal(np.sort(ranks[kept]), np.sort(ranks)[:6])
 
 
 def test_individuals_without_objectives_do_not_survive() -> None:
-    """NaN in the first generation: the given solution stands in for them."""
+    """Individuals with NaN are replaced by the given solution."""
     optimizer = Whole(NSGA2(pop_size=4))
     state = optimizer.init(np.full(3, 2.0, np.float32), jax.random.key(0))
     later = optimizer.tell(state, np.array([[np.nan, 9.0], [1.0, 0.0], [0.0, 1.0], [np.nan, np.nan]], np.float32))

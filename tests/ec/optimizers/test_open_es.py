@@ -1,4 +1,4 @@
-"""OpenES against its formula, on populations that are asked for."""
+"""OpenES equals its formula on requested populations."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _optimizer(**fields: object) -> OpenES:
 @pytest.mark.parametrize("mirror_sampling", [True, False])
 @pytest.mark.parametrize("shaping", [compute_centered_ranks, raw_fitness])
 def test_a_step_is_the_closed_formula(mirror_sampling: bool, shaping: object) -> None:
-    """``mean + lr / (P std) sum_i shaped_i noise_i`` (Salimans et al. 2017, algorithm 1)."""
+    """One step adds ``lr / (P std) sum_i shaped_i noise_i`` to the mean (Salimans et al. 2017, algorithm 1)."""
     optimizer = _optimizer(mirror_sampling=mirror_sampling, optimizer_name="sgd", fitness_shaping_fn=shaping)
     state = later(optimizer, 2)
     mean, std, noise = parts_of(optimizer, state)
@@ -64,7 +64,7 @@ def test_adam_follows_the_same_gradient_and_weights_decay() -> None:
     mean, std, noise = parts_of(plain, state)
     gradient = compute_centered_ranks(jnp.asarray(FITNESS)) @ noise / (POP_SIZE * std)
     after = flat(plain.tell(state, jnp.asarray(FITNESS)).mean)
-    # Adam's first step has the size of its learning rate in each number.
+    # Adam's first step equals its learning rate in each coordinate.
     np.testing.assert_allclose(after, mean + 0.4 * np.sign(gradient), rtol=1e-3, atol=1e-3)
     decayed = flat(decaying.tell(later(decaying, 0), jnp.asarray(FITNESS)).mean)
     np.testing.assert_allclose(decayed, after - 0.4 * 0.5 * mean, rtol=1e-4, atol=1e-4)

@@ -27,7 +27,7 @@ def test_every_name_is_built(name: str) -> None:
 
 
 def test_a_name_by_itself() -> None:
-    """It is refused like a mapping of this name alone: these optimizers need to know how many individuals there are."""
+    """A name without settings raises the same error as a mapping with only a name: the population size is missing."""
     with raises_naming(ValueError, "optimizer.pop_size", "missing"):
         fields_from_config(EvolutionWorkflow, {"optimizer": "evosax/CMA_ES"}, "")
     with raises_naming(ValueError, "'cmaess'", "'cmaes'"):

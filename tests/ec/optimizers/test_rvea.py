@@ -27,14 +27,14 @@ BREEDING: dict[str, Any] = {
 
 
 def zdt1(x: jax.Array) -> jax.Array:
-    """Two objectives (Zitzler et al. 2000), minimized by ``f2 = 1 - sqrt(f1)``; turned to be maximized."""
+    """Return two objectives (Zitzler et al. 2000) with front ``f2 = 1 - sqrt(f1)``, negated for maximization."""
     x = jnp.clip(x, 0.0, 1.0)
     g = 1.0 + 9.0 * x[:, 1:].mean(axis=1)
     return -jnp.stack([x[:, 0], g * (1.0 - jnp.sqrt(x[:, 0] / g))], axis=1)
 
 
 def dtlz2(x: jax.Array) -> jax.Array:
-    """Three objectives (Deb et al. 2005), minimized by the sphere of radius 1; turned to be maximized."""
+    """Return three objectives (Deb et al. 2005) with the unit sphere as front, negated for maximization."""
     x = jnp.clip(x, 0.0, 1.0)
     g = jnp.square(x[:, 2:] - 0.5).sum(axis=1)
     a, b = 0.5 * jnp.pi * x[:, 0], 0.5 * jnp.pi * x[:, 1]
@@ -46,7 +46,7 @@ PROBLEMS = {"zdt1": (zdt1, 2), "dtlz2": (dtlz2, 3)}
 
 
 def known_front(problem: str) -> np.ndarray:
-    """Points that are spread over the front, ``[K, M]``, minimized."""
+    """Return points spread over the front, ``[K, M]``, for minimization."""
     if problem == "zdt1":
         f1 = np.linspace(0.0, 1.0, 101)
         return np.stack([f1, 1.0 - np.sqrt(f1)], axis=1)
@@ -54,14 +54,14 @@ def known_front(problem: str) -> np.ndarray:
 
 
 def distance_to_front(objectives: np.ndarray, problem: str) -> float:
-    """The mean distance of the front's points to the nearest individual: inverted generational distance."""
+    """Return the inverted generational distance: the mean distance of front points to the nearest individual."""
     costs = -np.asarray(objectives)
     costs = costs[np.isfinite(costs).all(axis=1)]
     return float(np.linalg.norm(known_front(problem)[:, None] - costs, axis=-1).min(axis=1).mean())
 
 
 def evolve(optimizer: MultiObjectiveOptimizer, problem: str) -> Any:
-    """The state after all generations."""
+    """Return the state after all generations."""
     objectives_of, _ = PROBLEMS[problem]
 
     @jax.jit
@@ -88,7 +88,7 @@ def test_it_reaches_a_known_front(problem: str) -> None:
     rvea = distance_to_front(evolved(problem).objectives, problem)
     nsga2 = distance_to_front(evolve(NSGA2(num_objectives=num, **BREEDING), problem).objectives, problem)
     assert rvea < 0.3 * distance_to_front(np.asarray(random), problem)
-    # Two objectives are NSGA-II's; of three RVEA spreads better.
+    # NSGA-II is better with two objectives; RVEA spreads better with three.
     assert rvea < (1.5 * nsga2 + 0.01 if num == 2 else nsga2)
 
 
@@ -99,7 +99,7 @@ def test_individuals_stand_along_the_vectors() -> None:
     directions = whole(unit_vectors)(-np.asarray(state.objectives)[is_filled])
     cosines = (np.asarray(directions) * np.asarray(state.vectors)[is_filled]).sum(axis=1)
     assert np.median(cosines) > 0.995
-    assert state.num_adaptations == 10  # at the beginning and after each tenth but the last
+    assert state.num_adaptations == 10  # at the start and after each tenth except for the last
     assert state.progress == 1.0
 
 

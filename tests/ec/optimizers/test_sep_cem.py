@@ -1,4 +1,4 @@
-"""SepCEM against its formula."""
+"""SepCEM equals its formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestContract(EvoOptimizerContract):
 
 class TestUnpairedContract(EvoOptimizerContract):
     takes_others = True
-    chunk_tolerance = 1e-6  # whether a product and a sum are rounded once or twice is the compiler's choice
+    chunk_tolerance = 1e-6  # the compiler decides if a fused multiply-add rounds once or twice
 
     @staticmethod
     def make(pop_size: int) -> EvoOptimizer:

@@ -1,4 +1,4 @@
-"""SepCMAES is CMA-ES of the matrix's diagonal."""
+"""SepCMAES equals CMA-ES on the diagonal of the matrix."""
 
 from __future__ import annotations
 

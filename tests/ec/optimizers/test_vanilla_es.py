@@ -1,4 +1,4 @@
-"""VanillaES against its formula."""
+"""VanillaES equals its formula."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.support.errors import raises_naming
 
 
 class TestContract(VectorEnvContract):
-    """So many bits that random flips do not find the goal, and no two starts are equal."""
+    """Enough bits that random flips do not find the goal, and no two starts are equal."""
 
     can_terminate = False
 

@@ -15,7 +15,7 @@ from tests.support.errors import raises_naming
 
 
 class TestContract(VectorEnvContract):
-    """Nothing ends an episode but the clock."""
+    """Episodes end only by the time limit."""
 
     can_terminate = False
 
@@ -26,12 +26,12 @@ class TestContract(VectorEnvContract):
 
 @pytest.mark.parametrize("name", MAZES)
 def test_no_walk_goes_through_a_wall(name: str) -> None:
-    """Every place is in a free cell, and the way from one to the next is no longer than a step."""
+    """The point stays in free cells and moves at most one step at a time."""
     env = create_env("goal/point_maze", maze=name, parallel=32, max_episode_steps=400)
     places = MazePlaces(MAZES[name])
 
     def step(state, key):
-        # Mostly straight on, so that walls are met.
+        # Mostly one direction, so that the point meets walls.
         action = jax.random.normal(key, (32, 2)) + jnp.sign(jax.random.normal(jax.random.key(1), (32, 2)))
         state = env.step(state, jnp.clip(action, -1.0, 1.0))
         return state, state.obs.observation
@@ -110,7 +110,7 @@ def test_a_maze_of_the_users_own() -> None:
 
 def test_a_setter_asks_for_other_places_than_the_far_end() -> None:
     far = create_env("goal/point_maze", goal="F", parallel=64)
-    asked = create_env("goal/point_maze", goal="F", parallel=64, goal_setter="uniform")
+    uniform = create_env("goal/point_maze", goal="F", parallel=64, goal_setter="uniform")
     key = jax.random.key(0)
     assert len(np.unique(far.reset(key).obs.desired_goal, axis=0)) == 1
-    assert len(np.unique(asked.reset(key).obs.desired_goal, axis=0)) == 64
+    assert len(np.unique(uniform.reset(key).obs.desired_goal, axis=0)) == 64

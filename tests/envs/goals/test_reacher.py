@@ -1,4 +1,4 @@
-"""The arm with a goal for its fingertip."""
+"""A reacher arm with a goal for its fingertip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conformance.env import EnvContract, Rolled
 
 
 class TestContract(EnvContract):
-    """Nothing ends an episode but the clock."""
+    """Episodes end only by the time limit."""
 
     can_terminate = False
 

@@ -1,4 +1,4 @@
-"""The setters that there are."""
+"""Goal setters."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _step(achieved: Any = (0.0, 0.0), desired: Any = OWN, ends: bool = False, su
 
 
 def _starts(setter: GoalSetter, memory: Any, num: int = 500) -> np.ndarray:
-    """The goals of so many starts with the same memory."""
+    """Return the goals of ``num`` starts with the same memory."""
     keys = jax.random.split(jax.random.key(1), num)
     return np.asarray(jax.jit(jax.vmap(lambda key: setter.start(memory, TASK, _obs([0.0, 0.0]), key)[0]))(keys))
 
 
 def _after(setter: GoalSetter, steps: list[GoalStep]) -> Any:
-    """What is remembered after these steps."""
+    """Return the memory after these steps."""
 
     def after(memory: Any, step: GoalStep) -> tuple[Any, None]:
         return setter.after(memory, TASK, step, jax.random.key(0))[1], None
@@ -83,13 +83,13 @@ def test_achieved_goals_are_where_episodes_ended() -> None:
     ended = [_step([i / 10, 0.0], ends=True) for i in range(5)]
     memory = _after(setter, [_step([0.9, 0.9]), *ended])
     goals, counts = np.unique(_starts(setter, memory), axis=0, return_counts=True)
-    np.testing.assert_allclose(goals[:, 0], [0.2, 0.25, 0.3, 0.4], atol=1e-6)  # the latest three, and its own
+    np.testing.assert_allclose(goals[:, 0], [0.2, 0.25, 0.3, 0.4], atol=1e-6)  # latest three, own goal
     assert abs(counts[1] / 500 - 0.5) < 0.1
     assert counts.min() > 50
 
 
 def test_a_curriculum_is_of_intermediate_difficulty() -> None:
-    """Goals to the left are always reached, those to the right never: chosen are some between them."""
+    """With goals on the left always reached and those on the right never, selected goals are in between."""
     setter = CurriculumGoals(own_share=0.0, width=0.1)
     rng = np.random.default_rng(0)
     goals = rng.uniform(-1.0, 1.0, (250, 2)).astype(np.float32)
@@ -115,25 +115,25 @@ def test_a_curriculum_remembers_what_was_tried_and_what_was_achieved() -> None:
     np.testing.assert_array_equal(memory.is_reached[:4], [False, True, True, True])
 
 
-@pytest.mark.parametrize(("every", "asked"), [(None, [0, 0, 1, 0]), (2, [0, 1, 0, 1])])
-def test_several_goals_in_one_episode(every: int | None, asked: list[int]) -> None:
+@pytest.mark.parametrize(("every", "expected"), [(None, [0, 0, 1, 0]), (2, [0, 1, 0, 1])])
+def test_several_goals_in_one_episode(every: int | None, expected: list[int]) -> None:
     setter = SeveralGoals(every=every)
     steps = [_step(t=t, success=t == 3) for t in range(1, 5)]
     after = jax.jit(lambda step: setter.after((), TASK, step, jax.random.key(5))[0])
     changed = [after(step) for step in steps]
-    assert [int(np.any(np.asarray(step.next_goal) != OWN)) for step in changed] == asked
+    assert [int(np.any(np.asarray(step.next_goal) != OWN)) for step in changed] == expected
     assert all(step.reward == -1.0 for step in changed)
 
 
 def test_every_goal_of_an_episode_is_remembered() -> None:
     setter = SeveralGoals(of=CurriculumGoals())
     memory = _after(setter, [_step(t=1), _step(t=2, success=True), _step(t=3), _step(t=4, ends=True)])
-    assert memory.count == 4  # two goals that were tried, and what was achieved when they were no longer asked for
+    assert memory.count == 4  # two attempted goals, and the two goals achieved at their ends
     np.testing.assert_array_equal(memory.is_reached[:4], [True, True, False, True])
 
 
 def test_a_curriculum_stays_in_the_goal_space() -> None:
-    """Beside a place that is reached there are walls too."""
+    """Goals near a reached position are never inside of walls."""
     places = MazePlaces(MAZES["spiral"])
     task = dataclasses.replace(TASK, goal_space=places)
     setter = CurriculumGoals(own_share=0.0)
@@ -144,7 +144,7 @@ def test_a_curriculum_stays_in_the_goal_space() -> None:
 
 
 def test_one_setter_after_another() -> None:
-    """The second has the last word, and each its own memory."""
+    """Chained setters apply in order, each with its own memory."""
     first, second = AchievedGoals(share=1.0), AchievedGoals(share=0.0)
     chained = ChainedSetters(first, second)
     memory = _after(chained, [_step([0.75, 0.75], ends=True)])

@@ -1,4 +1,4 @@
-"""Goal setters in vector environments: goals, rewards and ends that count, and the setter's memory."""
+"""Goal setters in vector environments: current goals, rewards and ends, and the setter's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUM_ENVS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Counting(GoalSetter):
-    """The goal is the number of the episode, and from the third step of it on that and a half; every step pays 7.
+    """The goal is the number of the episode, plus 0.5 from its third step on; every step pays 7.
 
     An episode ends after ``length`` steps.
     """
@@ -53,7 +53,7 @@ def _maze(
 
 
 class TestContract(VectorEnvContract):
-    """With a setter an environment promises what all others do, but that starts follow from their keys alone."""
+    """An environment with a setter keeps the contract, except that starts depend on more than their keys."""
 
     can_terminate = False
 
@@ -82,9 +82,9 @@ def _played(env: VectorEnv, num_steps: int) -> tuple[Any, dict]:
 def test_goals_rewards_and_ends_are_the_setters() -> None:
     (start, _), records = _played(_maze(Counting()), 12)
     np.testing.assert_array_equal(start.obs.desired_goal, 0.0)
-    asked = records["obs"].desired_goal[:, 0, 0]  # after each of the steps 1 to 12
-    np.testing.assert_array_equal(asked, [0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2, 2])
-    pursued = records["next_obs"].desired_goal[:, 0, 0]  # the successor is seen under the goal of its step
+    desired = records["obs"].desired_goal[:, 0, 0]  # after each of the steps 1 to 12
+    np.testing.assert_array_equal(desired, [0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2, 2])
+    pursued = records["next_obs"].desired_goal[:, 0, 0]  # next observations contain the goal of their step
     np.testing.assert_array_equal(pursued, [0, 0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2])
     np.testing.assert_array_equal(records["reward"], 7.0)
     np.testing.assert_array_equal(np.flatnonzero(records["done"][:, 0]), [4, 9])
@@ -127,13 +127,13 @@ def test_blocks_of_environments_are_set_the_same_goals() -> None:
         ),
         static_argnums=0,
     )
-    # As near as programs round, which is far from another goal.
+    # Equal up to rounding between programs, which is far less than the distance of goals.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), run(None), run(2))
 
 
 @pytest.mark.parametrize("setter", ["uniform", "achieved", "curriculum", "several"])
 def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
-    """A state is all there is: half of a play after half of it is the whole."""
+    """A run resumed in the middle of an episode equals an uninterrupted one."""
     env = _maze(setter)
     (start, whole), _ = _played(env, 60)
     half, _ = compiled_play(env, start, 30)

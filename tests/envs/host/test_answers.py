@@ -20,7 +20,7 @@ from tests.support.errors import raises_naming
 
 
 class Answering(gymnasium.Env):
-    """Answers what it is told at its second step, or at its reset."""
+    """Stand-in that returns a configured value at its second step or its reset."""
 
     observation_space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)})
     action_space = spaces.Discrete(2)
@@ -72,15 +72,15 @@ def simulated(changes: dict[int, Any]) -> HostBackedEnv:
     return HostBackedEnv(lambda n: InProcessGymnasiumEnv(lambda: Answering(changes), n), EnvOptions(parallel=2), "loop")
 
 
-@pytest.mark.parametrize(("changes", "says"), FAULTS, ids=[", ".join(says) for _, says in FAULTS])
-def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, Any], says: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("changes", "parts"), FAULTS, ids=[", ".join(parts) for _, parts in FAULTS])
+def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, Any], parts: tuple[str, ...]) -> None:
     simulators = simulated(changes).simulators
     actions, seeds = np.zeros(2, np.int32), np.zeros((2, 2), np.uint32)
     answer = simulators.reset(seeds)
-    told = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
-    answer = simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
-    with raises_naming(HostEnvError, "environment 0", *says) as caught:
-        simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
+    arguments = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
+    answer = simulators.step({**arguments, "token": answer["token"], "saved": answer["saved"]})
+    with raises_naming(HostEnvError, "environment 0", *parts) as caught:
+        simulators.step({**arguments, "token": answer["token"], "saved": answer["saved"]})
     assert "step 2" in str(caught.value)
 
 
@@ -102,7 +102,7 @@ def test_numbers_and_flags_of_any_library_are_taken(flag: Any, reward: Any) -> N
 
 
 def leaving() -> Any:
-    """Raises ``SystemExit`` in the place of an environment."""
+    """Raise ``SystemExit`` instead of creating an environment."""
     raise SystemExit(3)
 
 

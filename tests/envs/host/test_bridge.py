@@ -1,4 +1,4 @@
-"""Simulators behind the interface of vector environments: the numbers of JAX environments, by loop and by callback."""
+"""Simulators as vector environments: the numbers of JAX environments, by loop and by callback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.small_workflows import assert_close
 SUPPORT = "tests.support.host_envs"
 NETWORK = {"agent": {"network": {"torso": [16]}}}
 OFF_POLICY = {"num_envs": 2, "learning_starts": 8, "batch_size": 16, "updates_per_iteration": 2, "replay_capacity": 256}
-# Agent, its environment in both worlds, and settings.
+# Agent, its environment as JAX and host version, and settings.
 CASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "ppo": ("PPOWorkflow", "CartPole-v1", "cartpole", {"num_envs": 4, "rollout_length": 16, "num_minibatches": 2}),
     "dqn": ("DQNWorkflow", "CartPole-v1", "cartpole", OFF_POLICY | {"rollout_length": 8}),
@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 def trained(algorithm: str, host: str | None, num_updates: int = 5, **changes: Any) -> tuple[Workflow, Any, PyTreeDict]:
-    """After some iterations in a JAX environment (``host`` is ``None``) or the same one on the host."""
+    """Train for some iterations in a JAX environment (``host`` is ``None``) or in the same one on the host."""
     cls, name, function, settings = CASES[algorithm]
     env = {"name": f"gymnax/{name}"} if host is None else {"factory": f"{SUPPORT}:{function}", "host": host}
     path = f"evorl.algorithms.{algorithm}.{cls}"
@@ -51,7 +51,7 @@ def on_device(request: pytest.FixtureRequest) -> tuple[str, Any]:
 
 @pytest.fixture(scope="module")
 def on_host() -> Iterator[Callable[[str, str], tuple[Workflow, Any]]]:
-    """Of an algorithm and a way to reach the host: the workflow and its state, trained once for all who ask."""
+    """Return a function that returns workflow and state per algorithm and host mode, trained once for all tests."""
     found: dict[tuple[str, str], tuple[Workflow, Any]] = {}
 
     def of(algorithm: str, host: str) -> tuple[Workflow, Any]:
@@ -93,7 +93,7 @@ def simulated(parallel: int = 3, function: str = "cartpole", **options: Any) -> 
 
 
 def test_an_episode_is_followed_by_the_start_of_its_counterpart() -> None:
-    """With the wrappers that options ask for, and the true successor beside what is seen next."""
+    """Autoreset equals the JAX version, with all wrappers, including the true next observation."""
     options = {"history": 2, "reward_scale": 0.5, "max_episode_steps": 6}
     host = simulated(**options)
     jax_env = create_env("gymnax/CartPole-v1", parallel=3, **options)
@@ -120,7 +120,7 @@ def test_an_older_state_is_refused_in_words() -> None:
         jax.block_until_ready(env.step(start, jnp.zeros(3, jnp.int32)))
     assert not env.is_live(start)
     again = env.next_episodes(start)
-    assert_close(again.obs, start.obs)  # no step of that episode had been made
+    assert_close(again.obs, start.obs)  # the episode had no step yet
     assert env.is_live(again)
     env.close()
 
@@ -165,7 +165,7 @@ def test_evaluation_plays_whole_episodes_and_ended_rows_freeze(on_host: Callable
 
 @pytest.fixture(scope="module", params=["loop", "callback"])
 def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[Faulty]]]:
-    """A workflow, compiled once for all faults, and its environments."""
+    """Return a workflow, compiled once for all faults, and its environments."""
     MADE.clear()
     workflow = workflow_from_config(
         {
@@ -181,7 +181,7 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "parts"),
     [
         ("raise", ("environment 0", "step 5", "RuntimeError: the motor is burnt")),
         ("nan", ("environment 0", "observation", "not finite", "step 5")),
@@ -193,25 +193,25 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
     ],
 )
 def test_a_faulty_simulator_is_named_in_a_sentence(
-    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: tuple[str, ...]
+    of_faulty: tuple[Workflow, list[Faulty]], fault: str, parts: tuple[str, ...]
 ) -> None:
     workflow, envs = of_faulty
     for env in envs:
         env.fault, env.steps = fault, 0
-    with raises_naming(HostEnvError, *says):
+    with raises_naming(HostEnvError, *parts):
         workflow.learn(key=0)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "parts"),
     [
         ({"action_repeat": 2}, ("action_repeat", "JAX environments")),
         ({"autoreset_mode": "fast"}, ("autoreset_mode=fast", "JAX environments")),
         ({"host": "lop"}, ("'lop'", "'loop'")),
     ],
 )
-def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *says):
+def test_what_simulators_cannot_have_is_refused_in_words(options: dict, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         simulated(**options)
 
 

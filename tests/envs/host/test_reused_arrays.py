@@ -25,10 +25,10 @@ SHARED = {"obs": np.zeros(2, np.float32), "reward": np.zeros((), np.float32), "o
 
 
 class Walk(gymnasium.Env):
-    """Shows its seed and its step, ends after three or by its time limit; clips its actions in place.
+    """Observes its seed and its step, ends after three steps or by its time limit; clips its actions in place.
 
     Args:
-        reuses: whether everything it gives is written into arrays that all such environments share.
+        reuses: write all results into arrays that all such environments share.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,))
@@ -58,7 +58,7 @@ class Walk(gymnasium.Env):
 
 
 class WalkRows(HostVectorEnv):
-    """The same in rows; one that reuses arrays writes starts into the last observations, and blanks what was told."""
+    """Batched version; with ``reuses`` it writes starts into the last observations, and clears its arguments."""
 
     obs_space, action_space = Box(-np.inf, np.inf, (2,)), Box(-1.0, 1.0, (1,))
 
@@ -89,7 +89,7 @@ class WalkRows(HostVectorEnv):
 
 
 class Pusher(HostAgent):
-    """Acts by how often it has acted, out of one array if ``reuses``."""
+    """Policy whose action depends on the number of its calls, returned in one array if ``reuses``."""
 
     def __init__(self, env: Any, reuses: bool, rows: int | None = None) -> None:
         super().__init__(env.action_space, 0, rows)
@@ -171,7 +171,7 @@ def test_seeds_of_64_bits_are_folded_to_31() -> None:
 
 
 class NeedsSmallSeeds(Walk):
-    """Takes seeds that fit into a signed integer of C."""
+    """Requires seeds that fit into a signed C integer."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         if seed is not None:

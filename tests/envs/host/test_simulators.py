@@ -1,4 +1,4 @@
-"""The host's side of the bridge: calls of simulators, and validation of their results."""
+"""Host side of the bridge: calls of simulators, and validation of their results."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ SEEDS = np.array([[1, 2], [0, 7]], np.uint32)
 
 
 class Counter(HostVectorEnv):
-    """Observes how many steps there were since the reset, and the seed; ends at three. Remembers what it was asked."""
+    """Observes the number of steps since the reset and the seed; ends at three. Records its calls."""
 
     obs_space = Box(-np.inf, np.inf, (2,))
     action_space = Discrete(2)
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
-        self.asked: list[Any] = []
+        self.calls: list[Any] = []
         self.closed = False
         self.answer: dict[str, Any] = {}
 
     def reset(self, seeds: np.ndarray) -> Any:
         self.steps, self.seeds = np.zeros(self.num_envs), seeds.copy()
-        self.asked.append(("reset", seeds.tolist()))
+        self.calls.append(("reset", seeds.tolist()))
         return self._obs()
 
     def step(self, actions: Any) -> Any:
         self.steps += 1
-        self.asked.append(("step", actions.tolist()))
+        self.calls.append(("step", actions.tolist()))
         usual = {"obs": self._obs(), "reward": np.ones(self.num_envs), "termination": self.steps >= 3}
         usual |= {"truncation": np.zeros(self.num_envs, bool), "info": {}} | self.answer
         return tuple(usual.values())
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
         self.steps, self.seeds = np.where(mask, 0, self.steps), np.where(mask, seeds, self.seeds)
-        self.asked.append(("partial_reset", mask.tolist()))
+        self.calls.append(("partial_reset", mask.tolist()))
         return self._obs()
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Counter(HostVectorEnv):
         return np.stack([self.steps, self.seeds % 2**16], axis=1).astype(np.float32)
 
 
-def told(answer: dict, actions: tuple = (0, 1), steps: int = 0, **changes: Any) -> dict:
+def step_arguments(answer: dict, actions: tuple = (0, 1), steps: int = 0, **changes: Any) -> dict:
     seeds = np.array([[0, 100], [0, 200]], np.uint32)
     now = {"actions": np.array(actions), "seeds": seeds, "episode_steps": np.full(2, steps), "obs": answer["start"]}
     return now | {"token": answer["token"], "saved": answer["saved"]} | changes
@@ -60,21 +60,21 @@ def told(answer: dict, actions: tuple = (0, 1), steps: int = 0, **changes: Any) 
 def test_ended_rows_start_by_their_seeds_and_the_successor_is_true() -> None:
     simulators = Simulators(Counter, 2, None)
     answer = simulators.reset(SEEDS)
-    assert simulators.main.asked == [("reset", [1 ^ 2, 7])]  # two words folded to 31 bits
+    assert simulators.main.calls == [("reset", [1 ^ 2, 7])]  # two words folded to 31 bits
     for step in range(3):
-        answer = simulators.step(told(answer, steps=step))
+        answer = simulators.step(step_arguments(answer, steps=step))
     np.testing.assert_array_equal(answer["obs"][:, 0], [3, 3])
     np.testing.assert_array_equal(answer["start"], [[0, 100], [0, 200]])
     assert answer["termination"].all()
-    assert [name for name, _ in simulators.main.asked] == ["reset", "step", "step", "step", "partial_reset"]
+    assert [name for name, _ in simulators.main.calls] == ["reset", "step", "step", "step", "partial_reset"]
 
 
 def test_a_time_limit_of_ours_cuts_and_the_end_of_the_task_comes_first() -> None:
     simulators = Simulators(Counter, 2, 2)
-    answer = simulators.step(told(simulators.reset(SEEDS), steps=1))
+    answer = simulators.step(step_arguments(simulators.reset(SEEDS), steps=1))
     assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([True, True], [False, False])
     simulators.main.answer = {"termination": np.array([True, False])}
-    answer = simulators.step(told(answer, steps=1))
+    answer = simulators.step(step_arguments(answer, steps=1))
     assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([False, True], [True, False])
 
 
@@ -83,25 +83,25 @@ def test_tokens_tell_where_the_simulators_are() -> None:
     start = simulators.reset(SEEDS)
     assert not twin.is_live(start["token"])
     np.testing.assert_array_equal(twin.reset(SEEDS)["token"], start["token"])
-    after = simulators.step(told(start))
+    after = simulators.step(step_arguments(start))
     assert simulators.is_live(after["token"])
     assert not simulators.is_live(start["token"])
-    assert twin.step(told(start, actions=(1, 1)))["token"][0] != after["token"][0]
+    assert twin.step(step_arguments(start, actions=(1, 1)))["token"][0] != after["token"][0]
     with raises_naming(HostEnvError, "advanced beyond"):
-        simulators.step(told(start))
+        simulators.step(step_arguments(start))
 
 
 def test_a_restart_is_of_the_rows_it_names() -> None:
     simulators = Simulators(Counter, 2, None)
-    answer = simulators.step(told(simulators.reset(SEEDS)))
-    again = simulators.restart(told(answer, mask=np.array([True, False])))
+    answer = simulators.step(step_arguments(simulators.reset(SEEDS)))
+    again = simulators.restart(step_arguments(answer, mask=np.array([True, False])))
     np.testing.assert_array_equal(again["start"][0], [0, 100])
     assert simulators.is_live(again["token"])
     np.testing.assert_array_equal(simulators.main.steps, [0, 1])
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "parts"),
     [
         ({"obs": np.zeros((2, 3), np.float32)}, ("observation", "shape [2, 2]", "step 1", "got [2, 3]")),
         ({"obs": {"a": np.zeros((2, 2))}}, ("observation", "shape [2, 2]", "step 1", "got []")),
@@ -112,12 +112,12 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
         ({"obs": np.full((2, 2), np.inf)}, ("environment 0", "observation", "not finite", "step 1")),
     ],
 )
-def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, says: tuple[str, ...]) -> None:
+def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, parts: tuple[str, ...]) -> None:
     simulators = Simulators(Counter, 2, None)
     start = simulators.reset(SEEDS)
     simulators.main.answer = answer
-    with raises_naming(HostEnvError, *says):
-        simulators.step(told(start))
+    with raises_naming(HostEnvError, *parts):
+        simulators.step(step_arguments(start))
 
 
 def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed() -> None:
@@ -131,7 +131,7 @@ def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed()
     answer = simulators.reset(SEEDS)
     simulators.reset(np.repeat(SEEDS, 2, axis=0))
     assert [env.num_envs for env in made] == [2, 4]
-    simulators.step(told(answer))
+    simulators.step(step_arguments(answer))
     simulators.close()
     assert all(env.closed for env in made)
     with raises_naming(HostEnvError, "expected 3", "but 2"):

@@ -15,7 +15,7 @@ from tests.support.toy_envs import ToyEnv, toy_state
 
 
 class Echo(ToyEnv):
-    """Observes the action it got; ends at the third step; pays 1."""
+    """Observes its last action; ends at the third step; pays 1."""
 
     obs_space = Box(-np.inf, np.inf, (2,))
 
@@ -23,11 +23,11 @@ class Echo(ToyEnv):
         super().__init__(Box([low, low], [high, 2 * high]))
 
     def reset(self, key: jax.Array) -> EnvState:
-        """Zeros."""
+        """Return zeros."""
         return toy_state(jnp.zeros((), jnp.int32), jnp.zeros(2))
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
-        """The action becomes the observation."""
+        """Return the action as observation."""
         t = env_state.env_state + 1
         return toy_state(t, action, 1.0, t >= 3)
 
@@ -68,7 +68,7 @@ def test_repeated_actions_play_exactly_the_limit(limit: int, repeats: int) -> No
     for _ in range(-(-limit // repeats)):
         assert not state.done.any()
         state = env.step(state, jnp.zeros(1, jnp.int32))
-        played += float(state.reward[0])  # 1 for each step
+        played += float(state.reward[0])  # 1 per step
     assert state.done.all()
     assert state.info.truncation.all()
     assert played == limit

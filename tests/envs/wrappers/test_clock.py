@@ -1,4 +1,4 @@
-"""The episode's clock, its return and its end."""
+"""Step counter, return and end of an episode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_limits() -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_one_episode_each_in_a_vector_env(inside: bool) -> None:
-    """The vector env freezes ended episodes by itself; a wrapper that does so already changes nothing."""
+    """A wrapper that freezes ended episodes changes nothing in a vector env that also does so."""
     env = EpisodeWrapper(ProbeEnv("termination"), 3)
     vector = VmapWrapper(OneEpisodeWrapper(env) if inside else env, 2)
     state = vector.reset(jax.random.key(0))

@@ -51,13 +51,13 @@ some_spaces = st.recursive(
 
 
 def read_alone(space: spaces.Space, obs: Any) -> list[np.ndarray]:
-    """What networks are to read of each array of an observation of Gymnasium's, in order, each as one vector."""
+    """Return the expected network inputs for each array of a Gymnasium observation, each as one vector."""
     if isinstance(space, spaces.Dict):
         return [x for name in sorted(space.spaces) for x in read_alone(space[name], obs[name])]
     if isinstance(space, spaces.Tuple):
         return [x for member, part in zip(space, obs, strict=True) for x in read_alone(member, part)]
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return [np.float32(spaces.flatten(space, obs))]  # Gymnasium's own one-hot encoding
+        return [np.float32(spaces.flatten(space, obs))]  # Gymnasium's one-hot encoding
     numbers = np.ravel(obs).astype(np.float32)
     return [numbers / np.float32(255) if space.dtype == np.uint8 else numbers]
 
@@ -125,11 +125,11 @@ def test_pixels_beside_other_numbers_are_scaled_as_alone() -> None:
     both = ObsFlattenWrapper(Showing(DictSpace({"image": image, "numbers": numbers})))
     np.testing.assert_allclose(both._flatten(obs), [*[200 / 255] * 4, 0.5], rtol=1e-6)
     images = ObsFlattenWrapper(Showing(DictSpace({"a": image, "b": image})))
-    assert images.obs_space == Box(0, 255, (8,), np.uint8)  # as small as they came: networks scale them
+    assert images.obs_space == Box(0, 255, (8,), np.uint8)  # unchanged: networks scale them
 
 
 class Game(gymnasium.Env):
-    """Observes what its space draws."""
+    """Observes samples of its space."""
 
     action_space = spaces.Discrete(2)
 

@@ -41,7 +41,7 @@ def _is_near(achieved: jax.Array, desired: jax.Array) -> jax.Array:
 
 
 def _all_it_gets(achieved: jax.Array, desired: jax.Array, action: jax.Array, obs: jax.Array) -> jax.Array:
-    """A number in which each of the four has digits of its own."""
+    """Return a number whose digits encode the four arguments."""
     return achieved[0] + 10.0 * desired[0] + 100.0 * action[0] + 1000.0 * obs[1]
 
 
@@ -66,7 +66,7 @@ def test_an_environment_is_given_goals() -> None:
     assert is_goal_space(env.obs_space)
     obs, actions, next_obs, reward, done, info = _played(env, env.reset(jax.random.key(0)), 60)
     np.testing.assert_array_equal(next_obs.achieved_goal, next_obs.observation[..., :1])
-    # A goal stays as long as its episode.
+    # The goal is constant within an episode.
     np.testing.assert_array_equal(obs.desired_goal, next_obs.desired_goal)
     goals = obs.desired_goal[..., 0]
     assert (np.diff(goals, axis=0)[~done[:-1]] == 0).all()
@@ -104,7 +104,7 @@ def test_another_goal_can_be_asked_of_a_running_episode() -> None:
 
 
 class Finding(Echo):
-    """Observes goals by itself: to get near its action of the last step."""
+    """Environment with goals: approach the last action."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,12 +135,12 @@ def test_goals_that_an_environment_has_are_taken_as_they_are() -> None:
 
 @pytest.mark.parametrize("wrapped", [lambda env: RewardScaleWrapper(env, 0.5), lambda env: RewardClipWrapper(env, 7.0)])
 def test_what_a_goal_is_worth_goes_through_the_wrappers(wrapped: Any) -> None:
-    """The reward of a step is that which the task tells of it, whatever stands around."""
+    """A step's reward equals the task's outcome, with any wrappers."""
     env = VmapAutoResetWrapper(wrapped(EpisodeWrapper(ActionConversionWrapper(_mountain_car()), 20)), 4)
     task = required_goal_task(env, "replay.hindsight")
     obs, actions, next_obs, reward, *_ = _played(env, env.reset(jax.random.key(0)), 30)
-    told = jax.vmap(jax.vmap(task.outcome))(next_obs.achieved_goal, obs.desired_goal, actions, next_obs.observation)
-    np.testing.assert_allclose(reward, told.reward, rtol=1e-5, atol=1e-5)
+    outcome = jax.vmap(jax.vmap(task.outcome))(next_obs.achieved_goal, obs.desired_goal, actions, next_obs.observation)
+    np.testing.assert_allclose(reward, outcome.reward, rtol=1e-5, atol=1e-5)
     assert len(np.unique(reward)) > 5
 
 

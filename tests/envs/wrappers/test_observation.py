@@ -1,4 +1,4 @@
-"""Flattened, chosen and stacked observations."""
+"""Flattened, selected and stacked observations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.toy_envs import ToyEnv, toy_state
 
 
 class Showing(ToyEnv):
-    """Observes an element of any space, the same for all entries: the number of the step (plus 10 times a draw)."""
+    """Observes an element of any space with equal entries: the step (plus 10 times a random number)."""
 
     action_space = Discrete(2)
 
@@ -31,11 +31,11 @@ class Showing(ToyEnv):
         super().__init__(obs_space=space)
 
     def reset(self, key: jax.Array) -> EnvState:
-        """Step 0."""
+        """Return step 0."""
         return self._state(10 * jax.random.randint(key, (), 0, 10), 0.0)
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
-        """The next number."""
+        """Return the next number."""
         return self._state(env_state.env_state + 1, 1.0)
 
     def _state(self, number: jax.Array, reward: float) -> EnvState:
@@ -45,17 +45,17 @@ class Showing(ToyEnv):
 
 
 class Pixels(ToyEnv):
-    """A random image that scrolls and grows brighter, until a pixel in its corner has the right remainder."""
+    """A random image that scrolls and brightens until a corner pixel has a given remainder."""
 
     action_space = Discrete(2)
     obs_space = Box(0, 255, (3, 2, 1), np.uint8)
 
     def reset(self, key: jax.Array) -> EnvState:
-        """Another image."""
+        """Return another image."""
         return self._state(jax.random.randint(key, (3, 2, 1), 0, 256).astype(jnp.uint8), jnp.zeros((), jnp.int32))
 
     def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
-        """One row further."""
+        """Scroll by one pixel."""
         image, t = env_state.env_state
         return self._state(jnp.roll(image, 1, axis=0) + jnp.uint8(1), t + 1)
 
@@ -65,11 +65,11 @@ class Pixels(ToyEnv):
 
 
 class TestStackedVectors(VectorEnvContract):
-    """Two components of CartPole, four times."""
+    """Two components of CartPole, stacked four times."""
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """CartPole of at most 25 steps."""
+        """Build CartPole with at most 25 steps."""
         return create_env(
             "CartPole-v1",
             parallel=parallel,
@@ -85,11 +85,11 @@ class TestStackedImages(VectorEnvContract):
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        """At most 9 steps."""
+        """Build an environment with at most 9 steps."""
         return wrap_env(Pixels(), parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=9, history=3)
 
     def test_frames_are_the_last_observations(self, start: EnvState, records: dict) -> None:
-        """Everywhere in a rollout, across the ends of episodes, and in the true successors."""
+        """Stacked frames are the last observations of the episode, also for true next observations."""
         newest_of_start, done = np.asarray(start.obs)[..., -1], records["done"]
         for i in range(done.shape[1]):
             frames = [newest_of_start[i]] * 3
@@ -114,7 +114,7 @@ def test_only_the_chosen_components_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "components", "said"),
+    ("space", "components", "parts"),
     [
         (Box(0, 255, (2, 2)), [0], ("env.observed", "flatten")),
         (Discrete(3), [0], ("env.observed", "flatten")),
@@ -126,8 +126,8 @@ def test_only_the_chosen_components_are_seen() -> None:
         (Box(0, 1, (3,)), [1, 1], ("env.observed", "twice", "[1, 1]")),
     ],
 )
-def test_impossible_choices_are_refused(space: Space, components: object, said: tuple[str, ...]) -> None:
-    with raises_naming(ValueError, *said):
+def test_impossible_choices_are_refused(space: Space, components: object, parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
         ObsSelectWrapper(Showing(space), components)
 
 

@@ -1,4 +1,4 @@
-"""Physics parameters drawn per episode: ranges, durations, and parameters that cannot be randomized."""
+"""Physics parameters sampled per episode: ranges, durations, and parameters that cannot be randomized."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HALF_TO_TWICE = {"body.mass": {"scale": [0.5, 2.0]}, "gravity": {"shift": [-1, 1
 
 
 class Falling(PhysicsEnv):
-    """Two bodies that a force holds against gravity, and how high they are: below the ground the episode ends."""
+    """Two bodies held against gravity by a force, observed by height; the episode ends below the ground."""
 
     obs_space = Box(-jnp.inf, jnp.inf, (2,))
     action_space = Box(-1.0, 1.0, (1,))
@@ -62,7 +62,7 @@ class Falling(PhysicsEnv):
 
 
 class TestFalling(VectorEnvContract):
-    """All that an environment promises, while its physics are drawn."""
+    """The environment contract with randomized physics."""
 
     num_steps = 40
 
@@ -139,14 +139,14 @@ def test_a_step_is_that_of_the_drawn_physics() -> None:
     ids=["brax", "mjx"],
 )
 def test_simulators_step_in_what_is_drawn(make: Callable[..., PhysicsEnv], options: tuple, field: str) -> None:
-    """As one whose own model has the numbers that were drawn."""
+    """A step equals that of a simulator whose model has the sampled parameters."""
     adapter = make("inverted_pendulum", *options)
     env = randomized(adapter, {field: {"scale": [2.0, 3.0], "each": True}})
 
     state, action = env.reset(jax.random.key(0)), jnp.full(1, 0.7)
     drawn, physics = env.step(state, action).obs, state._internal.physics
     own = PyTreeDict({field: np.asarray(dict(model_fields(adapter.physics_model))[field])})
-    # Given what is drawn, and not the whole model, it is one program for both.
+    # With the parameters as arguments, instead of the whole model, both share one program.
     step_in = jax.jit(lambda physics: adapter.step_in(with_leaves(adapter.physics_model, physics), state, action).obs)
     np.testing.assert_allclose(drawn, step_in(physics), rtol=1e-5, atol=1e-6)
     assert np.abs(drawn - step_in(own)).max() > 1e-3

@@ -1,4 +1,4 @@
-"""Skills: drawn for each episode, shown with every observation, the same until the episode ends."""
+"""Skills: sampled per episode, part of every observation, constant until the episode ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_each_episode_draws_a_skill_and_keeps_it() -> None:
         before = skills_of(state.obs)
         actions = np.ones(64, np.int32)
         state, twin = env.step(state, actions), plain.step(twin, actions)
-        np.testing.assert_array_equal(state.obs[:, :-NUM_SKILLS], twin.obs)  # the environment draws as without skills
+        np.testing.assert_array_equal(state.obs[:, :-NUM_SKILLS], twin.obs)  # equal to the environment without skills
         np.testing.assert_array_equal(skills_of(state.info.next_obs), before)
         differs = skills_of(state.obs) != before
         assert not (differs & ~np.asarray(state.done)).any()

@@ -25,7 +25,7 @@ def test_copies_lie_along_a_new_axis_over_the_devices(monkeypatch):
 
 
 def test_a_jax_that_has_it_keeps_its_function(monkeypatch):
-    function = inspect.getmembers  # any
+    function = inspect.getmembers  # any function
     monkeypatch.setattr(jax, "device_put_replicated", function, raising=False)
     supply_replication()
     assert jax.device_put_replicated is function
@@ -37,7 +37,7 @@ def test_both_sides_have_the_same_settings():
     for config in (theirs, AS_SHIPPED):
         assert config["num_envs"] == ours["num_envs"]
         assert config["unroll_length"] == ours["rollout_length"]
-        # brax counts in unrolls: as many as there are environments are learned from, each once in a pass.
+        # brax counts in unrolls: one per environment, each used once per pass.
         assert config["batch_size"] * config["num_minibatches"] == ours["num_envs"]
         assert config["num_minibatches"] == ours["num_minibatches"]
         assert config["num_updates_per_batch"] == ours["num_epochs"]

@@ -1,4 +1,4 @@
-"""A training that advances by one epoch at a time."""
+"""Training that advances by one epoch at a time."""
 
 from __future__ import annotations
 

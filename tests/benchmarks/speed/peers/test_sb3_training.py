@@ -1,4 +1,4 @@
-"""A training that advances by the library's steps."""
+"""Training that advances by the library's steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.speed.peers import sb3_training
 
 
 class Model:
-    """Takes whole rollouts of 8 steps, as the library's algorithms do."""
+    """Stand-in that takes whole rollouts of 8 steps, as the library's algorithms do."""
 
     def __init__(self, policy, envs, seed, gamma, device="gpu"):
         self.made_with = (policy, envs, seed, gamma, device)

@@ -1,0 +1,44 @@
+"""Reads ``.npz`` files that may come from an untrusted person: no pickles, and one error for any damage."""
+
+from __future__ import annotations
+
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+# OverflowError, SyntaxError and TokenError come from the header of an array, NotImplementedError and RuntimeError from
+# a compression or an encryption that Python's zipfile does not read.
+_DAMAGE = (OSError, EOFError, KeyError, ValueError, TypeError, OverflowError, MemoryError, SyntaxError, RuntimeError)
+_DAMAGE += (tokenize.TokenError, zipfile.BadZipFile, zlib.error)
+
+
+class NpzError(ValueError):
+    """Raised for a file of arrays that cannot be read; the message is a clause, to be embedded in a sentence."""
+
+
+def read_npz(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    """Return arrays of a file by name.
+
+    Args:
+        path: the file.
+        names: names of the arrays; ``None`` for all.
+
+    Raises:
+        NpzError: the file is missing or corrupted, has no array of that name, or has one that is not of numbers.
+    """
+    try:
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it is not an .npz file")
+            arrays = {name: stored[name] for name in (stored.files if names is None else names)}
+    except _DAMAGE as error:
+        raise NpzError(str(error)[:200] or type(error).__name__) from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+            raise NpzError(f"{name} is not an array of numbers")
+    return arrays
