@@ -67,7 +67,7 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
         if self.emitter is None:
             return super().breed(state, before, fitness, descriptors, key)
         archives = self.archive, before, state.archive_state
-        emitter_state = self.emitter.tell(state.emitter_state, key, *archives, fitness, descriptors)
+        emitter_state = self.emitter.tell(state.emitter_state, key, *archives, fitness=fitness, descriptors=descriptors)
         population = self.emitter.ask(emitter_state, self.pop_size)
         return state.replace(emitter_state=emitter_state, population=population)
 

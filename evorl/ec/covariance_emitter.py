@@ -96,6 +96,7 @@ class CovarianceEmitter(PyTreeNode):
         archive: Archive,
         before: ArchiveState,
         after: ArchiveState,
+        *,
         fitness: jax.Array,
         descriptors: jax.Array,
     ) -> PyTreeDict:
@@ -115,7 +116,7 @@ class CovarianceEmitter(PyTreeNode):
         rows = fitness, descriptors / extents, verdicts.status, verdicts.improvement
         rows = split_leading_axis(rows, self.num_emitters, fitness.shape[0] // self.num_emitters)
         search = self.search(fitness.shape[0])
-        searches, restarts = jax.vmap(lambda *x: self._adapt(search, *x))(state.searches, state.directions, *rows)
+        searches, restarts = jax.vmap(lambda *x: self._adapt(search, *x))(state.searches, state.directions, rows)
         elite_key, fresh_key = jax.random.split(key)
         starts = archive.sample(after, elite_key, self.num_emitters)
         fresh = self.init(starts, fresh_key, fitness.shape[0], descriptors.shape[1])
@@ -127,12 +128,10 @@ class CovarianceEmitter(PyTreeNode):
         search: CovarianceAdaptation,
         state: PyTreeDict,
         direction: jax.Array,
-        fitness: jax.Array,
-        descriptors: jax.Array,
-        status: jax.Array,
-        improvement: jax.Array,
+        rows: tuple[jax.Array, ...],
     ) -> tuple[PyTreeDict, jax.Array]:
         """Return the adapted search of one emitter, and True, a bool scalar, if it must restart."""
+        fitness, descriptors, status, improvement = rows
         value = {"imp": improvement, "obj": fitness, "rd": descriptors @ direction}[self.ranking.removeprefix("2")]
         value = jnp.where(jnp.isfinite(improvement), failures_to_minus_inf(value), -jnp.inf)
         stage = status if self.ranking.startswith("2") else jnp.zeros_like(status)

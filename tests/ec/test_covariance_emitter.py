@@ -59,7 +59,7 @@ def _generation(
         fitness,
         descriptors,
         after,
-        tell(emitter, state, key, archive, before, after, fitness, descriptors),
+        tell(emitter, state, key, archive, before, after, fitness=fitness, descriptors=descriptors),
     )
 
 
@@ -126,7 +126,7 @@ def test_parents_are_those_that_entered_even_if_others_rank_higher() -> None:
     descriptors = descriptors.at[::SHARE].set(9.0)  # the least fit of each emitter is alone in an empty cell
     before = before.replace(fitness=jnp.full_like(before.fitness, 1e3).at[-1].set(-jnp.inf))
     after = GRID.add(before, solutions, fitness, descriptors)
-    adapted = tell(emitter, state, jax.random.key(0), GRID, before, after, fitness, descriptors)
+    adapted = tell(emitter, state, jax.random.key(0), GRID, before, after, fitness=fitness, descriptors=descriptors)
     np.testing.assert_allclose(adapted.searches.mean, solutions[::SHARE], rtol=1e-5)
 
 
@@ -240,7 +240,10 @@ def test_the_gate_of_qdax(emitter: CovarianceEmitter, settings: dict[str, float]
             ends = jax.vmap(env.step, (None, 0))(env.reset(key), solutions)
             judged = ends.reward, ends.info.metrics.measures
             after = archive.add(before, solutions, *judged)
-            return (emitter.tell(state, key, archive, before, after, *judged), after), None
+            return (
+                emitter.tell(state, key, archive, before, after, fitness=judged[0], descriptors=judged[1]),
+                after,
+            ), None
 
         state = emitter.init(jnp.zeros((emitter.num_emitters, 20)), key, pop_size, 2)
         keys = jax.random.split(key, num_generations)
