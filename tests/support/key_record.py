@@ -287,8 +287,8 @@ class KeyRecord:
     def _while(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
         """Evaluate a while loop; a limited number of iterations is recorded.
 
-        The condition of a loop under ``vmap`` has leading axes: the loop continues while it is true for any member of the
-        batch, and members for which it is false keep their values.
+        The condition of a loop under ``vmap`` has leading axes: the loop continues while it is true for any member of
+        the batch, and members for which it is false keep their values.
         """
         condition_consts, rest = _cut(operands, eqn.params["cond_nconsts"])
         body_consts, carry = _cut(rest, eqn.params["body_nconsts"])
