@@ -35,7 +35,7 @@ BARS: dict[str, float] = {
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
-    "settings in configs/agent that differ from it": 33,
+    "settings in configs/agent that differ from it": 38,
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 67477,
+    "lines of the package": 67930,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

@@ -17,6 +17,8 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/algorithms/test_(td3|td3_bc|tqc|trpo|soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/algorithms/test_(action_spaces|dict_observations)\.py::",
         r"tests/algorithms/test_\w+\.py::test_\w+\[.*(pqn|r2d2|a2c|impala)",
+        r"tests/algorithms/test_map_elites\.py::Test(Thresholds|DominatedNovelty)::",
+        r"tests/ec/test_covariance_emitter\.py::test_the_gate_of_qdax\[(?!imp)",
         r"tests/workflows/test_quality_diversity\.py::test_\w+\[.*pga_me",
         r"tests/workflows/test_(on_policy|policy_improvement)\.py::test_\w+\[.*(a2c|impala|reinforce|sac)",
         r"tests/workflows/test_replay_settings\.py::test_every_off_policy_agent\w*\[(?!dqn)",

@@ -70,7 +70,7 @@ def test_a_file_repeats_no_default_of_its_class(agent: str) -> None:
     file_config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "agent" / f"{agent}.yaml"))
     usual = complete_config(workflow_class(file_config["workflow"]), _named_optimizer(file_config))
     repeated = [key for key, value in leaves_of(file_config) if key != "workflow" and _at(usual, key) == value]
-    assert [key for key in repeated if key not in ("optimizer.name", "optimizer.pop_size")] == []
+    assert [key for key in repeated if key not in ("archive.name", "optimizer.name", "optimizer.pop_size")] == []
 
 
 def _named_optimizer(file_config: dict[str, Any]) -> dict[str, Any]:

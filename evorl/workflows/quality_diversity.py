@@ -35,11 +35,13 @@ class QualityDiversityState(GenerationalState):
         archive_state: elites of all cells, with their fitness and descriptors.
         population: policies of the current generation, ``[P, ...]``.
         learner: state of the learner that makes offspring by gradients; absent without one.
+        emitter_state: state of the emitters that make offspring from adapted distributions; absent without them.
     """
 
     archive_state: ArchiveState
     population: Params
     learner: Annotated[LearnerState, Entry(optional=True)]
+    emitter_state: Annotated[PyTreeDict, Entry(optional=True)]
 
 
 class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
@@ -125,7 +127,8 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
         key, breeding_key = jax.random.split(state.key)
         fitness = batch.returns.mean(axis=1)
         # NaN returns are passed on: the archive ignores these individuals, whereas a substitute might fill a cell.
-        archive_state = self.archive.add(state.archive_state, state.population, fitness, self.descriptor_values(batch))
+        before, descriptors = state.archive_state, self.descriptor_values(batch)
+        archive_state = self.archive.add(before, state.population, fitness, descriptors)
         best, best_fitness = self.archive.best(archive_state)
         metrics = generation_metrics(batch, fitness, best_fitness) | PyTreeDict(
             qd_score=self.archive.qd_score(archive_state, self.fitness_offset),
@@ -137,7 +140,26 @@ class QualityDiversityWorkflow(GenerationalWorkflow[QualityDiversityState]):
             agent_state=with_policy(state.agent_state, best),
             timesteps=state.timesteps.add(metrics.timesteps),
         )
-        return metrics, state.replace(population=self.offspring(state, breeding_key))
+        return metrics, self.breed(state, before, fitness, descriptors, breeding_key)
+
+    def breed(
+        self,
+        state: QualityDiversityState,
+        before: ArchiveState,
+        fitness: jax.Array,
+        descriptors: jax.Array,
+        key: Key,
+    ) -> QualityDiversityState:
+        """Return the state with the next generation, which is ``offspring``.
+
+        Args:
+            state: state with this generation, which is in the archive.
+            before: state of the archive without it.
+            fitness: its fitness, ``[P]``.
+            descriptors: its descriptors, ``[P, D]``.
+            key: random key.
+        """
+        return state.replace(population=self.offspring(state, key))
 
     def descriptor_values(self, outcomes: EpisodeOutcomes) -> jax.Array:
         """Return the descriptors ``[P, D]`` of individuals, averaged over their episodes."""
@@ -197,7 +219,8 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
             shape = (FINE_BINS, FINE_BINS)
         axes = [a + (np.arange(n) + 0.5) / n * (b - a) for a, b, n in zip(low, high, shape, strict=True)]
         plane = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-        values = fitness[np.asarray(archive.cells(jnp.asarray(plane, jnp.float32)))].reshape(shape)
+        of_cells = np.asarray(archive.cell_fitness(jnp.asarray(fitness), jnp.asarray(descriptors)))
+        values = of_cells[np.asarray(archive.cells(jnp.asarray(plane, jnp.float32)))].reshape(shape)
         return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, "fitness")
     shares = (descriptors[filled][:, pair] - low) / (np.asarray(high) - low)
     place = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)

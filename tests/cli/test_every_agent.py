@@ -39,6 +39,7 @@ SMALL = {
     "updates_per_generation": 1,
     "optimizer.pop_size": 16,
     "pop_size": 4,
+    "emitter.num_emitters": 1,
     "agent.network.torso": "[4]",
     "agent.policy_network.torso": "[4]",
     "agent.critic_network.torso": "[4]",

@@ -295,9 +295,9 @@ class WorkflowContract(SeedContract, DtypeContract):
             return evaluated.evaluation(state)
 
         @jax.jit
-        def asking_again(
-            state: State,
-        ) -> Any:  # populations are not stored: their noise is generated again in tell
+        def asking_again(state: State) -> Any:  # noise is not stored, but generated again in tell
+            if "emitter_state" in state:
+                return workflow.emitter.ask(state.emitter_state, workflow.pop_size)
             return workflow.optimizer.ask(state.ec_state) if "ec_state" in state else None
 
         def iteration(state: State, _: None) -> tuple[State, Any]:

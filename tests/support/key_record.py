@@ -285,7 +285,11 @@ class KeyRecord:
         return [*spread(carry, kept), *spread(outputs, results[num_carry:])], uses
 
     def _while(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
-        """Evaluate a while loop; a limited number of iterations is recorded."""
+        """Evaluate a while loop; a limited number of iterations is recorded.
+
+        The condition of a loop under ``vmap`` has leading axes: the loop continues while it is true for any member of
+        the batch, and members for which it is false keep their values.
+        """
         condition_consts, rest = _cut(operands, eqn.params["cond_nconsts"])
         body_consts, carry = _cut(rest, eqn.params["body_nconsts"])
         kept, condition, body = (self._needed.carried(eqn, results), eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
@@ -299,11 +303,16 @@ class KeyRecord:
             outputs, uses = self._evaluate(body, [*body_consts, *spread(carry, kept)], kept)
             carry = only(outputs, kept)
             another, more = goes_on(carry)
+            if another.shape and uses + more:
+                raise NotImplementedError("keys are used within a while loop under vmap")
             return carry, another, uses + more
 
         def next_round(state: tuple[list[Any], Any, Any, Any]) -> tuple[list[Any], Any, Any, Any]:
-            carry, _, number, uses = state
-            carry, another, more = one_round(carry)
+            old, goes, number, uses = state
+            new, another, more = one_round(old)
+            carry = [
+                jnp.where(jnp.expand_dims(goes, range(goes.ndim, a.ndim)), a, b) for a, b in zip(new, old, strict=True)
+            ]
             uses = jax.tree.map(lambda all, one: all.at[number].set(one, mode="drop"), uses, more)
             return carry, another, number + 1, uses
 
@@ -311,7 +320,9 @@ class KeyRecord:
         room = jax.eval_shape(one_round, start)[2]
         room = jax.tree.map(lambda use: jnp.zeros((MOST_ROUNDS, *use.shape), use.dtype), room)
         another, before = goes_on(start)
-        last, _, num_rounds, uses = jax.lax.while_loop(lambda state: state[1], next_round, (start, another, 0, room))
+        last, _, num_rounds, uses = jax.lax.while_loop(
+            lambda state: jnp.any(state[1]), next_round, (start, another, 0, room)
+        )
         for use in uses:
             use.lost |= num_rounds > MOST_ROUNDS
         return spread(last, kept), before + uses

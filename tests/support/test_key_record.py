@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.support.errors import raises_naming
@@ -81,6 +82,22 @@ def test_loops_in_loops_are_seen() -> None:
     assert len(record.folded) == 3 + 3 * 2
     assert len(record.consumed) == 3 * 2
     assert record.misused() == []
+
+
+def test_members_of_a_batch_of_loops_stop_on_their_own() -> None:
+    def doubled(key: jax.Array, limits: jax.Array) -> jax.Array:
+        starts = jnp.ones((3, 2)) + jax.random.uniform(key)
+        one = jax.vmap(lambda x, limit: jax.lax.while_loop(lambda x: (x < limit).all(), lambda x: 2.0 * x, x))
+        return one(starts, limits)
+
+    record, args = KeyRecord(), (jax.random.key(0), jnp.array([0.0, 5.0, 50.0]))
+    np.testing.assert_array_equal(record.run(doubled, *args), doubled(*args))
+    assert sum(record.consumed.values()) == 1
+
+
+def test_a_batch_of_loops_that_use_keys_is_refused() -> None:
+    with raises_naming(NotImplementedError, "while loop", "vmap"):
+        KeyRecord().run(jax.vmap(draw_in_rounds, (None, 0)), jax.random.key(0), jnp.arange(3))
 
 
 def test_keys_of_another_record_may_be_used_again() -> None:

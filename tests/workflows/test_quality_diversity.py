@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ec.archives import CentroidArchive, GridArchive
+from evorl.ec.archives import CentroidArchive, DominatedNoveltyArchive, GridArchive
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
 from evorl.execution.restoration import restore
@@ -244,6 +244,14 @@ def test_a_map_of_points_has_the_nearest_one() -> None:
     half = heat.values.shape[0] // 2
     assert set(heat.values[:half].ravel()) == {1.0}
     assert set(heat.values[half:].ravel()) == {2.0}
+
+
+def test_a_map_without_cells_has_the_best_of_each_bin() -> None:
+    archive = DominatedNoveltyArchive(low=(0.0, 0.0), high=(2.0, 2.0), bins=(2,), capacity=4)
+    fitness = np.array([1.0, 5.0, -np.inf, 3.0], np.float32)
+    descriptors = np.array([[0.1, 0.1], [0.2, 0.3], [1.9, 1.9], [1.5, 0.5]], np.float32)
+    heat = fitness_map(archive, fitness, descriptors, (0, 1))
+    np.testing.assert_array_equal(heat.values, [[5.0, np.nan], [3.0, np.nan]])
 
 
 def test_a_map_of_two_of_three_descriptors_says_what_it_leaves_out() -> None:

@@ -1,8 +1,17 @@
-"""Archives for quality diversity, which store the best solution of every cell of descriptor space."""
+"""Archives for quality diversity, which store the best solutions of descriptor space, most by its cells."""
 
-from evorl.ec.archives.archive import Archive, ArchiveState
+from evorl.ec.archives.archive import Archive, ArchiveState, Verdicts
 from evorl.ec.archives.centroid import CentroidArchive
+from evorl.ec.archives.dominated_novelty import DominatedNoveltyArchive
 from evorl.ec.archives.grid import GridArchive
 from evorl.ec.archives.registry import ARCHIVES
 
-__all__ = ["ARCHIVES", "Archive", "ArchiveState", "CentroidArchive", "GridArchive"]
+__all__ = [
+    "ARCHIVES",
+    "Archive",
+    "ArchiveState",
+    "CentroidArchive",
+    "DominatedNoveltyArchive",
+    "GridArchive",
+    "Verdicts",
+]

@@ -7,10 +7,12 @@ from ``low`` to ``high`` of descriptor space into C cells. Kinds of archives dif
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
+from evorl.fields import Within
 from evorl.ops.random import draw
 from evorl.types import Key, Params, PyTreeData, PyTreeNode
 
@@ -22,16 +24,34 @@ class ArchiveState(PyTreeData):
         solutions: solutions, leaves ``[C, ...]``; empty cells have the solution passed to ``init``.
         fitness: fitness of the elites, float32 ``[C]``, minus infinity for empty cells.
         descriptors: descriptors of the elites, float32 ``[C, D]``, zeros for empty cells.
+        thresholds: acceptance thresholds, float32 ``[C]``; ``None`` if each elite's fitness is the threshold.
     """
 
     solutions: Params
     fitness: jax.Array
     descriptors: jax.Array
+    thresholds: jax.Array | None = None
 
     @property
     def is_filled(self) -> jax.Array:
         """True for cells that have an elite, bool ``[C]``."""
         return self.fitness > -jnp.inf
+
+
+NEW, IMPROVED, REJECTED = 2, 1, 0  # statuses of candidates
+
+
+class Verdicts(PyTreeData):
+    """Judgment of N candidates by an archive before they are added; candidates do not compete with each other.
+
+    Attributes:
+        status: int32 ``[N]``: ``NEW`` if accepted by an empty cell, ``IMPROVED`` by a filled one, else ``REJECTED``.
+        improvement: fitness minus the threshold of the cell, float32 ``[N]``; the fitness itself for an empty cell
+            without a threshold; minus infinity for candidates with a non-finite fitness or descriptor.
+    """
+
+    status: jax.Array
+    improvement: jax.Array
 
 
 class Archive(PyTreeNode):
@@ -40,9 +60,14 @@ class Archive(PyTreeNode):
     Attributes:
         low: lower bound of each of the D dimensions of a descriptor.
         high: upper bound of each dimension; descriptors outside the bounds belong to the nearest cell at the border.
+        threshold_min: initial acceptance threshold of every cell (CMA-MAE): a candidate is accepted if its fitness is
+            above the threshold of its cell. ``None`` accepts candidates better than the elite. Elites are the best
+            candidates in both cases.
+        threshold_rate: learning rate alpha of the thresholds; 0 keeps them, 1 makes them the mean fitness of the
+            candidates accepted last. It requires ``threshold_min``.
 
     Settings:
-        name: kind of the archive: grid, or centroid (cells around evenly spread points).
+        name: kind of the archive: grid, centroid (cells around evenly spread points), or dominated_novelty (no cells).
 
     Raises:
         ValueError: ``low`` and ``high`` differ in length, or ``low`` is not below ``high``.
@@ -50,6 +75,8 @@ class Archive(PyTreeNode):
 
     low: tuple[float, ...] = (0.0,)
     high: tuple[float, ...] = (1.0,)
+    threshold_min: float | None = None
+    threshold_rate: Annotated[float, Within("[0, 1]")] = 0.01
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
@@ -92,6 +119,7 @@ class Archive(PyTreeNode):
             solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *jnp.shape(x))), solution),
             fitness=jnp.full(num, -jnp.inf, jnp.float32),
             descriptors=jnp.zeros((num, self.num_dimensions), jnp.float32),
+            thresholds=None if self.threshold_min is None else jnp.full(num, self.threshold_min, jnp.float32),
         )
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
@@ -109,21 +137,51 @@ class Archive(PyTreeNode):
         Raises:
             ValueError: the descriptors have the wrong shape.
         """
-        if descriptors.shape != (*fitness.shape, self.num_dimensions):
-            raise ValueError(
-                f"the archive has {self.num_dimensions} dimensions, so the descriptors of {fitness.shape[0]} solutions "
-                f"must have shape {[fitness.shape[0], self.num_dimensions]}, got {list(descriptors.shape)}."
-            )
         num, candidates = self.num_cells, jnp.arange(fitness.shape[0])
-        is_valid = jnp.isfinite(fitness) & jnp.isfinite(descriptors).all(axis=1)
-        cells = jnp.where(is_valid, self.cells(jnp.where(is_valid[:, None], descriptors, 0.0)), num)
+        is_valid, cells = self.cells_of_valid(fitness, descriptors)
         # The cell index C marks ignored candidates: segment operations skip it, and writes drop it.
         best = jax.ops.segment_max(jnp.where(is_valid, fitness, -jnp.inf), cells, num)  # [C]
         is_better = is_valid & (fitness == best[cells]) & (fitness > state.fitness[cells])
         first = jax.ops.segment_min(candidates, jnp.where(is_better, cells, num), num)  # [C]
         targets = jnp.where(is_better & (candidates == first[cells]), cells, num)
         old, new = (state.solutions, state.fitness, state.descriptors), (solutions, fitness, descriptors)
-        return ArchiveState(*jax.tree.map(lambda x, rows: x.at[targets].set(rows, mode="drop"), old, new))
+        elites = jax.tree.map(lambda x, rows: x.at[targets].set(rows, mode="drop"), old, new)
+        return ArchiveState(*elites, thresholds=self._raised_thresholds(state, fitness, is_valid, cells))
+
+    def _raised_thresholds(
+        self, state: ArchiveState, fitness: jax.Array, is_valid: jax.Array, cells: jax.Array
+    ) -> jax.Array | None:
+        """Move thresholds towards the fitness of the candidates they accept (CMA-MAE's batch update)."""
+        if state.thresholds is None:
+            return None
+        accepted = is_valid & (fitness > state.thresholds[cells])
+        count = jax.ops.segment_sum(accepted.astype(jnp.float32), cells, self.num_cells)
+        total = jax.ops.segment_sum(jnp.where(accepted, fitness, 0.0), cells, self.num_cells)
+        kept = jnp.where(count > 0, jnp.power(1.0 - self.threshold_rate, count), 1.0)
+        return kept * state.thresholds + (1.0 - kept) * total / jnp.maximum(count, 1.0)
+
+    def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
+        """Judge candidates, fitness ``[N]`` and descriptors ``[N, D]``, by the archive to which they will be added."""
+        is_valid, cells = self.cells_of_valid(fitness, descriptors)
+        is_empty = ~state.is_filled[cells]
+        bar = (state.fitness if state.thresholds is None else state.thresholds)[cells]
+        status = jnp.where(is_valid & (fitness > bar), jnp.where(is_empty, NEW, IMPROVED), REJECTED)
+        improvement = fitness - jnp.where(jnp.isfinite(bar), bar, 0.0)
+        return Verdicts(status.astype(jnp.int32), jnp.where(is_valid, improvement, -jnp.inf))
+
+    def cells_of_valid(self, fitness: jax.Array, descriptors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return True for finite candidates, bool ``[N]``, and their cells ``[N]``; C for the others.
+
+        Raises:
+            ValueError: the descriptors have the wrong shape.
+        """
+        if descriptors.shape != (*fitness.shape, self.num_dimensions):
+            raise ValueError(
+                f"the archive has {self.num_dimensions} dimensions, so the descriptors of {fitness.shape[0]} solutions "
+                f"must have shape {[fitness.shape[0], self.num_dimensions]}, got {list(descriptors.shape)}."
+            )
+        is_valid = jnp.isfinite(fitness) & jnp.isfinite(descriptors).all(axis=1)
+        return is_valid, jnp.where(is_valid, self.cells(jnp.where(is_valid[:, None], descriptors, 0.0)), self.num_cells)
 
     def sample(self, state: ArchiveState, key: Key, num: int) -> Params:
         """Sample ``num`` elites uniformly with replacement, leaves ``[num, ...]``.
@@ -132,16 +190,21 @@ class Archive(PyTreeNode):
         """
         counts = jnp.cumsum(state.is_filled)  # [C]
         number = draw(lambda key, shape: jax.random.randint(key, shape, 0, jnp.maximum(counts[-1], 1)), key, (num,))
-        cells = jnp.minimum(jnp.searchsorted(counts, number, side="right"), self.num_cells - 1)
+        cells = jnp.minimum(jnp.searchsorted(counts, number, side="right"), counts.shape[0] - 1)
         return jax.tree.map(lambda x: x[cells], state.solutions)
 
+    def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
+        """Return the best fitness of each cell, ``[C]``, minus infinity for empty ones, from the elites' values."""
+        return fitness
+
     def qd_score(self, state: ArchiveState, offset: jax.Array | float = 0.0) -> jax.Array:
-        """Return the sum of ``fitness - offset`` over all elites; ``offset`` should be the minimum possible fitness."""
-        return jnp.where(state.is_filled, state.fitness - offset, 0.0).sum()
+        """Return the sum of ``fitness - offset`` over all cells; ``offset`` should be the minimum possible fitness."""
+        fitness = self.cell_fitness(state.fitness, state.descriptors)
+        return jnp.where(fitness > -jnp.inf, fitness - offset, 0.0).sum()
 
     def coverage(self, state: ArchiveState) -> jax.Array:
         """Return the fraction of cells that have an elite."""
-        return state.is_filled.mean(dtype=jnp.float32)
+        return (self.cell_fitness(state.fitness, state.descriptors) > -jnp.inf).mean(dtype=jnp.float32)
 
     def best(self, state: ArchiveState) -> tuple[Params, jax.Array]:
         """Return the elite with the largest fitness, and its fitness."""

@@ -9,9 +9,14 @@ from evorl.config.names import no_such, path_of
 from evorl.config.nodes import VARIANTS, Variants
 from evorl.ec.archives.archive import Archive
 from evorl.ec.archives.centroid import CentroidArchive
+from evorl.ec.archives.dominated_novelty import DominatedNoveltyArchive
 from evorl.ec.archives.grid import GridArchive
 
-ARCHIVES: dict[str, type[Archive]] = {"grid": GridArchive, "centroid": CentroidArchive}
+ARCHIVES: dict[str, type[Archive]] = {
+    "grid": GridArchive,
+    "centroid": CentroidArchive,
+    "dominated_novelty": DominatedNoveltyArchive,
+}
 
 
 def named_archive(cls: type[Archive], config: Mapping[str, Any], where: str) -> tuple[type[Archive], dict[str, Any]]:

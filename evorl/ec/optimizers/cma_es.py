@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ec.noise import noise_rows
-from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation
+from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation, Number
 from evorl.ops import collectives
 from evorl.ops.loops import when_due
 from evorl.types import PyTreeDict
@@ -51,7 +51,9 @@ class CMAES(CovarianceAdaptation):
         mean_noise, square = collectives.sum_shards(sums)
         return state.factor @ mean_noise, mean_noise, square
 
-    def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
+    def adapt(
+        self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
+    ) -> PyTreeDict:
         """Update ``change``, and absorb it into the factor if due; see ``CovarianceAdaptation.adapt``."""
         whitened = state.inverse @ path
         state = state.replace(change=old_share * state.change + c_1 * jnp.outer(whitened, whitened) + new)
@@ -62,6 +64,9 @@ class CMAES(CovarianceAdaptation):
 
     def spread(self, state: PyTreeDict) -> jax.Array:
         return jnp.sqrt(jnp.square(state.factor).sum() / state.factor.shape[0])
+
+    def condition(self, state: PyTreeDict) -> jax.Array:
+        return jnp.square(_condition(state.factor, state.inverse))
 
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
         # ``change`` is relative to the factor and does not scale.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
 from evorl.fields import Within
 from evorl.types import Key, Params, PyTreeDict
 
+Number: TypeAlias = jax.Array | float
 MAX_EXPONENT = 8  # the scale of the covariance, a power of two, moves into sigma if its exponent exceeds this
 
 
@@ -44,23 +45,34 @@ class AdaptationConstants:
         c_1: learning rate of the rank-one update.
         c_mu: learning rate of the rank-mu update.
         chi_n: expected length of a standard normal vector.
+        weight_sum: sum of all weights.
+        sigma_gain: factor of the whitened step in the evolution path of the step size (eq. 43).
+        covariance_gain: factor of the step in the evolution path of the covariance (eq. 45).
+        old_share: share of the old covariance in the new one, without eq. 47's correction for a stalled path.
     """
 
-    weights: np.ndarray
-    mu_eff: float
-    c_sigma: float
-    damping: float
-    c_c: float
-    c_1: float
-    c_mu: float
-    chi_n: float
+    weights: np.ndarray | jax.Array
+    mu_eff: Number
+    c_sigma: Number
+    damping: Number
+    c_c: Number
+    c_1: Number
+    c_mu: Number
+    chi_n: Number
+    weight_sum: Number
+    sigma_gain: Number
+    covariance_gain: Number
+    old_share: Number
 
     @classmethod
-    def default(cls, n: int, pop_size: int, num_elites: int, diagonal: bool) -> AdaptationConstants:
-        """Return the parameters of eq. 49 to 58.
+    def default(
+        cls, n: int, pop_size: int, num_elites: int, diagonal: bool, positive_weights: bool = False
+    ) -> AdaptationConstants:
+        """Return the parameters of eq. 49 to 58, as numbers.
 
         A diagonal matrix has fewer parameters. It is adapted without negative weights, and with learning rates that are
-        larger by a factor of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3).
+        larger by a factor of ``(n + 2) / 3`` (Ros & Hansen 2008, section 3). ``positive_weights`` sets negative weights
+        to 0.
         """
         raw = math.log((pop_size + 1) / 2) - np.log(np.arange(1, pop_size + 1))
         if num_elites != pop_size // 2:
@@ -74,20 +86,37 @@ class AdaptationConstants:
             c_1 = min(1.0, c_1 * (n + 2) / 3)
             c_mu = min(1 - c_1, c_mu * (n + 2) / 3)
         weights = best / best.sum()
-        if not diagonal and rest.any():
+        if not (diagonal or positive_weights) and rest.any():
             rest_eff = rest.sum() ** 2 / (rest**2).sum()
             bounds = (1 + c_1 / c_mu, 1 + 2 * rest_eff / (mu_eff + 2), (1 - c_1 - c_mu) / (n * c_mu))
             weights = weights + min(bounds) * rest / -rest.sum()
+        weights = weights.astype(np.float32)
+        c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)
         return cls(
-            weights=weights.astype(np.float32),
+            weights=weights,
             mu_eff=float(mu_eff),
             c_sigma=float(c_sigma),
             damping=float(1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma),
-            c_c=float((4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)),
+            c_c=float(c_c),
             c_1=float(c_1),
             c_mu=float(c_mu),
             chi_n=math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2)),
+            weight_sum=float(weights.sum()),
+            sigma_gain=math.sqrt(c_sigma * (2 - c_sigma) * mu_eff),
+            covariance_gain=math.sqrt(c_c * (2 - c_c) * mu_eff),
+            old_share=float(1 - c_1 - c_mu * float(weights.sum())),
         )
+
+    @classmethod
+    def by_parents(cls, n: int, pop_size: int, num_parents: jax.Array, diagonal: bool) -> AdaptationConstants:
+        """Return the parameters for the ``num_parents`` best individuals, int32 scalar, with positive weights only.
+
+        They are arrays, selected from a table of all numbers of parents from 1 to ``pop_size``.
+        """
+        table = [cls.default(n, pop_size, k, diagonal, positive_weights=True) for k in range(1, pop_size + 1)]
+        row = jnp.clip(num_parents, 1, pop_size) - 1
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{x: jnp.asarray(np.stack([getattr(c, x) for c in table]), jnp.float32)[row] for x in names})
 
 
 class CovarianceAdaptation(EvoOptimizer):
@@ -106,11 +135,13 @@ class CovarianceAdaptation(EvoOptimizer):
         pop_size: number of individuals P, at least 4.
         num_elites: number of individuals that are recombined; ``None`` for half of them.
         initial_std: standard deviation of the first samples.
+        positive_weights: do not move the covariance away from the worse half, as in CMA-ME; always so for a diagonal.
     """
 
     pop_size: int
     num_elites: int | None = None
     initial_std: Annotated[float, Within("(0, inf)")] = 0.1
+    positive_weights: bool = False
 
     ranks_failures: ClassVar[bool] = True
     diagonal: ClassVar[bool] = False
@@ -120,10 +151,12 @@ class CovarianceAdaptation(EvoOptimizer):
             raise ValueError(f"pop_size={self.pop_size} is too small to estimate a covariance: use at least 4.")
         elite_count(self.num_elites, self.pop_size)
 
-    def constants(self, n: int) -> AdaptationConstants:
-        """Return the strategy parameters for n parameters."""
+    def constants(self, n: int, num_parents: jax.Array | None = None) -> AdaptationConstants:
+        """Return the strategy parameters for n parameters, see ``tell`` for ``num_parents``."""
+        if num_parents is not None:
+            return AdaptationConstants.by_parents(n, self.pop_size, num_parents, self.diagonal)
         num_elites = elite_count(self.num_elites, self.pop_size)
-        return AdaptationConstants.default(n, self.pop_size, num_elites, self.diagonal)
+        return AdaptationConstants.default(n, self.pop_size, num_elites, self.diagonal, self.positive_weights)
 
     @abstractmethod
     def initial_covariance(self, n: int) -> PyTreeDict:
@@ -143,12 +176,18 @@ class CovarianceAdaptation(EvoOptimizer):
         """
 
     @abstractmethod
-    def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
+    def adapt(
+        self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
+    ) -> PyTreeDict:
         """Update the covariance to ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
         """Return the root mean square of the steps' standard deviations before sigma, a scalar."""
+
+    @abstractmethod
+    def condition(self, state: PyTreeDict) -> jax.Array:
+        """Return the condition number of the covariance, a scalar, or an estimate within a factor of n^2."""
 
     @abstractmethod
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
@@ -173,30 +212,35 @@ class CovarianceAdaptation(EvoOptimizer):
         steps = self.steps(state, first, self.pop_size if count is None else count)
         return jax.vmap(unravel)(mean + state.sigma * steps)
 
-    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+    def tell(self, state: PyTreeDict, fitness: jax.Array, num_parents: jax.Array | None = None) -> PyTreeDict:
         """Update mean, evolution paths, step size and covariance (eq. 42 to 47).
 
-        They are unchanged on flat fitness, or if a number would leave the range of float32.
+        They are unchanged on flat fitness, without parents, or if a number would leave the range of float32.
+
+        Args:
+            state: state of this generation.
+            fitness: fitness ``[P]``.
+            num_parents: int32 scalar; recombine this many of the best individuals, with positive weights only.
+                ``None`` recombines ``num_elites``.
         """
         mean, unravel = ravel_pytree(state.mean)
         n = mean.shape[0]
-        c = self.constants(n)
+        c = self.constants(n, num_parents)
         weights, precision = weights_by_rank(fitness, jnp.asarray(c.weights))
         step, whitened, rank_mu = self.recombine(state, weights)
         # Steps of fewer recombined individuals are longer at random. Scaled by this factor, paths keep their expected
         # length under random selection, and the step size has no trend.
         gain = jnp.sqrt(precision)
         generation = state.generation + 1
-        sigma_gain = math.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff) * gain
-        sigma_path = (1 - c.c_sigma) * state.sigma_path + sigma_gain * whitened
+        sigma_path = (1 - c.c_sigma) * state.sigma_path + c.sigma_gain * gain * whitened
         length = jnp.linalg.norm(sigma_path)
         # The covariance's path is stalled while the step size's path is long, i.e. while the step size grows (page 29).
         expected = jnp.sqrt(1 - (1 - c.c_sigma) ** (2.0 * generation))
         follows = (length / expected < (1.4 + 2 / (n + 1)) * c.chi_n).astype(jnp.float32)
         covariance_path = (1 - c.c_c) * state.covariance_path
-        covariance_path += follows * math.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff) * gain * step
-        old_share = 1 - c.c_1 - c.c_mu * float(c.weights.sum()) + (1 - follows) * c.c_1 * c.c_c * (2 - c.c_c)
-        old_share += (1 - precision) * c.c_mu * float(c.weights.sum())
+        covariance_path += follows * c.covariance_gain * gain * step
+        old_share = c.old_share + (1 - follows) * c.c_1 * c.c_c * (2 - c.c_c)
+        old_share += (1 - precision) * c.c_mu * c.weight_sum
         new = self.adapt(state, old_share, c.c_1, covariance_path, c.c_mu * precision * rank_mu).replace(
             mean=unravel(mean + state.sigma * step),
             sigma=state.sigma * jnp.exp(jnp.minimum(1.0, c.c_sigma / c.damping * (length / c.chi_n - 1))),
@@ -204,7 +248,8 @@ class CovarianceAdaptation(EvoOptimizer):
             covariance_path=covariance_path,
             generation=generation,
         )
-        return advance(state, self._in_one_scale(new), is_flat(fitness))
+        holds = is_flat(fitness) if num_parents is None else is_flat(fitness) | (num_parents < 1)
+        return advance(state, self._in_one_scale(new), holds)
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
         """Return the same distribution, with the covariance near scale 1 and sigma within its bounds."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ec.noise import noise_rows, weighted_sums
-from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation
+from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation, Number
 from evorl.types import PyTreeDict
 
 MAX_CONDITION = 1e20  # the largest variance divided by the smallest
@@ -30,12 +30,17 @@ class SepCMAES(CovarianceAdaptation):
         noise, square = weighted_sums(self.noise_key(state), state.variance, (weights, 1), (weights, 2))
         return jnp.sqrt(state.variance) * noise, noise, square
 
-    def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
+    def adapt(
+        self, state: PyTreeDict, old_share: jax.Array, c_1: Number, path: jax.Array, new: jax.Array
+    ) -> PyTreeDict:
         variance = (old_share + new) * state.variance + c_1 * jnp.square(path)
         return state.replace(variance=jnp.maximum(variance, variance.max() / MAX_CONDITION))
 
     def spread(self, state: PyTreeDict) -> jax.Array:
         return jnp.sqrt(state.variance.mean())
+
+    def condition(self, state: PyTreeDict) -> jax.Array:
+        return state.variance.max() / state.variance.min()
 
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
         return state.replace(variance=jnp.ldexp(state.variance, 2 * exponent))

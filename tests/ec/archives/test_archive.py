@@ -142,3 +142,77 @@ def test_what_cannot_work_is_refused(fields: dict[str, Any], parts: tuple[str, .
 def test_descriptors_of_another_size_are_refused() -> None:
     with raises_naming(ValueError, "2 dimensions", "3 solutions", "shape [3, 2]", "got [3, 1]"):
         GRID.add(GRID.init(START), {"w": jnp.zeros((3, 2)), "b": jnp.zeros(3)}, jnp.zeros(3), jnp.zeros((3, 1)))
+
+
+def _thresholds_by_hand(archive: Archive, thresholds: np.ndarray, candidates: tuple) -> np.ndarray:
+    """CMA-MAE's batch update: each of the k accepted in a cell moves the threshold, all towards their mean."""
+    _, fitness, descriptors = candidates
+    cells = np.asarray(archive.cells(jnp.asarray(descriptors)))
+    updated = thresholds.copy()
+    for cell in range(archive.num_cells):
+        valid = np.isfinite(fitness) & np.isfinite(descriptors).all(axis=1) & (cells == cell)
+        accepted = fitness[valid & (fitness > thresholds[cell])]
+        if len(accepted):
+            kept = (1.0 - archive.threshold_rate) ** len(accepted)
+            updated[cell] = kept * thresholds[cell] + (1.0 - kept) * accepted.mean()
+    return updated
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: type(archive).__name__)
+def test_thresholds_follow_what_they_accept(archive: Archive, rate: float) -> None:
+    """Elites are the best candidates all the same."""
+    soft = archive.replace(threshold_min=-2.0, threshold_rate=rate)
+    state, elites, thresholds = soft.init(START), {}, np.full(soft.num_cells, -2.0)
+    for seed in range(6):
+        candidates = _candidates(seed, 30)
+        thresholds = _thresholds_by_hand(soft, thresholds, candidates)
+        elites = _filled_by_hand(soft, elites, candidates)
+        state = add(soft, state, *candidates)
+        np.testing.assert_allclose(state.thresholds, thresholds, rtol=1e-5, atol=1e-5)
+        _check(soft, state, elites)
+
+
+def test_the_best_candidate_is_the_elite_though_it_is_not_accepted() -> None:
+    """The result archive of CMA-MAE has no thresholds: they steer the emitters only."""
+    soft = GridArchive(bins=(1,), threshold_min=5.0, threshold_rate=0.5)
+    state = soft.add(soft.init(jnp.zeros(())), jnp.ones(1), jnp.array([3.0]), jnp.array([[0.5]]))
+    assert (float(state.fitness[0]), float(state.thresholds[0])) == (3.0, 5.0)
+    state = soft.add(state, jnp.ones(1), jnp.array([9.0]), jnp.array([[0.5]]))
+    state = soft.add(state, jnp.zeros(1), jnp.array([8.0]), jnp.array([[0.5]]))  # accepted, but not better
+    assert (float(state.fitness[0]), float(state.solutions[0]), float(state.thresholds[0])) == (9.0, 1.0, 7.5)
+
+
+@pytest.mark.parametrize("threshold_min", [None, -1.0])
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: type(archive).__name__)
+def test_candidates_are_judged_by_the_archive_before_them(archive: Archive, threshold_min: float | None) -> None:
+    """Several in one empty cell are all new; without a threshold a new cell is worth the fitness itself."""
+    archive = archive.replace(threshold_min=threshold_min, threshold_rate=0.5)
+    before = add(archive, archive.init(START), *_candidates(0, 5))
+    solutions, fitness, descriptors = _candidates(1, 40)
+    verdicts = jax.jit(lambda archive, *args: archive.judge(*args))(archive, before, fitness, descriptors)
+    cells = np.asarray(archive.cells(jnp.asarray(descriptors)))
+    bars = np.asarray(before.fitness if threshold_min is None else before.thresholds)
+    for i, cell in enumerate(cells):
+        status, improvement = int(verdicts.status[i]), float(verdicts.improvement[i])
+        if not (np.isfinite(fitness[i]) and np.isfinite(descriptors[i]).all()):
+            assert (status, improvement) == (0, -np.inf)
+            continue
+        is_empty = not bool(before.is_filled[cell])
+        expected = 0 if fitness[i] <= bars[cell] else (2 if is_empty else 1)
+        assert status == expected
+        assert improvement == pytest.approx(fitness[i] - (bars[cell] if np.isfinite(bars[cell]) else 0.0))
+    assert {0, 2} <= set(np.asarray(verdicts.status).tolist())
+    after = add(archive, before, solutions, fitness, descriptors)
+    entered = np.asarray(after.fitness) > np.asarray(before.fitness)
+    if threshold_min is None:
+        assert set(np.flatnonzero(entered)) == set(cells[np.asarray(verdicts.status) > 0])
+
+
+def test_an_archive_without_thresholds_keeps_none() -> None:
+    """Checkpoints of elites alone have no further entry."""
+    state = GRID.init(START)
+    assert state.thresholds is None
+    assert add(GRID, state, *_candidates(0, 4)).thresholds is None
+    with pytest.raises(TypeError):
+        GRID.replace(threshold=1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from evorl.ec.optimizers import CMAES, SepCMAES
 from evorl.ec.optimizers.covariance_adaptation import AdaptationConstants
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
+from tests.support.small_workflows import assert_close, assert_identical
 
 
 def test_defaults_are_those_of_the_tutorial() -> None:
@@ -39,6 +42,52 @@ def test_as_many_are_recombined_as_asked_for(num_elites: int) -> None:
     c = AdaptationConstants.default(20, 12, num_elites, diagonal=True)
     assert (c.weights > 0).sum() == num_elites
     assert 1.0 <= c.mu_eff <= num_elites + 1e-9
+
+
+def test_weights_may_be_positive_only() -> None:
+    with_negative, positive = (AdaptationConstants.default(20, 12, 6, False, x) for x in (False, True))
+    np.testing.assert_array_equal(positive.weights[:6], with_negative.weights[:6])
+    np.testing.assert_array_equal(positive.weights[6:], 0.0)
+    assert positive.old_share == pytest.approx(1 - positive.c_1 - positive.c_mu)
+    assert (
+        CMAES(pop_size=12).constants(20).weights.min()
+        < 0
+        == CMAES(12, positive_weights=True).constants(20).weights.min()
+    )
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_constants_by_the_number_of_parents(diagonal: bool) -> None:
+    by_parents = jax.jit(lambda k: dataclasses.asdict(AdaptationConstants.by_parents(20, 12, k, diagonal)))
+    for k in range(1, 13):
+        expected = dataclasses.asdict(AdaptationConstants.default(20, 12, k, diagonal, positive_weights=True))
+        for name, value in by_parents(k).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-6, err_msg=f"{name} of {k} parents")
+
+
+@pytest.mark.parametrize("optimizer", [CMAES, SepCMAES])
+def test_a_number_of_parents_is_a_number_of_elites(optimizer: type[CMAES]) -> None:
+    """Any number in one program; 0 keeps the distribution, with new samples."""
+    fitness = jnp.asarray(np.random.default_rng(0).normal(size=8), jnp.float32)
+    state = optimizer(pop_size=8).init({"x": jnp.ones(3)}, jax.random.key(0))
+    tell = jax.jit(optimizer(pop_size=8).tell)
+    for k in (1, 3, 4, 8):
+        elites = optimizer(pop_size=8, num_elites=k, positive_weights=True).tell(state, fitness)
+        assert_close(tell(state, fitness, jnp.asarray(k)), elites, 1e-5)
+    assert_identical(tell(state, fitness, jnp.asarray(0)), state.replace(generation=jnp.ones((), jnp.int32)))
+
+
+def test_condition_numbers() -> None:
+    start = jax.random.key(0)
+    state = SepCMAES(pop_size=4).init({"x": jnp.ones(3)}, start)
+    assert float(SepCMAES(pop_size=4).condition(state)) == 1.0
+    state = state.replace(variance=jnp.array([1.0, 100.0, 10.0]))
+    assert float(SepCMAES(pop_size=4).condition(state)) == pytest.approx(100.0)
+    state = CMAES(pop_size=4).init({"x": jnp.ones(3)}, start)
+    assert float(CMAES(pop_size=4).condition(state)) == pytest.approx(1.0)
+    scales = jnp.array([1.0, 1e3, 10.0])
+    state = state.replace(factor=jnp.diag(scales), inverse=jnp.diag(1.0 / scales))
+    assert 1e6 / 9 <= float(CMAES(pop_size=4).condition(state)) <= 1e6 * 9
 
 
 @pytest.mark.parametrize("optimizer", [CMAES, SepCMAES])

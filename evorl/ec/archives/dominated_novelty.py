@@ -1,0 +1,89 @@
+"""Dominated Novelty Search (Bahlous-Boldi, Faldor et al. 2025, https://arxiv.org/abs/2502.00593).
+
+The archive is a flat population without cells. A solution competes with all others of at least the same fitness: the
+farther away they are in descriptor space, the higher its score.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.values import require_positive
+from evorl.ec.archives.archive import ArchiveState, Verdicts
+from evorl.ec.archives.grid import GridArchive
+from evorl.types import Params
+
+
+class DominatedNoveltyArchive(GridArchive):
+    """Population of the solutions with the largest dominated novelty. The grid of ``bins`` serves only the metrics.
+
+    The state is an ``ArchiveState`` with C = ``capacity`` slots. Distances are measured in units of the box from
+    ``low`` to ``high``, which does not bound the descriptors. Time and memory are quadratic in ``capacity``.
+
+    Attributes:
+        capacity: maximum number of solutions.
+        num_neighbors: number k of neighbors over which the novelty is averaged.
+    """
+
+    capacity: int = 1024
+    num_neighbors: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "capacity")
+        require_positive(self, "num_neighbors")
+        if self.threshold_min is not None:
+            raise ValueError(
+                f"threshold_min={self.threshold_min}: dominated_novelty has no cells with thresholds; set it to null, "
+                "or choose name=grid or name=centroid."
+            )
+
+    def init(self, solution: Params) -> ArchiveState:
+        """Create an empty archive for solutions with the structure and shapes of ``solution``."""
+        num = self.capacity
+        return ArchiveState(
+            solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *jnp.shape(x))), solution),
+            fitness=jnp.full(num, -jnp.inf, jnp.float32),
+            descriptors=jnp.zeros((num, self.num_dimensions), jnp.float32),
+        )
+
+    def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
+        """Keep the ``capacity`` solutions with the largest novelty among the old ones and the candidates.
+
+        For arguments and errors see ``Archive.add``. Of equal novelties, old solutions come first.
+        """
+        is_valid, _ = self.cells_of_valid(fitness, descriptors)
+        candidates = solutions, jnp.where(is_valid, fitness, -jnp.inf), jnp.where(is_valid[:, None], descriptors, 0.0)
+        old = state.solutions, state.fitness, state.descriptors
+        both = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), old, candidates)
+        best = jnp.argsort(-self.novelty(both[1], both[2]), stable=True)[: self.capacity]
+        return ArchiveState(*jax.tree.map(lambda x: x[best], both))
+
+    def novelty(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
+        """Return the dominated novelty of solutions, ``[N]``.
+
+        It is the mean distance to the k nearest others whose fitness is at least as large, to all of them if they are
+        fewer, or infinity without any. It is minus infinity for empty slots.
+
+        Args:
+            fitness: fitness ``[N]``, minus infinity for empty slots.
+            descriptors: descriptors ``[N, D]``.
+        """
+        num = fitness.shape[0]
+        scaled = descriptors / (jnp.asarray(self.high, jnp.float32) - jnp.asarray(self.low, jnp.float32))
+        distances = jnp.sqrt(sum(jnp.square(x[:, None] - x) for x in scaled.T))  # [N, N]
+        is_fitter = (fitness >= fitness[:, None]) & ~jnp.eye(num, dtype=bool)
+        nearest = -jax.lax.top_k(-jnp.where(is_fitter, distances, jnp.inf), min(self.num_neighbors, num))[0]
+        count = jnp.isfinite(nearest).sum(axis=1)
+        mean = jnp.where(jnp.isfinite(nearest), nearest, 0.0).sum(axis=1) / jnp.maximum(count, 1)
+        return jnp.where(fitness > -jnp.inf, jnp.where(count > 0, mean, jnp.inf), -jnp.inf)
+
+    def judge(self, state: ArchiveState, fitness: jax.Array, descriptors: jax.Array) -> Verdicts:
+        """Raise ``ValueError``: candidates cannot improve a cell of an archive without cells."""
+        raise ValueError("archive.name=dominated_novelty has no cells: set emitter=null, or choose another archive.")
+
+    def cell_fitness(self, fitness: jax.Array, descriptors: jax.Array) -> jax.Array:
+        """Return the best fitness in each cell of the grid, ``[cells]``, minus infinity for empty ones."""
+        _, cells = self.cells_of_valid(fitness, descriptors)
+        return jax.ops.segment_max(fitness, cells, self.num_cells)
