@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -113,6 +114,14 @@ def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) ->
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
 
 
+_he_normal = jax.nn.initializers.he_normal()
+
+
+def he_normal_dense(size: int) -> nn.Dense:
+    """Return a dense layer with zero biases and normal weights of gain sqrt(2) (He et al. 2015)."""
+    return Dense(size, kernel_init=_he_normal, dot_general=_product)
+
+
 def convolution(filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float) -> nn.Conv:
     """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero biases.
 
@@ -196,6 +205,19 @@ class NoisyDense(nn.Module):
         # Factorized noise needs no per-row weight matrix: (x * e_in) W * e_out equals x (W * e_in e_out^T).
         noise_in, noise_out = noise[..., :num_inputs], noise[..., num_inputs:]
         return mean + (((x * noise_in) @ kernel_scale) + bias_scale) * noise_out
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchRenormalization:
+    """Settings of a layer ``BatchRenorm``.
+
+    Attributes:
+        warmup: number of initial batches with plain batch normalization.
+        momentum: decay rate of the running statistics per batch.
+    """
+
+    warmup: int = 100_000
+    momentum: float = 0.99
 
 
 class BatchRenorm(nn.Module):

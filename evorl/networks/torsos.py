@@ -24,7 +24,8 @@ from evorl.networks.activations import (
     check_features,
     custom_network_part,
 )
-from evorl.networks.layers import BatchRenorm, convolution, dense
+from evorl.networks.blocks import Bro, ResidualBlocks, Simba
+from evorl.networks.layers import BatchRenorm, BatchRenormalization, convolution, dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,21 +75,8 @@ class Dense:
     activation: Activation | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class BatchRenormalization:
-    """Batch renormalization, see ``evorl.networks.layers``.
-
-    Attributes:
-        warmup: number of initial batches with plain batch normalization.
-        momentum: decay rate of the running statistics per batch.
-    """
-
-    warmup: int = 100_000
-    momentum: float = 0.99
-
-
-# A string is "flatten" or "layer_norm".
-Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | CustomPart | str
+# A string is "flatten" or one of NORMALIZATIONS.
+Layer: TypeAlias = Dense | Convolution | ResidualStage | ResidualBlocks | BatchRenormalization | CustomPart | str
 
 _ACTIVATED = (Dense, Convolution, ResidualStage)
 _LAYERS: dict[str, type] = {
@@ -96,8 +84,11 @@ _LAYERS: dict[str, type] = {
     "dense": Dense,
     "residual": ResidualStage,
     "batch_renorm": BatchRenormalization,
+    "simba": Simba,
+    "bro": Bro,
 }
-_NAMES = ("flatten", "layer_norm")
+NORMALIZATIONS = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
+_NAMES = ("flatten", *NORMALIZATIONS)
 MAX_LAYERS = 256
 MAX_UNITS = 2**20  # outputs of a layer, units of a cell
 MAX_VALUES = {"size": MAX_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
@@ -158,8 +149,10 @@ class Torso(nn.Module):
         for layer in self.layers:
             if layer == "flatten":
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
-            elif layer == "layer_norm":
-                x = nn.LayerNorm()(x)
+            elif isinstance(layer, str):
+                x = NORMALIZATIONS[layer]()(x)
+            elif isinstance(layer, ResidualBlocks):
+                x = layer.module(layer.num_blocks, layer.size)(x)
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
             elif isinstance(layer, CustomPart):
@@ -238,10 +231,12 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Layers are a list, or the name of one of ``PRESETS``. In the list, a number is a dense layer of that size; others:
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
-    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``. A layer
-    may override the ``activation``: ``{dense: {size: 64, activation: elu}}``. A user-defined layer, a Flax module or a
-    function of an array, is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it is
-    not followed by an activation.
+    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten``, ``layer_norm`` and
+    ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``. ``{simba: 2}`` and
+    ``{bro: 2}`` are residual blocks, see ``evorl.networks.blocks``; a dense layer directly before them, without
+    ``activation``, is their embedding. A user-defined layer, a Flax module or a function of an array, is
+    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it is not followed by an
+    activation.
 
     Args:
         options: options from a config.
@@ -279,7 +274,7 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         )
     if len(layers) > MAX_LAYERS:
         raise ValueError(f"{where} has {len(layers):,} layers, but at most {MAX_LAYERS:,} are supported: use fewer.")
-    built = tuple(_layer(layer, where) for layer in layers)
+    built = _with_embeddings([_layer(layer, where) for layer in layers])
     if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
         raise ValueError(
             f"{where}: batch_renorm needs running statistics, which this algorithm does not keep. Use CrossQ, or "
@@ -287,15 +282,28 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0
-        if any(isinstance(layer, Dense) for layer in built[:flattened]) or _is_spatial(built[flattened:]):
+        if any(isinstance(layer, Dense | ResidualBlocks) for layer in built[:flattened]) or _is_spatial(
+            built[flattened:]
+        ):
             raise ValueError(
                 f"{where}: convolutions must come first, then 'flatten', then dense layers, got {layers!r}."
             )
     return built
 
 
+def _with_embeddings(layers: list[Layer]) -> tuple[Layer, ...]:
+    """Merge dense layers without own activation into directly following residual blocks, as their embeddings."""
+    merged: list[Layer] = []
+    for layer in layers:
+        before = merged[-1] if merged else None
+        if isinstance(layer, ResidualBlocks) and layer.size is None and before == Dense(getattr(before, "size", 0)):
+            layer = dataclasses.replace(layer, size=merged.pop().size)
+        merged.append(layer)
+    return tuple(merged)
+
+
 def _layer(layer: Any, where: str) -> Layer:
-    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization | CustomPart):
+    if isinstance(layer, (*_LAYERS.values(), CustomPart)):
         return layer
     if is_custom_name(layer.get("name") if isinstance(layer, Mapping) else layer):
         return custom_network_part(layer, where)

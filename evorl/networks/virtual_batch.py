@@ -14,7 +14,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from evorl.networks.torsos import BatchRenormalization, Torso
+from evorl.networks.blocks import ResidualBlocks
+from evorl.networks.layers import BatchRenormalization
+from evorl.networks.torsos import NORMALIZATIONS, Torso
 from evorl.types import Params
 
 EPSILON = 1e-5  # added to variances
@@ -56,10 +58,11 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 def check_normalizable(torso: Torso) -> None:
     """Raise ``ValueError`` for a torso without hidden layers, or with other normalization layers."""
     layers = torso.layers
-    if torso.layer_norm or "layer_norm" in layers or any(isinstance(x, BatchRenormalization) for x in layers):
+    normalizing = [x for x in layers if x in NORMALIZATIONS or isinstance(x, BatchRenormalization | ResidualBlocks)]
+    if torso.layer_norm or normalizing:
         raise ValueError(
-            "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network: "
-            "choose one of the two."
+            "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network, like "
+            "rms_norm, simba and bro: choose one of the two."
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(
