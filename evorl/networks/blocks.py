@@ -1,19 +1,36 @@
-"""Residual blocks of dense layers that let torsos grow: SimBa (Lee et al. 2025, https://arxiv.org/abs/2410.09754) and
-BroNet (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
+"""Dense layers of a torso, and residual blocks of them that let torsos grow: SimBa (Lee et al. 2025,
+https://arxiv.org/abs/2410.09754) and BroNet (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
 
-Initial weights, normalization and activation are those of the papers, whatever the other layers of a torso use.
+Blocks use the initial weights, normalization and activation of their papers, independent of the torso's settings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 
+from evorl.networks.activations import Activation
 from evorl.networks.layers import dense, he_normal_dense
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """Settings of a dense layer, followed by the activation.
+
+    Attributes:
+        size: number of outputs.
+        activation: activation of this layer; ``None`` for that of the torso.
+        batch_norm: normalize over the batch before the activation, see ``BatchRenorm``; the layer then has no bias.
+    """
+
+    size: int
+    activation: Activation | None = None
+    batch_norm: bool = False
 
 
 class SimbaBlocks(nn.Module):
@@ -90,3 +107,14 @@ class Bro(ResidualBlocks):
     """Settings of ``BroBlocks``."""
 
     module = BroBlocks
+
+
+def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
+    """Merge dense layers without further settings into directly following residual blocks, as their embeddings."""
+    merged: list[Any] = []
+    for layer in layers:
+        before = merged[-1] if merged else None
+        if isinstance(layer, ResidualBlocks) and layer.size is None and before == Dense(getattr(before, "size", 0)):
+            layer = dataclasses.replace(layer, size=merged.pop().size)
+        merged.append(layer)
+    return tuple(merged)

@@ -24,7 +24,7 @@ from evorl.networks.activations import (
     check_features,
     custom_network_part,
 )
-from evorl.networks.blocks import Bro, ResidualBlocks, Simba
+from evorl.networks.blocks import Bro, Dense, ResidualBlocks, Simba, with_embeddings
 from evorl.networks.layers import BatchRenorm, BatchRenormalization, convolution, dense
 
 
@@ -62,19 +62,6 @@ class ResidualStage:
     activation: Activation | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Dense:
-    """Dense layer, followed by the activation.
-
-    Attributes:
-        size: number of outputs.
-        activation: activation of this layer; ``None`` for that of the torso.
-    """
-
-    size: int
-    activation: Activation | None = None
-
-
 # A string is "flatten" or one of NORMALIZATIONS.
 Layer: TypeAlias = Dense | Convolution | ResidualStage | ResidualBlocks | BatchRenormalization | CustomPart | str
 
@@ -88,7 +75,7 @@ _LAYERS: dict[str, type] = {
     "bro": Bro,
 }
 NORMALIZATIONS = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
-_NAMES = ("flatten", *NORMALIZATIONS)
+_NAMES = ("flatten", "batch_norm", *NORMALIZATIONS)
 MAX_LAYERS = 256
 MAX_UNITS = 2**20  # outputs of a layer, units of a cell
 MAX_VALUES = {"size": MAX_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
@@ -162,8 +149,7 @@ class Torso(nn.Module):
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, self._with_room(layer, x, image))
             elif isinstance(layer, Dense):
-                x = dense(layer.size, self.orthogonal, self._gain)(x)
-                x = self._activate(layer, nn.LayerNorm()(x) if self.layer_norm else x)
+                x = self._activate(layer, self._dense(layer, x))
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
@@ -189,6 +175,13 @@ class Torso(nn.Module):
         if isinstance(activation, CustomPart):
             return apply_custom_part(activation, x)
         return ACTIVATIONS[activation](x)
+
+    def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
+        """Return the sums of a dense layer, normalized before the activation if so configured."""
+        x = dense(layer.size, self.orthogonal, self._gain, use_bias=not layer.batch_norm)(x)
+        if layer.batch_norm:
+            return BatchRenorm(warmup=None)(x)
+        return nn.LayerNorm()(x) if self.layer_norm else x
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
@@ -231,12 +224,12 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Layers are a list, or the name of one of ``PRESETS``. In the list, a number is a dense layer of that size; others:
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
-    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten``, ``layer_norm`` and
-    ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``. ``{simba: 2}`` and
-    ``{bro: 2}`` are residual blocks, see ``evorl.networks.blocks``; a dense layer directly before them, without
-    ``activation``, is their embedding. A user-defined layer, a Flax module or a function of an array, is
-    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it is not followed by an
-    activation.
+    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
+    ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
+    ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` and ``{bro: 2}`` are residual blocks,
+    see ``evorl.networks.blocks``; a dense layer directly before them, without further settings, is their embedding. A
+    user-defined layer, a Flax module or a function of an array, is ``package.module:name``, or
+    ``{name: package.module:name, size: 64}`` with settings; it is not followed by an activation.
 
     Args:
         options: options from a config.
@@ -274,11 +267,13 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         )
     if len(layers) > MAX_LAYERS:
         raise ValueError(f"{where} has {len(layers):,} layers, but at most {MAX_LAYERS:,} are supported: use fewer.")
-    built = _with_embeddings([_layer(layer, where) for layer in layers])
-    if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
+    built = tuple(_layer(layer, where) for layer in layers)
+    if any(isinstance(layer, ResidualBlocks) for layer in built):
+        built = with_embeddings(built)
+    if any(has_statistics(layer) for layer in built) and not keeps_statistics:
         raise ValueError(
-            f"{where}: batch_renorm needs running statistics, which this algorithm does not keep. Use CrossQ, or "
-            "layer_norm, which all algorithms support."
+            f"{where}: batch_renorm and batch_norm need running statistics, which this algorithm does not keep. Use "
+            "CrossQ, or layer_norm, which all algorithms support."
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0
@@ -291,24 +286,13 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
     return built
 
 
-def _with_embeddings(layers: list[Layer]) -> tuple[Layer, ...]:
-    """Merge dense layers without own activation into directly following residual blocks, as their embeddings."""
-    merged: list[Layer] = []
-    for layer in layers:
-        before = merged[-1] if merged else None
-        if isinstance(layer, ResidualBlocks) and layer.size is None and before == Dense(getattr(before, "size", 0)):
-            layer = dataclasses.replace(layer, size=merged.pop().size)
-        merged.append(layer)
-    return tuple(merged)
-
-
 def _layer(layer: Any, where: str) -> Layer:
     if isinstance(layer, (*_LAYERS.values(), CustomPart)):
         return layer
     if is_custom_name(layer.get("name") if isinstance(layer, Mapping) else layer):
         return custom_network_part(layer, where)
-    if layer == "batch_renorm":
-        return BatchRenormalization()
+    if layer in ("batch_norm", "batch_renorm"):
+        return BatchRenormalization() if layer == "batch_renorm" else BatchRenormalization(warmup=None)
     if isinstance(layer, Mapping):
         if "type" in layer:
             name = convert_layer(layer)
@@ -334,8 +318,12 @@ def _layer(layer: Any, where: str) -> Layer:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
+    if name in ("activation", "warmup") and value is None:
+        return None
+    if name == "batch_norm":
+        return checked_value(value, bool, f"{where}: batch_norm")
     if name == "activation":
-        return None if value is None else build_activation(value)
+        return build_activation(value)
     if name == "border":
         if value not in ("same", "valid"):
             raise ValueError(f"{where}: border must be same or valid; got {value!r}.")
@@ -343,6 +331,11 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if name == "momentum":
         return checked_value(value, float, f"{where}: momentum", "[0, 1)")
     return whole_number(value, f"{where}: {name}", 1, MAX_VALUES.get(name, MAX_UNITS))
+
+
+def has_statistics(layer: Layer) -> bool:
+    """Return true if the layer has running statistics of batches."""
+    return isinstance(layer, BatchRenormalization) or (isinstance(layer, Dense) and layer.batch_norm)
 
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:

@@ -15,8 +15,7 @@ import flax.linen as nn
 import jax
 
 from evorl.networks.blocks import ResidualBlocks
-from evorl.networks.layers import BatchRenormalization
-from evorl.networks.torsos import NORMALIZATIONS, Torso
+from evorl.networks.torsos import NORMALIZATIONS, Torso, has_statistics
 from evorl.types import Params
 
 EPSILON = 1e-5  # added to variances
@@ -58,7 +57,7 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 def check_normalizable(torso: Torso) -> None:
     """Raise ``ValueError`` for a torso without hidden layers, or with other normalization layers."""
     layers = torso.layers
-    normalizing = [x for x in layers if x in NORMALIZATIONS or isinstance(x, BatchRenormalization | ResidualBlocks)]
+    normalizing = [x for x in layers if x in NORMALIZATIONS or has_statistics(x) or isinstance(x, ResidualBlocks)]
     if torso.layer_norm or normalizing:
         raise ValueError(
             "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network, like "

@@ -20,7 +20,7 @@ from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
-from evorl.ops.normalization import update_statistics
+from evorl.ops.normalization import RewardScale, bounded_rewards, update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
@@ -47,6 +47,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         prioritized: sample transitions in proportion to their last temporal-difference error instead of uniformly.
         priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly.
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
+        reward_bound: bound of discounted sums of past rewards, by which sampled rewards are scaled; ``None``: unscaled.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
@@ -62,6 +63,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     prioritized: bool = False
     priority_exponent: Annotated[float, Within("[0, 1]")] = 0.6
     importance_exponent: Annotated[float | Schedule, Within("[0, 1]")] = Schedule(0.4, 1.0)
+    reward_bound: Annotated[float | None, Within("(0, inf)")] = None
     learning_starts: Annotated[float, Within("[0, inf)")] = 1000.0
     replay_capacity: int = 100_000
     replay: ReplaySettings = ReplaySettings()
@@ -95,7 +97,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
-            single_steps=self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes,
+            single_steps=self.n_step == 1
+            and not (self.stores_recurrent_state or self.replay.has_episodes or self.reward_bound is not None),
         )
 
     @property
@@ -167,6 +170,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
         state |= self.init_learning(agent_key)
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
+        if self.reward_bound is not None:
+            state.reward_scale = RewardScale.of_none(len(state.env_state.reward), bounded=True)
         return state
 
     def init_learning(self, key: Key) -> LearnerState:
@@ -243,6 +248,9 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def take_in(self, state: S, batch: SampleBatch) -> S:
         """Add a trajectory ``[T, B, ...]`` to the replay buffer and to the observation statistics."""
         state = self.store(state, batch)
+        if self.reward_bound is not None:
+            scale = state.reward_scale.after(batch.rewards, batch.dones, self.discount)
+            state = state.replace(reward_scale=scale)
         if (statistics := state.agent_state.obs_preprocessor_state) is None:
             return state
         statistics = update_statistics(statistics, batch.obs, sharded=True)
@@ -304,6 +312,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             progress: fraction of the training that is done.
         """
         batches, rows, envs = self.draw_batches(state, sample_key, progress)
+        if self.reward_bound is not None:
+            batches = batches.replace(rewards=bounded_rewards(state.reward_scale, batches.rewards, self.reward_bound))
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
