@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # actors, goals, intrinsic rewards, synonyms. Options of SAC's family (categorical values, policy delay, projection,
 # bounded rewards) add to the lines of a step, XQC to the settings that differ, and residual blocks are one more file.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1128,
-    "files of the functions that a PPO step enters": 23,
-    "lines of the functions that a SAC step enters": 1395,
-    "files of the functions that a SAC step enters": 28,
-    "lines of the functions that evorl train enters before a step": 5304,
-    "files of the functions that evorl train enters before a step": 103,
-    "files that the import of algorithms/ppo.py reads": 124,
+    "lines of the functions that a PPO step enters": 1210,
+    "files of the functions that a PPO step enters": 26,
+    "lines of the functions that a SAC step enters": 1461,
+    "files of the functions that a SAC step enters": 31,
+    "lines of the functions that evorl train enters before a step": 5362,
+    "files of the functions that evorl train enters before a step": 105,
+    "files that the import of algorithms/ppo.py reads": 127,
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
@@ -49,7 +49,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 67130,
+    "lines of the package": 67672,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

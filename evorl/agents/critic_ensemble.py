@@ -19,8 +19,9 @@ from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.q_networks import EnsembleQNetwork
 from evorl.networks.torsos import build_torso
 from evorl.ops import collectives
+from evorl.ops.loops import when_due
 from evorl.ops.losses import td_error
-from evorl.ops.optimization import Optimizer, gradient_step, when_due
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.trees import polyak_update
 from evorl.ops.value_distributions import categorical_losses
 from evorl.sample_batch import SampleBatch

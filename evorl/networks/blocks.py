@@ -1,4 +1,4 @@
-"""Dense layers of a torso, and residual blocks of them that let torsos grow: SimBa (Lee et al. 2025,
+"""Settings of layers of a torso, and residual blocks of them that let torsos grow: SimBa (Lee et al. 2025,
 https://arxiv.org/abs/2410.09754) and BroNet (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
 
 Blocks use the initial weights, normalization and activation of their papers, independent of the torso's settings.
@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 
 from evorl.networks.activations import Activation
-from evorl.networks.layers import dense, he_normal_dense
+from evorl.networks.layers import Dtype, compute_dtype, dense, he_normal_dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +33,19 @@ class Dense:
     batch_norm: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class BatchRenormalization:
+    """Settings of a layer ``BatchRenorm``.
+
+    Attributes:
+        warmup: number of initial batches with plain batch normalization; ``None`` for all.
+        momentum: decay rate of the running statistics per batch.
+    """
+
+    warmup: int | None = 100_000
+    momentum: float = 0.99
+
+
 class SimbaBlocks(nn.Module):
     """Pre-normalized residual blocks with an inverted bottleneck, and a last layer normalization (SimBa, section 4).
 
@@ -41,18 +54,21 @@ class SimbaBlocks(nn.Module):
     Attributes:
         num_blocks: number of residual blocks.
         size: width of the embedding; ``None`` for no embedding.
+        dtype: one of ``DTYPES``, in which the layers compute.
     """
 
     num_blocks: int
     size: int | None = None
+    dtype: Dtype = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = x if self.size is None else dense(self.size, orthogonal=True, scale=1.0)(x)
+        dtype = compute_dtype(self.dtype)
+        x = x if self.size is None else dense(self.size, orthogonal=True, scale=1.0, dtype=dtype)(x)
         for _ in range(self.num_blocks):
-            hidden = nn.relu(he_normal_dense(4 * x.shape[-1])(nn.LayerNorm()(x)))
-            x = x + he_normal_dense(x.shape[-1])(hidden)
-        return nn.LayerNorm()(x)
+            hidden = nn.relu(he_normal_dense(4 * x.shape[-1], self.dtype)(nn.LayerNorm(dtype=dtype)(x)))
+            x = x + he_normal_dense(x.shape[-1], self.dtype)(hidden)
+        return nn.LayerNorm(dtype=dtype)(x)
 
 
 class BroBlocks(nn.Module):
@@ -64,15 +80,19 @@ class BroBlocks(nn.Module):
     Attributes:
         num_blocks: number of residual blocks.
         size: width of the embedding; ``None`` for no embedding.
+        dtype: one of ``DTYPES``, in which the layers compute.
     """
 
     num_blocks: int
     size: int | None = None
+    dtype: Dtype = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        dtype = compute_dtype(self.dtype)
+
         def normalized(x: jax.Array, size: int) -> jax.Array:
-            return nn.LayerNorm()(dense(size, orthogonal=True, scale=math.sqrt(2.0))(x))
+            return nn.LayerNorm(dtype=dtype)(dense(size, orthogonal=True, scale=math.sqrt(2.0), dtype=dtype)(x))
 
         x = x if self.size is None else nn.relu(normalized(x, self.size))
         for _ in range(self.num_blocks):
@@ -118,3 +138,8 @@ def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
             layer = dataclasses.replace(layer, size=merged.pop().size)
         merged.append(layer)
     return tuple(merged)
+
+
+def has_statistics(layer: Any) -> bool:
+    """Return true if the layer has running statistics of batches."""
+    return isinstance(layer, BatchRenormalization) or (isinstance(layer, Dense) and layer.batch_norm)

@@ -14,6 +14,7 @@ from evorl.config.custom_parts import CustomPart, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
+from evorl.networks import blocks
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
@@ -24,8 +25,8 @@ from evorl.networks.activations import (
     check_features,
     custom_network_part,
 )
-from evorl.networks.blocks import Bro, Dense, ResidualBlocks, Simba, with_embeddings
-from evorl.networks.layers import BatchRenorm, BatchRenormalization, convolution, dense
+from evorl.networks.blocks import BatchRenormalization, Bro, Dense, ResidualBlocks, Simba
+from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, convolution, dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +109,14 @@ class Torso(nn.Module):
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
         layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
+        dtype: dtype of the layers' computation and outputs, one of ``DTYPES``; user-defined layers choose their own.
     """
 
     layers: tuple[Layer, ...] = ()
     activation: Activation = "tanh"
     layer_norm: bool = False
     orthogonal: bool = True
+    dtype: Dtype = "float32"
 
     def __post_init__(self) -> None:
         for layer in self.layers:
@@ -137,9 +140,9 @@ class Torso(nn.Module):
             if layer == "flatten":
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
             elif isinstance(layer, str):
-                x = NORMALIZATIONS[layer]()(x)
+                x = self._normalized(x, layer)
             elif isinstance(layer, ResidualBlocks):
-                x = layer.module(layer.num_blocks, layer.size)(x)
+                x = layer.module(layer.num_blocks, layer.size, self.dtype)(x)
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
             elif isinstance(layer, CustomPart):
@@ -168,23 +171,29 @@ class Torso(nn.Module):
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
+    def _normalized(self, x: jax.Array, name: str = "layer_norm") -> jax.Array:
+        """Normalize each vector by one of ``NORMALIZATIONS``; Flax computes its statistics in float32."""
+        return NORMALIZATIONS[name](dtype=compute_dtype(self.dtype))(x)
+
     def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
         activation = layer.activation or self.activation
         if isinstance(activation, KernelActivation):
-            return KernelActivationLayer(activation)(x)
+            return KernelActivationLayer(activation)(x).astype(x.dtype)
         if isinstance(activation, CustomPart):
             return apply_custom_part(activation, x)
         return ACTIVATIONS[activation](x)
 
     def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
         """Return the sums of a dense layer, normalized before the activation if so configured."""
-        x = dense(layer.size, self.orthogonal, self._gain, use_bias=not layer.batch_norm)(x)
+        options = {"use_bias": not layer.batch_norm, "dtype": compute_dtype(self.dtype)}
+        x = dense(layer.size, self.orthogonal, self._gain, **options)(x)
         if layer.batch_norm:
             return BatchRenorm(warmup=None)(x)
-        return nn.LayerNorm()(x) if self.layer_norm else x
+        return self._normalized(x) if self.layer_norm else x
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
-        return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
+        shape = (layer.filters, layer.size, layer.stride, layer.border)
+        return convolution(*shape, self.orthogonal, self._gain, dtype=self.dtype)(x)
 
     def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
         window = Convolution(layer.filters)
@@ -237,17 +246,19 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
         **defaults: defaults for missing options.
 
     Raises:
-        ValueError: an option, layer or activation is unknown; a size is not a positive integer; ``flatten`` is missing
-            after convolutions; or ``batch_renorm`` is used without a caller that keeps running statistics.
+        ValueError: an option, layer, activation or dtype is unknown; a size is not a positive integer; ``flatten`` is
+            missing after convolutions; or ``batch_renorm`` is used without a caller that keeps running statistics.
     """
     options = {**defaults, **options}
-    known = ("torso", "activation", "layer_norm", "orthogonal")
+    known = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
     for name in options:
         if name not in known:
             raise ValueError(no_such("network option", name, known))
     for name in ("layer_norm", "orthogonal"):
         if not isinstance(options.get(name, False), bool):
             raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
+    if options.get("dtype", DTYPES[0]) not in DTYPES:
+        raise ValueError(f"dtype of a network must be {' or '.join(DTYPES)}; got {options['dtype']!r}.")
     if "activation" in options:
         options["activation"] = build_activation(options["activation"])
     return Torso(build_layers(options.pop("torso", ()), "torso", keeps_statistics), **options)
@@ -269,8 +280,8 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         raise ValueError(f"{where} has {len(layers):,} layers, but at most {MAX_LAYERS:,} are supported: use fewer.")
     built = tuple(_layer(layer, where) for layer in layers)
     if any(isinstance(layer, ResidualBlocks) for layer in built):
-        built = with_embeddings(built)
-    if any(has_statistics(layer) for layer in built) and not keeps_statistics:
+        built = blocks.with_embeddings(built)
+    if any(blocks.has_statistics(layer) for layer in built) and not keeps_statistics:
         raise ValueError(
             f"{where}: batch_renorm and batch_norm need running statistics, which this algorithm does not keep. Use "
             "CrossQ, or layer_norm, which all algorithms support."
@@ -331,11 +342,6 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if name == "momentum":
         return checked_value(value, float, f"{where}: momentum", "[0, 1)")
     return whole_number(value, f"{where}: {name}", 1, MAX_VALUES.get(name, MAX_UNITS))
-
-
-def has_statistics(layer: Layer) -> bool:
-    """Return true if the layer has running statistics of batches."""
-    return isinstance(layer, BatchRenormalization) or (isinstance(layer, Dense) and layer.batch_norm)
 
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:

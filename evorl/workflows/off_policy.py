@@ -20,6 +20,7 @@ from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
+from evorl.ops.loops import precomputed, repeated
 from evorl.ops.normalization import RewardScale, bounded_rewards, update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
@@ -241,7 +242,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             stored, state = (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
             state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
-        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress)
+        between = (math.floor(self.updates_per_iteration), self.most_updates)
+        metrics, state = self.learn_repeatedly(state, keys, self._num_updates(state), progress, between)
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
@@ -249,8 +251,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         """Add a trajectory ``[T, B, ...]`` to the replay buffer and to the observation statistics."""
         state = self.store(state, batch)
         if self.reward_bound is not None:
-            scale = state.reward_scale.after(batch.rewards, batch.dones, self.discount)
-            state = state.replace(reward_scale=scale)
+            state = state.replace(reward_scale=state.reward_scale.after(batch.rewards, batch.dones, self.discount))
         if (statistics := state.agent_state.obs_preprocessor_state) is None:
             return state
         statistics = update_statistics(statistics, batch.obs, sharded=True)
@@ -294,31 +295,33 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
             weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
         batches = batches.replace(extras=batches.extras | {"weights": weights})
-        batches, rows, envs = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), (batches, rows, envs))
-        return batches, rows, envs
+        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), (batches, rows, envs))
 
     def learn_repeatedly(
-        self, state: S, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array
+        self, state: S, keys: tuple[Key, Key], num_updates: Any, progress: jax.Array, between: Any = None
     ) -> tuple[PyTreeDict, S]:
         """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
 
-        The loop may have zero iterations, so that no branch is needed.
-
         Args:
             state: state with the entries of ``init_learning``.
-            sample_key: random key for sampling from the replay buffer.
-            learn_key: random key for the updates.
-            num_updates: number of updates, up to ``most_updates``.
+            keys: random keys for sampling from the replay buffer and for the updates.
+            num_updates: number of updates, up to ``most_updates``; int or int32.
             progress: fraction of the training that is done.
+            between: least and largest number of updates, if there are any, see ``repeated``.
         """
-        batches, rows, envs = self.draw_batches(state, sample_key, progress)
+        batches, rows, envs = self.draw_batches(state, keys[0], progress)
         if self.reward_bound is not None:
             batches = batches.replace(rewards=bounded_rewards(state.reward_scale, batches.rewards, self.reward_bound))
 
+        def inputs(i: jax.Array) -> tuple[SampleBatch, Key]:
+            row_keys = jax.random.split(unrolled(jax.random.fold_in(keys[1], i)), self.batch_size)
+            return jax.tree.map(lambda x: x[i], batches), row_keys
+
+        of_update = precomputed(inputs, self.most_updates)
+
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
-            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
-            shard = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
+            shard = collectives.minibatch_share(of_update(i))
             agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *shard, progress)
             td_errors = metrics.pop("td_errors")
             if self.prioritized:
@@ -327,14 +330,12 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
         carry = (state.agent_state, state.opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
-        agent_state, opt_state, sums, errors = jax.lax.fori_loop(0, num_updates, one_update, carry)
-        means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
+        agent_state, opt_state, sums, errors = repeated(one_update, carry, num_updates, between)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
             is_used = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)
-            replay_state = buffer.set_priorities(state.replay_state, rows, envs, errors, is_used)
-            state = state.replace(replay_state=replay_state)
-        return collectives.mean_over_shares(means), state
+            state = state.replace(replay_state=buffer.set_priorities(state.replay_state, rows, envs, errors, is_used))
+        return collectives.mean_over_shares(jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)), state
 
     def _timesteps(self, state: OffPolicyState) -> jax.Array:
         return state.iterations.as_float() * self.timesteps_per_iteration

@@ -14,9 +14,9 @@ from evorl.agent import AgentState
 from evorl.algorithms.crossq import CrossQAgent, CrossQWorkflow
 from evorl.assembly import workflow_from_config
 from evorl.envs import create_env
-from evorl.networks.blocks import Dense
+from evorl.networks.blocks import BatchRenormalization, Dense
 from evorl.networks.heads import apply_network
-from evorl.networks.layers import STATISTICS, BatchRenormalization
+from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule

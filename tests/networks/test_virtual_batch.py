@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.networks.blocks import BatchRenormalization
 from evorl.networks.heads import PolicyNetwork
-from evorl.networks.layers import BatchRenormalization
 from evorl.networks.torsos import Torso, build_torso
 from evorl.networks.virtual_batch import check_normalizable, virtually_normalized
 from evorl.types import Params
