@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1211,
     "files of the functions that a PPO step enters": 26,
-    "lines of the functions that a SAC step enters": 1461,
+    "lines of the functions that a SAC step enters": 1457,
     "files of the functions that a SAC step enters": 31,
     "lines of the functions that evorl train enters before a step": 5363,
     "files of the functions that evorl train enters before a step": 106,
@@ -50,7 +50,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 67672,
+    "lines of the package": 67652,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
