@@ -67,6 +67,7 @@ XQC_AGENT = {
 
 class TestContractXQC(WorkflowContract):
     workflow = CrossQWorkflow
+    has_other_products = True  # means of categorical values
     SMALL = {
         **SAC_CONFIG,
         "tau": 0.005,
