@@ -12,13 +12,19 @@ from flax import linen as nn
 from evorl.agent import Agent, AgentState, shipped_agents
 from evorl.agents.observations import observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
+from evorl.config.values import checked_num_atoms
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.q_networks import EnsembleQNetwork
 from evorl.networks.torsos import build_torso
+from evorl.ops import collectives
+from evorl.ops.loops import when_due
+from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.trees import polyak_update
+from evorl.ops.value_distributions import categorical_losses
+from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
@@ -35,12 +41,16 @@ class CriticEnsembleAgent(Agent):
             actions ``[K, ..., A]``; with one more axis for distributions of returns.
         policy_obs_key: entry of a dict observation that the policy reads.
         value_obs_key: entry of a dict observation that the critics read.
+        support_low: lowest return on the grid of distributions, if the critics estimate distributions of returns.
+        support_high: highest return on that grid.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
     critic_network: nn.Module = pytree_field(static=True)
     policy_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
     value_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
+    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
+    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
     improves_policies: ClassVar[bool] = True
     part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings()
@@ -111,6 +121,76 @@ class CriticEnsembleAgent(Agent):
         outputs = apply_network(network, params, obs)  # [K, N, A]
         return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
 
+    @classmethod
+    def pop_num_atoms(cls, settings: dict[str, Any], env: Env) -> int | None:
+        """Remove ``values`` and ``num_atoms`` from the settings; return the size of the grid, ``None`` for no grid.
+
+        Raises:
+            ValueError: see ``checked_num_atoms``; or distributions are requested for discrete actions.
+        """
+        support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
+        values = settings.pop("values", "expected")
+        if values == "categorical" and isinstance(env.action_space, Discrete):
+            raise ValueError(
+                "agent.values=categorical needs continuous actions, but the action space is "
+                f"{env.action_space}: set agent.values=expected and agent.num_atoms=null."
+            )
+        return checked_num_atoms(settings.pop("num_atoms", None), values, *support)
+
+    @property
+    def support(self) -> jax.Array:
+        """Grid of categorical values, ``[M]``."""
+        return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
+
+    def expected(self, outputs: jax.Array) -> jax.Array:
+        """Return the expected values of the critics' outputs, ``[...]``."""
+        return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
+
+    def least(self, outputs: jax.Array) -> jax.Array:
+        """Return the outputs ``[N, *]`` of the critic with the least expected value, from ``[K, N, *]``."""
+        minimum = jnp.argmin(self.expected(outputs), axis=0)  # [N]
+        return outputs[minimum, jnp.arange(outputs.shape[1])]
+
+    def value_losses(
+        self, outputs: jax.Array, rewards: jax.Array, discounts: jax.Array, next_outputs: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the losses of ``outputs`` ``[K, N, *]`` against targets ``rewards + discounts * next_outputs``.
+
+        Returns:
+            Squared errors or cross-entropies, and the TD errors that set priorities, both ``[K, N]``.
+        """
+        if self.critic_network.num_atoms is None:
+            errors = td_error(outputs, rewards, discounts, next_outputs)
+            return jnp.square(errors), errors
+        return categorical_losses(outputs, rewards, discounts, jax.nn.softmax(next_outputs), self.support)
+
+    def soft_bellman_loss(
+        self, outputs: jax.Array, next_outputs: jax.Array, next_costs: jax.Array, batch: SampleBatch
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Return the loss to ``r + discount * (next_outputs - next_costs)``, summed over critics.
+
+        This is half the squared error of values, or the cross-entropy of distributions, whose atoms are all shifted by
+        the costs.
+
+        Args:
+            outputs: critics' outputs for ``(s, a)``, ``[K, N, *]``.
+            next_outputs: pooled values ``[N]`` of the next state, or logits ``[K, N, M]`` of all critics.
+            next_costs: cost ``alpha log pi`` of the next action, ``[N]``.
+            batch: transitions ``[N, ...]``; ``extras.weights`` are weights of transitions, ``[N]``, or of transitions
+                per critic, ``[K, N]``.
+
+        Returns:
+            The loss, and the metrics to report with ``td_errors`` ``[K, N]``.
+        """
+        rewards, discounts, half = batch.rewards, batch.extras.discounts, 0.5
+        if self.critic_network.num_atoms is None:
+            next_outputs = next_outputs - next_costs
+        else:
+            next_outputs, rewards, half = self.least(next_outputs), rewards - discounts * next_costs, 1.0
+        losses, errors = self.value_losses(outputs, rewards, discounts, next_outputs)
+        loss, q_value = (batch.extras.weights * losses).mean(axis=-1).sum(), self.expected(outputs).mean()
+        return half * loss, PyTreeDict(critic_loss=loss, q_value=q_value, td_errors=errors)
+
 
 def update_part(
     name: str,
@@ -151,6 +231,48 @@ def with_target_networks(params: PyTreeDict, tau: jax.Array | float) -> PyTreeDi
     """
     targets = [name for name in params if name.startswith("target_")]
     return params.replace(**{x: polyak_update(params[x], params[x.removeprefix("target_")], tau) for x in targets})
+
+
+def with_projections(agent_state: AgentState, **optimizers: Optimizer) -> AgentState:
+    """Return the agent's state with projected parameters: of each optimizer, and of their target networks."""
+    params = agent_state.params
+    names = [name for part in optimizers for name in (part, f"target_{part}") if name in params]
+    projected = {name: optimizers[name.removeprefix("target_")].projected(params[name]) for name in names}
+    return agent_state.replace(params=params.replace(**projected))
+
+
+def update_if_due(
+    update: Callable[[AgentState, PyTreeDict], tuple[AgentState, PyTreeDict, PyTreeDict]],
+    delay: int,
+    agent_state: AgentState,
+    opt_state: PyTreeDict,
+) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+    """Apply ``update`` at the first and then at every ``delay``-th call; return the previous metrics in between.
+
+    Args:
+        update: ``(agent_state, opt_state) -> (agent_state, opt_state, metrics)``.
+        delay: calls per update.
+        agent_state: state of the agent.
+        opt_state: optimizer states by name; with a delay above 1, with the entries of ``delay_state``.
+    """
+    if delay == 1:
+        return update(agent_state, opt_state)
+
+    def delayed(states: tuple[AgentState, PyTreeDict]) -> tuple[AgentState, PyTreeDict]:
+        agent_state, opt_state, losses = update(*states)
+        return agent_state, opt_state.replace(actor_losses=collectives.mean_over_shares(losses))
+
+    is_due = opt_state.num_updates % delay == 0
+    agent_state, opt_state = when_due(is_due, delayed, (agent_state, opt_state))
+    return agent_state, opt_state.replace(num_updates=opt_state.num_updates + 1), opt_state.actor_losses
+
+
+def delay_state(delay: int, *loss_names: str) -> PyTreeDict:
+    """Return the entries of ``opt_state`` that ``update_if_due`` needs: a count, and the metrics of the last update."""
+    if delay == 1:
+        return PyTreeDict()
+    losses = PyTreeDict({name: jnp.zeros(()) for name in loss_names})
+    return PyTreeDict(num_updates=jnp.zeros((), jnp.int32), actor_losses=losses)
 
 
 def policy_improvers() -> list[str]:

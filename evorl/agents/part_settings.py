@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from evorl.networks.layers import Dtype
 from evorl.networks.torsos import Torso, build_torso
@@ -115,6 +115,18 @@ class CriticEnsembleSettings(PyTreeNode):
     network: TorsoSettings = TorsoSettings(torso=(256, 256), activation="relu", orthogonal=False)
     critic_network: TorsoDifferences = TorsoDifferences()
     num_critics: int = 2
+
+
+class CategoricalCriticSettings(CriticEnsembleSettings):
+    """Settings of the parts of an agent whose critics may estimate distributions of returns.
+
+    Attributes:
+        values: output of the critics: ``expected`` values, or ``categorical`` distributions of returns.
+        num_atoms: number of categories; null for expected values.
+    """
+
+    values: Literal["expected", "categorical"] = "expected"
+    num_atoms: int | None = None
 
 
 class ActionValueSettings(PyTreeNode):

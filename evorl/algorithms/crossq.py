@@ -1,7 +1,8 @@
 """CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): soft actor-critic without target critics.
 
 Wide critics with batch renormalization evaluate both ends of each transition, (s, a) and (s', a'), in one forward pass,
-so that the batch statistics cover the distributions of both. The same pass yields the targets.
+so that the batch statistics cover the distributions of both. The same pass yields the targets. With target networks,
+categorical values and projected weights this is XQC (Palenicek et al. 2026, https://arxiv.org/abs/2509.25174).
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.observations import preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
-from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
-from evorl.config.values import require_positive
+from evorl.agents.part_settings import CategoricalCriticSettings, TorsoDifferences, TorsoSettings
+from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
-from evorl.ops import collectives
-from evorl.ops.loops import when_due
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode
+from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 def _normalized_layers(width: int) -> tuple[str | int, ...]:
@@ -36,20 +34,28 @@ class CrossQAgent(SACAgent):
     """A stochastic policy and an ensemble of critics, both with batch renormalization, and a temperature.
 
     ``AgentState.extra_state`` maps the name of each network to its running statistics. Only the network that is being
-    trained uses batch statistics; acting, evaluation and networks that only provide targets use running statistics.
+    trained uses batch statistics, and target critics; acting, evaluation, next actions and the critics that improve the
+    policy use running statistics.
+
+    Attributes:
+        target_critics: compute targets by target networks, whose batches also are both ends of the transitions, and
+            which have separate statistics. By default, the pass of the critics yields the targets.
     """
+
+    target_critics: bool = pytree_field(static=True, default=False, kw_only=True)
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
     keeps_statistics: ClassVar[bool] = True
-    part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings(
+    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings(
         network=TorsoSettings(_normalized_layers(256), "relu", orthogonal=False),
         critic_network=TorsoDifferences(_normalized_layers(2048)),
     )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialize the networks, without target networks; statistics are separate from the parameters."""
+        """Initialize the networks; statistics are separate from the parameters."""
         state = super().init(obs_space, action_space, key)
-        networks = {name: dict(state.params[name]) for name in ("policy", "critic")}
+        names = ("policy", "critic", "target_critic") if self.target_critics else ("policy", "critic")
+        networks = {name: dict(state.params[name]) for name in names}
         statistics = PyTreeDict({name: networks[name].pop(STATISTICS, {}) for name in networks})
         params = PyTreeDict(networks, log_temperature=state.params.log_temperature)
         return state.replace(params=params, extra_state=statistics)
@@ -72,19 +78,24 @@ class CrossQAgent(SACAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared soft Bellman errors of all critics, with targets of the same forward pass (section 3)."""
-        params = agent_state.params
+        """Return the soft Bellman errors of all critics, whose batches are both ends of the transitions (section 3)."""
+        params, statistics = agent_state.params, agent_state.extra_state
         policy = self.policy(agent_state, params.policy, batch.next_obs)
         next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         ends = [preprocess(agent_state, obs, self.value_obs_key) for obs in (batch.obs, batch.next_obs)]
         joined = (jnp.concatenate(ends), jnp.concatenate([batch.actions, jnp.asarray(next_actions)]))
-        outputs, statistics = apply_in_training(
-            self.critic_network, critic_params, agent_state.extra_state.critic, *joined
+        outputs, changed = apply_in_training(self.critic_network, critic_params, statistics.critic, *joined)
+        targets, changed = outputs, {"critic": changed}
+        if self.target_critics:
+            own = (params.target_critic, statistics.target_critic)
+            targets, changed["target_critic"] = apply_in_training(self.critic_network, *own, *joined)
+        outputs, next_outputs = outputs[:, : len(batch)], targets[:, len(batch) :]  # [K, N, *]
+        if self.critic_network.num_atoms is None:
+            next_outputs = self.pool_critics(next_outputs)
+        loss, losses = self.soft_bellman_loss(
+            outputs, next_outputs, jnp.exp(params.log_temperature) * next_log_prob, batch
         )
-        q_values, next_q_values = jnp.split(outputs, 2, axis=1)  # [K, N]
-        next_values = self.pool_critics(next_q_values) - jnp.exp(params.log_temperature) * next_log_prob
-        loss, losses = bellman_loss(q_values, next_values, batch)
-        return loss, losses | {"statistics": statistics}
+        return loss, losses | {"statistics": changed}
 
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -100,8 +111,7 @@ class CrossQWorkflow(SACWorkflow):
     """CrossQ: updates the critics at each step, policy and temperature at every ``policy_delay``-th step.
 
     Attributes:
-        policy_delay: updates of the critics per update of policy and temperature.
-        tau: unused, must be 0: CrossQ has no target networks.
+        tau: Polyak step size of the target networks; 0 without target networks (``agent.target_critics``).
     """
 
     agent: CrossQAgent
@@ -109,38 +119,28 @@ class CrossQWorkflow(SACWorkflow):
     critic_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
     temperature_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
     policy_delay: int = 3
-    tau: Annotated[float, Within("[0, 0]")] = 0.0
+    tau: Annotated[float, Within("[0, 1]")] = 0.0
 
     def __post_init__(self) -> None:
-        require_positive(self, "policy_delay")
         super().__post_init__()
-
-    def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizer states, a count of the updates, and the metrics of the last update of the policy."""
-        actor_losses = PyTreeDict({name: jnp.zeros(()) for name in ("actor_loss", "entropy", "temperature")})
-        delay_state = PyTreeDict(num_updates=jnp.zeros((), jnp.int32), actor_losses=actor_losses)
-        return super().init_optimizers(agent_state) | delay_state
+        if isinstance(self.tau, int | float) and (self.tau > 0) != self.agent.target_critics:
+            raise ValueError(
+                f"tau={self.tau:g} does not fit agent.target_critics={str(self.agent.target_critics).lower()}: target "
+                "networks need a tau above 0, such as 0.005; without them tau must be 0."
+            )
 
     def update_critics(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the critics and their running statistics once."""
+        """Update the critics once, and the running statistics of critics and target networks."""
         agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, batch, keys, progress)
-        statistics = agent_state.extra_state.replace(critic=losses.pop("statistics"))
+        statistics = agent_state.extra_state.replace(**losses.pop("statistics"))
         return agent_state.replace(extra_state=statistics), opt_state, losses
 
     def update_actor(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update the policy, its running statistics and the temperature if due, else return the previous losses."""
-        update = super().update_actor
-
-        def delayed(states: tuple[AgentState, PyTreeDict]) -> tuple[AgentState, PyTreeDict]:
-            agent_state, opt_state, losses = update(*states, batch, keys, progress)
-            statistics = agent_state.extra_state.replace(policy=losses.pop("statistics"))
-            losses = collectives.mean_over_shares(losses)
-            return agent_state.replace(extra_state=statistics), opt_state.replace(actor_losses=losses)
-
-        is_due = opt_state.num_updates % self.policy_delay == 0
-        agent_state, opt_state = when_due(is_due, delayed, (agent_state, opt_state))
-        return agent_state, opt_state.replace(num_updates=opt_state.num_updates + 1), opt_state.actor_losses
+        """Update the policy, its running statistics and the temperature."""
+        agent_state, opt_state, losses = super().update_actor(agent_state, opt_state, batch, keys, progress)
+        statistics = agent_state.extra_state.replace(policy=losses.pop("statistics"))
+        return agent_state.replace(extra_state=statistics), opt_state, losses

@@ -48,6 +48,8 @@ class DisCorAgent(SACAgent):
 
     error_network: nn.Module = pytree_field(static=True, kw_only=True)
     error_temperature: Annotated[float, Within("(0, inf)")] = 10.0
+    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
+    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
     part_settings: ClassVar[PyTreeNode] = DisCorSettings()
 

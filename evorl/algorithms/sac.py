@@ -17,18 +17,27 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, action_distribution
-from evorl.agents.critic_ensemble import CriticEnsembleAgent, update_part, with_target_networks
+from evorl.agents.critic_ensemble import (
+    CriticEnsembleAgent,
+    delay_state,
+    update_if_due,
+    update_part,
+    with_projections,
+    with_target_networks,
+)
 from evorl.agents.observations import allowed_only
+from evorl.agents.part_settings import CategoricalCriticSettings
+from evorl.config.values import require_positive
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
-from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.off_policy_state import LearnerState
 
 
 class SACAgent(CriticEnsembleAgent):
@@ -40,19 +49,25 @@ class SACAgent(CriticEnsembleAgent):
         adaptive_temperature: adapt the temperature so that the entropy approaches its target.
         target_entropy_scale: the target entropy is minus this number per dimension of a box, or this fraction of the
             maximum entropy of discrete actions; ``None`` for 1.0 and 0.5.
+        support_low: lowest return on the grid of categorical values.
+        support_high: highest return on that grid.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
     temperature: Annotated[float, Within("(0, inf)")] = 1.0
     adaptive_temperature: bool = True
     target_entropy_scale: float | None = None
+    support_low: float = pytree_field(default=-10.0, kw_only=True)
+    support_high: float = pytree_field(default=10.0, kw_only=True)
+
+    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks from the settings, and the distribution for the action space."""
-        distribution = action_distribution(env.action_space)
-        networks = cls.build_networks(settings, env, distribution.num_parameters)
-        return {**networks, "distribution": distribution}
+        distribution, num_atoms = action_distribution(env.action_space), cls.pop_num_atoms(settings, env)
+        parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
+        return {**parts, "distribution": distribution}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize the networks and the temperature."""
@@ -85,9 +100,9 @@ class SACAgent(CriticEnsembleAgent):
         return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Return the values of the greedy actions by every critic, ``[K, N]``."""
+        """Return the expected values of the greedy actions by every critic, ``[K, N]``."""
         actions = self.policy(agent_state, params["policy"], obs).mode()
-        return self.critics(agent_state, params["critic"], obs, actions)
+        return self.expected(self.critics(agent_state, params["critic"], obs, actions))
 
     def sample_actions(self, policy: Any, keys: Key) -> tuple[Action | None, jax.Array, jax.Array]:
         """Return sampled actions, their log-probability ``[N]``, and the entropy ``[N]``.
@@ -105,8 +120,8 @@ class SACAgent(CriticEnsembleAgent):
         return (policy.probs * outputs).sum(axis=-1) if self.distribution.is_discrete else outputs
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
-        """Return the minimum over the critic ensemble (clipped double Q-learning), from ``[K, N, ...]``."""
-        return outputs.min(axis=0)
+        """Return the least expected value over the ensemble (clipped double Q-learning), from ``[K, N, ...]``."""
+        return self.expected(outputs).min(axis=0)
 
     def soft_values(
         self, policy: Any, agent_state: AgentState, critic_params: Params, obs: Observation, keys: Key
@@ -122,15 +137,18 @@ class SACAgent(CriticEnsembleAgent):
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Return the squared soft Bellman errors of all critics (eq. 5 and 6).
+        """Return the soft Bellman errors of all critics, see ``soft_bellman_loss`` (eq. 5 and 6).
 
         Truncated steps bootstrap from the value of their last observation.
         """
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
-        next_q, next_log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, batch.next_obs, keys)
-        next_values = next_q - jnp.exp(params.log_temperature) * next_log_prob
-        return bellman_loss(self.critics(agent_state, critic_params, batch.obs, batch.actions), next_values, batch)
+        actions, log_prob, _ = self.sample_actions(policy, keys)
+        next_outputs = self.critics(agent_state, params.target_critic, batch.next_obs, actions)
+        if self.critic_network.num_atoms is None:
+            next_outputs = self.expectation(policy, self.pool_critics(next_outputs))
+        outputs = self.critics(agent_state, critic_params, batch.obs, batch.actions)
+        return self.soft_bellman_loss(outputs, next_outputs, jnp.exp(params.log_temperature) * log_prob, batch)
 
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -160,6 +178,7 @@ class SACWorkflow(OffPolicyWorkflow):
     """SAC: updates critics, policy, temperature and target networks, in this order.
 
     Attributes:
+        policy_delay: updates of the critics per update of policy and temperature.
         actor_optimizer: optimizer of the policy.
         critic_optimizer: optimizer of the critics.
         temperature_optimizer: optimizer of the logarithm of the temperature.
@@ -171,9 +190,20 @@ class SACWorkflow(OffPolicyWorkflow):
     actor_optimizer: Optimizer = Optimizer()
     critic_optimizer: Optimizer = Optimizer()
     temperature_optimizer: Optimizer = Optimizer()
+    policy_delay: int = 1
     tau: Annotated[float, Within("[0, 1]")] = 0.005
 
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "entropy", "temperature")
+
+    def __post_init__(self) -> None:
+        require_positive(self, "policy_delay")
+        super().__post_init__()
+
+    def init_learning(self, key: Key) -> LearnerState:
+        """Initialize the learner, with weights that are projected as by the optimizers."""
+        state = super().init_learning(key)
+        optimizers = {"policy": self.actor_optimizer, "critic": self.critic_optimizer}
+        return state.replace(agent_state=with_projections(state.agent_state, **optimizers))
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
         """Return one optimizer state per group of parameters, by its name."""
@@ -182,15 +212,20 @@ class SACWorkflow(OffPolicyWorkflow):
             critic=self.critic_optimizer.init(params.critic),
             policy=self.actor_optimizer.init(params.policy),
             log_temperature=self.temperature_optimizer.init(params.log_temperature),
+            **delay_state(self.policy_delay, "actor_loss", "entropy", "temperature"),
         )
 
     def learn_from(
         self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
-        """Update each part once."""
+        """Update each part once; policy and temperature only if due."""
         critic_keys, actor_keys = split_rows(keys)
         agent_state, opt_state, losses = self.update_critics(agent_state, opt_state, batch, critic_keys, progress)
-        agent_state, opt_state, actor_losses = self.update_actor(agent_state, opt_state, batch, actor_keys, progress)
+
+        def update(agent_state: AgentState, opt_state: PyTreeDict) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+            return self.update_actor(agent_state, opt_state, batch, actor_keys, progress)
+
+        agent_state, opt_state, actor_losses = update_if_due(update, self.policy_delay, agent_state, opt_state)
         losses.td_errors = losses.td_errors.mean(axis=0)  # over critics
         params = with_target_networks(agent_state.params, self.tau)
         return agent_state.replace(params=params), opt_state, losses | actor_losses
@@ -211,14 +246,3 @@ class SACWorkflow(OffPolicyWorkflow):
         step |= {"loss_fn": self.agent.temperature_loss, "optimizer": self.temperature_optimizer}
         adapted, opt_state, temperature = update_part("log_temperature", agent_state, opt_state, losses.entropy, **step)
         return (adapted if self.agent.adaptive_temperature else agent_state), opt_state, losses | temperature
-
-
-def bellman_loss(q_values: jax.Array, next_values: jax.Array, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
-    """Return half the squared errors of ``q_values`` ``[K, N]`` to ``r + discount * next_values``, summed over critics.
-
-    ``batch.extras.weights`` are weights of transitions, ``[N]``, or of transitions per critic, ``[K, N]``. The second
-    result has the metrics to report and ``td_errors`` ``[K, N]``.
-    """
-    errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)
-    loss = (batch.extras.weights * jnp.square(errors)).mean(axis=-1).sum()
-    return 0.5 * loss, PyTreeDict(critic_loss=loss, q_value=q_values.mean(), td_errors=errors)

@@ -8,7 +8,7 @@ batches and categorical critics it is FastTD3 (Seo et al. 2025, https://arxiv.or
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.observations import preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings
-from evorl.config.values import checked_num_atoms
+from evorl.agents.part_settings import CategoricalCriticSettings
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -26,79 +25,54 @@ from evorl.networks.heads import apply_network
 from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise
 from evorl.ops.loops import when_due
-from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.trees import polyak_update
-from evorl.ops.value_distributions import categorical_losses
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
-
-
-class TD3Settings(CriticEnsembleSettings):
-    """Settings of the networks.
-
-    Attributes:
-        values: output of the critics: ``expected`` values, or ``categorical`` distributions of returns.
-        num_atoms: number of categories; null for expected values.
-    """
-
-    values: Literal["expected", "categorical"] = "expected"
-    num_atoms: int | None = None
 
 
 class TD3Agent(CriticEnsembleAgent):
     """A deterministic policy and an ensemble of critics, all with target networks.
 
-    The policy network outputs actions before ``tanh``. Critics output values ``[K, ...]``, or logits ``[K, ..., M]`` of
-    distributions on a grid.
+    The policy network outputs actions before ``tanh``.
 
     Attributes:
-        support_low: lowest return on the grid of distributions.
-        support_high: highest return on the grid of distributions.
+        support_low: lowest return on the grid of categorical values.
+        support_high: highest return on that grid.
         noise: exploration noise, added to actions.
         target_noise: standard deviation of the noise on target actions (target policy smoothing).
         target_noise_bound: bound to which that noise is clipped.
     """
 
-    support_low: float = -10.0
-    support_high: float = 10.0
+    support_low: float = pytree_field(default=-10.0, kw_only=True)
+    support_high: float = pytree_field(default=10.0, kw_only=True)
     noise: ActionNoise = ActionNoise()
     target_noise: Annotated[float, Within("[0, inf)")] = 0.2
     target_noise_bound: Annotated[float, Within("[0, inf)")] = 0.5
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOUNDED_BOXES
     target_names: ClassVar[tuple[str, ...]] = ("policy", "critic")
-    part_settings: ClassVar[PyTreeNode] = TD3Settings()
+    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks from ``network``, ``num_critics``, ``values`` and ``num_atoms`` of the settings."""
-        support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
-        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.pop("values"), *support)
-        return cls.build_networks(settings, env, num_outputs(env.action_space), num_atoms)
+        return cls.build_networks(settings, env, num_outputs(env.action_space), cls.pop_num_atoms(settings, env))
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Initialize the agent; ``recurrent_state`` is the initial state of correlated noise."""
         recurrent_state = self.noise.initial_state(action_space.shape[0])
         return super().init(obs_space, action_space, key).replace(recurrent_state=recurrent_state)
 
-    @property
-    def support(self) -> jax.Array:
-        """Grid of categorical values, ``[M]``."""
-        return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
-
     def policy_actions(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
         """Return the policy's actions ``[N, A]`` for observations ``[N, ...]``, without noise."""
         return jnp.tanh(self.policy_outputs(agent_state, policy_params, obs))
 
-    def _expected(self, outputs: jax.Array) -> jax.Array:
-        return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
-
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Return the expected returns of the policy's actions by each critic, ``[K, ...]``."""
         actions = self.policy_actions(agent_state, params.policy, obs)
-        return self._expected(self.critics(agent_state, params.critic, obs, actions))
+        return self.expected(self.critics(agent_state, params.critic, obs, actions))
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
         """Return the acting state at this training progress, with the scale of the noise if that is scheduled."""
@@ -133,21 +107,10 @@ class TD3Agent(CriticEnsembleAgent):
         next_actions = self.policy_actions(agent_state, params.target_policy, batch.next_obs)
         next_actions = add_gaussian_noise(keys, next_actions, self.target_noise, self.target_noise_bound)
         next_outputs = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)
-        minimum = jnp.argmin(self._expected(next_outputs), axis=0)  # [N]
-        next_outputs = next_outputs[minimum, jnp.arange(len(batch))]
         outputs = self.critics(agent_state, critic_params, batch.obs, batch.actions)
-        losses, errors = self._losses(outputs, batch.rewards, batch.extras.discounts, next_outputs)
-        loss, q_value = (batch.extras.weights * losses).mean(axis=-1).sum(), self._expected(outputs).mean()
+        losses, errors = self.value_losses(outputs, batch.rewards, batch.extras.discounts, self.least(next_outputs))
+        loss, q_value = (batch.extras.weights * losses).mean(axis=-1).sum(), self.expected(outputs).mean()
         return loss, PyTreeDict(critic_loss=loss, q_value=q_value, td_errors=errors.mean(axis=0))
-
-    def _losses(
-        self, outputs: jax.Array, rewards: jax.Array, discounts: jax.Array, next_outputs: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the losses and the TD errors that set priorities, both ``[K, N]``."""
-        if self.critic_network.num_atoms is None:
-            errors = td_error(outputs, rewards, discounts, next_outputs)
-            return jnp.square(errors), errors
-        return categorical_losses(outputs, rewards, discounts, jax.nn.softmax(next_outputs), self.support)
 
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
@@ -164,7 +127,7 @@ class TD3Agent(CriticEnsembleAgent):
         """Return the values ``[N]`` of ``actions`` ``[N, A]`` by the first critic."""
         obs = preprocess(agent_state, obs, self.value_obs_key)
         first_critic = jax.tree.map(lambda x: x[:1], agent_state.params.critic)
-        return self._expected(apply_network(self.critic_network.clone(num_critics=1), first_critic, obs, actions))[0]
+        return self.expected(apply_network(self.critic_network.clone(num_critics=1), first_critic, obs, actions))[0]
 
 
 class TD3Workflow(OffPolicyWorkflow):

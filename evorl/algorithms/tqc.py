@@ -19,7 +19,7 @@ from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
 from evorl.ops.value_distributions import quantile_huber, without_greatest
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
 class TQCSettings(CriticEnsembleSettings):
@@ -40,6 +40,8 @@ class TQCAgent(SACAgent):
     """
 
     dropped_atoms: int | None = 2
+    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
+    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
     part_settings: ClassVar[PyTreeNode] = TQCSettings(num_critics=5)
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
@@ -58,9 +60,9 @@ class TQCAgent(SACAgent):
                 f"{self.critic_network.num_atoms}, the quantiles of a critic: drop fewer."
             )
 
-    def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
-        """Return the mean of every critic's distribution at the greedy actions, ``[K, N]``."""
-        return super().values(agent_state, params, obs).mean(axis=-1)
+    def expected(self, outputs: jax.Array) -> jax.Array:
+        """Return the means of the distributions ``[..., M]``."""
+        return outputs.mean(axis=-1)
 
     def pool_critics(self, outputs: jax.Array) -> jax.Array:
         """Return the mean over all atoms of all critics, from ``[K, N, M]`` to ``[N]``."""

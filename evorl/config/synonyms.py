@@ -153,6 +153,7 @@ _NAMES = {
     "tqc": "truncated_quantile_critics",
     "iql": "cql awac implicit_q_learning",
     "crossq": "cross_q",
+    "xqc": "crossq_wn",
     "ec/openes": "es openai_es evolution_strategies open_es",
     "ec/cmaes": "cma_es cma",
     "ec/ars": "augmented_random_search",

@@ -157,6 +157,14 @@ def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **options)
 
 
+_he_normal = jax.nn.initializers.he_normal()
+
+
+def he_normal_dense(size: int, dtype: Dtype = "float32") -> nn.Dense:
+    """Return a dense layer with zero biases and normal weights of gain sqrt(2) (He et al. 2015)."""
+    return Dense(size, kernel_init=_he_normal, dot_general=_product, dtype=compute_dtype(dtype))
+
+
 def float32_outputs(dtype: Dtype) -> dict[str, Any]:
     """Return options of a dense layer with float32 outputs, whose product has factors of ``dtype``."""
     if dtype == "float32":
@@ -268,21 +276,23 @@ class BatchRenorm(nn.Module):
         epsilon: added to variances.
         max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
         max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.
-        warmup: number of batches of plain batch normalization, before the correction starts.
+        warmup: number of batches of plain batch normalization, before the correction starts; ``None`` for all: plain
+            batch normalization (Ioffe & Szegedy 2015).
     """
 
     momentum: float = 0.99
     epsilon: float = 1e-3
     max_scale: float = 3.0
     max_shift: float = 5.0
-    warmup: int = 100_000
+    warmup: int | None = 100_000
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x, features = x.astype(jnp.float32), x.shape[-1:]
         mean = self.variable(STATISTICS, "mean", jnp.zeros, features)
         variance = self.variable(STATISTICS, "variance", jnp.ones, features)
-        num_batches = self.variable(STATISTICS, "num_batches", jnp.zeros, (), jnp.int32)
+        is_counted = self.warmup is not None
+        num_batches = self.variable(STATISTICS, "num_batches", jnp.zeros, (), jnp.int32) if is_counted else None
         scale = self.param("scale", nn.initializers.ones, features)
         bias = self.param("bias", nn.initializers.zeros, features)
         deviation = jnp.sqrt(variance.value + self.epsilon)
@@ -292,13 +302,16 @@ class BatchRenorm(nn.Module):
         batch_mean = collectives.mean_over_shares(x.mean(axes))
         batch_variance = collectives.mean_over_shares(jnp.square(x - batch_mean).mean(axes))
         batch_deviation = jnp.sqrt(batch_variance + self.epsilon)
-        factor = jnp.clip(batch_deviation / deviation, 1.0 / self.max_scale, self.max_scale)
-        shift = jnp.clip((batch_mean - mean.value) / deviation, -self.max_shift, self.max_shift)
-        is_warm = num_batches.value >= self.warmup
-        # The gradient is stopped at the correction, which is a constant of the batch.
-        factor = jax.lax.stop_gradient(jnp.where(is_warm, factor, 1.0))
-        shift = jax.lax.stop_gradient(jnp.where(is_warm, shift, 0.0))
+        normalized = (x - batch_mean) / batch_deviation
+        if num_batches is not None and self.warmup is not None:
+            factor = jnp.clip(batch_deviation / deviation, 1.0 / self.max_scale, self.max_scale)
+            shift = jnp.clip((batch_mean - mean.value) / deviation, -self.max_shift, self.max_shift)
+            is_warm = num_batches.value >= self.warmup
+            # The gradient is stopped at the correction, which is a constant of the batch.
+            factor = jax.lax.stop_gradient(jnp.where(is_warm, factor, 1.0))
+            shift = jax.lax.stop_gradient(jnp.where(is_warm, shift, 0.0))
+            normalized = normalized * factor + shift
+            num_batches.value = jnp.minimum(num_batches.value + 1, self.warmup)
         mean.value = self.momentum * mean.value + (1.0 - self.momentum) * batch_mean
         variance.value = self.momentum * variance.value + (1.0 - self.momentum) * batch_variance
-        num_batches.value = jnp.minimum(num_batches.value + 1, self.warmup)
-        return ((x - batch_mean) / batch_deviation * factor + shift) * scale + bias
+        return normalized * scale + bias

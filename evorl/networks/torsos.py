@@ -14,6 +14,7 @@ from evorl.config.custom_parts import CustomPart, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
+from evorl.networks import blocks
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
@@ -24,6 +25,7 @@ from evorl.networks.activations import (
     check_features,
     custom_network_part,
 )
+from evorl.networks.blocks import BatchRenormalization, Bro, Dense, ResidualBlocks, Simba
 from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, convolution, dense
 
 
@@ -61,34 +63,8 @@ class ResidualStage:
     activation: Activation | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Dense:
-    """Dense layer, followed by the activation.
-
-    Attributes:
-        size: number of outputs.
-        activation: activation of this layer; ``None`` for that of the torso.
-    """
-
-    size: int
-    activation: Activation | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchRenormalization:
-    """Batch renormalization, see ``evorl.networks.layers``.
-
-    Attributes:
-        warmup: number of initial batches with plain batch normalization.
-        momentum: decay rate of the running statistics per batch.
-    """
-
-    warmup: int = 100_000
-    momentum: float = 0.99
-
-
-# A string is "flatten" or "layer_norm".
-Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | CustomPart | str
+# A string is "flatten" or one of NORMALIZATIONS.
+Layer: TypeAlias = Dense | Convolution | ResidualStage | ResidualBlocks | BatchRenormalization | CustomPart | str
 
 _ACTIVATED = (Dense, Convolution, ResidualStage)
 _LAYERS: dict[str, type] = {
@@ -96,8 +72,11 @@ _LAYERS: dict[str, type] = {
     "dense": Dense,
     "residual": ResidualStage,
     "batch_renorm": BatchRenormalization,
+    "simba": Simba,
+    "bro": Bro,
 }
-_NAMES = ("flatten", "layer_norm")
+NORMALIZATIONS = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
+_NAMES = ("flatten", "batch_norm", *NORMALIZATIONS)
 MAX_LAYERS = 256
 MAX_UNITS = 2**20  # outputs of a layer, units of a cell
 MAX_VALUES = {"size": MAX_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
@@ -160,8 +139,10 @@ class Torso(nn.Module):
         for layer in self.layers:
             if layer == "flatten":
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
-            elif layer == "layer_norm":
-                x = self._normalized(x)
+            elif isinstance(layer, str):
+                x = self._normalized(x, layer)
+            elif isinstance(layer, ResidualBlocks):
+                x = layer.module(layer.num_blocks, layer.size, self.dtype)(x)
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
             elif isinstance(layer, CustomPart):
@@ -171,8 +152,7 @@ class Torso(nn.Module):
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, self._with_room(layer, x, image))
             elif isinstance(layer, Dense):
-                x = dense(layer.size, self.orthogonal, self._gain, dtype=compute_dtype(self.dtype))(x)
-                x = self._activate(layer, self._normalized(x) if self.layer_norm else x)
+                x = self._activate(layer, self._dense(layer, x))
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
@@ -191,9 +171,9 @@ class Torso(nn.Module):
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
-    def _normalized(self, x: jax.Array) -> jax.Array:
-        """Normalize each vector to mean 0 and variance 1; Flax computes both in float32."""
-        return nn.LayerNorm(dtype=compute_dtype(self.dtype))(x)
+    def _normalized(self, x: jax.Array, name: str = "layer_norm") -> jax.Array:
+        """Normalize each vector by one of ``NORMALIZATIONS``; Flax computes its statistics in float32."""
+        return NORMALIZATIONS[name](dtype=compute_dtype(self.dtype))(x)
 
     def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
         activation = layer.activation or self.activation
@@ -202,6 +182,14 @@ class Torso(nn.Module):
         if isinstance(activation, CustomPart):
             return apply_custom_part(activation, x)
         return ACTIVATIONS[activation](x)
+
+    def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
+        """Return the sums of a dense layer, normalized before the activation if so configured."""
+        options = {"use_bias": not layer.batch_norm, "dtype": compute_dtype(self.dtype)}
+        x = dense(layer.size, self.orthogonal, self._gain, **options)(x)
+        if layer.batch_norm:
+            return BatchRenorm(warmup=None)(x)
+        return self._normalized(x) if self.layer_norm else x
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         shape = (layer.filters, layer.size, layer.stride, layer.border)
@@ -245,10 +233,12 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Layers are a list, or the name of one of ``PRESETS``. In the list, a number is a dense layer of that size; others:
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
-    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``. A layer
-    may override the ``activation``: ``{dense: {size: 64, activation: elu}}``. A user-defined layer, a Flax module or a
-    function of an array, is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it is
-    not followed by an activation.
+    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
+    ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
+    ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` and ``{bro: 2}`` are residual blocks,
+    see ``evorl.networks.blocks``; a dense layer directly before them, without further settings, is their embedding. A
+    user-defined layer, a Flax module or a function of an array, is ``package.module:name``, or
+    ``{name: package.module:name, size: 64}`` with settings; it is not followed by an activation.
 
     Args:
         options: options from a config.
@@ -289,14 +279,18 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
     if len(layers) > MAX_LAYERS:
         raise ValueError(f"{where} has {len(layers):,} layers, but at most {MAX_LAYERS:,} are supported: use fewer.")
     built = tuple(_layer(layer, where) for layer in layers)
-    if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
+    if any(isinstance(layer, ResidualBlocks) for layer in built):
+        built = blocks.with_embeddings(built)
+    if any(blocks.has_statistics(layer) for layer in built) and not keeps_statistics:
         raise ValueError(
-            f"{where}: batch_renorm needs running statistics, which this algorithm does not keep. Use CrossQ, or "
-            "layer_norm, which all algorithms support."
+            f"{where}: batch_renorm and batch_norm need running statistics, which this algorithm does not keep. Use "
+            "CrossQ, or layer_norm, which all algorithms support."
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0
-        if any(isinstance(layer, Dense) for layer in built[:flattened]) or _is_spatial(built[flattened:]):
+        if any(isinstance(layer, Dense | ResidualBlocks) for layer in built[:flattened]) or _is_spatial(
+            built[flattened:]
+        ):
             raise ValueError(
                 f"{where}: convolutions must come first, then 'flatten', then dense layers, got {layers!r}."
             )
@@ -304,12 +298,12 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
 
 
 def _layer(layer: Any, where: str) -> Layer:
-    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization | CustomPart):
+    if isinstance(layer, (*_LAYERS.values(), CustomPart)):
         return layer
     if is_custom_name(layer.get("name") if isinstance(layer, Mapping) else layer):
         return custom_network_part(layer, where)
-    if layer == "batch_renorm":
-        return BatchRenormalization()
+    if layer in ("batch_norm", "batch_renorm"):
+        return BatchRenormalization() if layer == "batch_renorm" else BatchRenormalization(warmup=None)
     if isinstance(layer, Mapping):
         if "type" in layer:
             name = convert_layer(layer)
@@ -335,8 +329,12 @@ def _layer(layer: Any, where: str) -> Layer:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
+    if name in ("activation", "warmup") and value is None:
+        return None
+    if name == "batch_norm":
+        return checked_value(value, bool, f"{where}: batch_norm")
     if name == "activation":
-        return None if value is None else build_activation(value)
+        return build_activation(value)
     if name == "border":
         if value not in ("same", "valid"):
             raise ValueError(f"{where}: border must be same or valid; got {value!r}.")

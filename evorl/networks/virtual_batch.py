@@ -15,7 +15,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.torsos import BatchRenormalization, Torso
+from evorl.networks.blocks import ResidualBlocks, has_statistics
+from evorl.networks.torsos import NORMALIZATIONS, Torso
 from evorl.types import Params
 
 EPSILON = 1e-5  # added to variances
@@ -58,10 +59,11 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
 def check_normalizable(torso: Torso) -> None:
     """Raise ``ValueError`` for a torso without hidden layers, or with other normalization layers."""
     layers = torso.layers
-    if torso.layer_norm or "layer_norm" in layers or any(isinstance(x, BatchRenormalization) for x in layers):
+    normalizing = [x for x in layers if x in NORMALIZATIONS or has_statistics(x) or isinstance(x, ResidualBlocks)]
+    if torso.layer_norm or normalizing:
         raise ValueError(
-            "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network: "
-            "choose one of the two."
+            "virtual_batch normalizes hidden layers, and so does layer_norm or batch_renorm in agent.network, like "
+            "rms_norm, simba and bro: choose one of the two."
         )
     if not layers or set(layers) == {"flatten"}:
         raise ValueError(

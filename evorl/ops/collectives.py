@@ -89,6 +89,11 @@ def sum_shards(tree: Tree) -> Tree:
     return jax.lax.psum(tree, DATA_AXIS) if _on_mesh() else tree
 
 
+def max_over_shards(x: jax.Array) -> jax.Array:
+    """Return the maximum over shards of equally shaped arrays."""
+    return jax.lax.pmax(x, DATA_AXIS) if _on_mesh() else x
+
+
 def mean_over_shares(tree: Tree) -> Tree:
     """Average the devices' means over their rows of a shared batch: for gradients and losses.
 

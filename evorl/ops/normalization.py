@@ -13,7 +13,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from evorl.ops.collectives import sum_shards
+from evorl.ops.collectives import max_over_shards, sum_shards
 from evorl.ops.trees import finite_rows, zeros_where
 from evorl.types import Observation, PyTreeData
 
@@ -158,15 +158,38 @@ class RewardScale(PyTreeData):
     Attributes:
         statistics: statistics of these sums, over all steps of all environments.
         sums: discounted sum of each environment in its running episode, ``[B]``.
+        greatest: largest absolute value of these sums; ``None`` if it is not needed.
     """
 
     statistics: RunningStatistics
     sums: jax.Array
+    greatest: jax.Array | None = None
 
     @classmethod
-    def of_none(cls, num_envs: int) -> RewardScale:
-        """Return the scale of ``num_envs`` environments before the first reward."""
-        return cls(statistics=init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), sums=jnp.zeros(num_envs))
+    def of_none(cls, num_envs: int, *, bounded: bool = False) -> RewardScale:
+        """Return the scale of ``num_envs`` environments before the first reward; with ``greatest`` if ``bounded``."""
+        statistics, greatest = init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), jnp.zeros(())
+        return cls(statistics=statistics, sums=jnp.zeros(num_envs), greatest=greatest if bounded else None)
+
+    def after(self, rewards: jax.Array, dones: jax.Array, discount: jax.Array | float) -> RewardScale:
+        """Return the scale after further steps ``[T, B]`` of this device's environments, in their order.
+
+        Args:
+            rewards: rewards.
+            dones: true where an episode ended: the next sum starts at 0.
+            discount: discount of past rewards.
+        """
+
+        def one_step(sums: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            reward, done = step
+            sums = discount * sums + reward
+            return jnp.where(done, 0.0, sums), sums
+
+        last, sums = jax.lax.scan(one_step, self.sums, (rewards, dones.astype(bool)))
+        greatest = self.greatest
+        if greatest is not None:
+            greatest = jnp.maximum(greatest, max_over_shards(jnp.abs(sums).max()))
+        return RewardScale(update_statistics(self.statistics, sums, sharded=True), sums=last, greatest=greatest)
 
 
 def normalize_rewards(
@@ -185,13 +208,21 @@ def normalize_rewards(
     Returns:
         The rewards ``[T, B]``, and the scale updated with these steps, which the result already uses.
     """
+    scale = scale.after(rewards, dones, discount)
+    std = jnp.sqrt(jnp.maximum(scale.statistics.variance, _MIN_VARIANCE))
+    return jnp.clip(rewards / std, -clip, clip), scale
 
-    def one_step(sums: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        reward, done = step
-        sums = discount * sums + reward
-        return jnp.where(done, 0.0, sums), sums
 
-    last, sums = jax.lax.scan(one_step, scale.sums, (rewards, dones.astype(bool)))
-    statistics = update_statistics(scale.statistics, sums, sharded=True)
-    std = jnp.sqrt(jnp.maximum(statistics.variance, _MIN_VARIANCE))
-    return jnp.clip(rewards / std, -clip, clip), RewardScale(statistics=statistics, sums=last)
+def bounded_rewards(scale: RewardScale, rewards: jax.Array, bound: jax.Array | float) -> jax.Array:
+    """Divide rewards so that discounted sums of past rewards have a deviation of at most 1, and absolute values of at
+    most ``bound`` (Lee et al. 2025, https://arxiv.org/abs/2502.15280, section 4.3).
+
+    The divisor is ``max(sqrt(variance + 1e-8), greatest / bound)`` of these sums.
+
+    Args:
+        scale: scale of the steps so far, with ``greatest``.
+        rewards: rewards of any shape, such as a batch from a replay buffer.
+        bound: bound of the sums.
+    """
+    assert scale.greatest is not None, "created with bounded=True"
+    return rewards / jnp.maximum(jnp.sqrt(scale.statistics.variance + _MIN_VARIANCE), scale.greatest / bound)

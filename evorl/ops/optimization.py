@@ -18,6 +18,7 @@ from evorl.ops import collectives
 from evorl.ops.custom_name import CustomName
 from evorl.ops.loops import in_loop, unpacked
 from evorl.ops.platform import on_cpu
+from evorl.ops.projection import unit_norm_kernels
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -102,6 +103,8 @@ class Optimizer(PyTreeNode):
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
             nonzero for some, such as adamw.
         options: further arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
+        projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step, see
+            ``evorl.ops.projection``; ``None`` for no projection.
 
     Raises:
         ValueError: the optimizer or an option is unknown.
@@ -114,6 +117,7 @@ class Optimizer(PyTreeNode):
     beta1: Annotated[float | None, Within("[0, 1)")] = None
     weight_decay: Annotated[float | None, Within("[0, inf)")] = None
     options: Mapping = pytree_field(default_factory=PyTreeDict)
+    projection: Literal["unit_norm"] | None = pytree_field(static=True, default=None)
 
     def __post_init__(self) -> None:
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, CustomName):
@@ -173,7 +177,11 @@ class Optimizer(PyTreeNode):
     ) -> tuple[Params, Any]:
         """Take one step; return parameters and state. ``progress`` in [0, 1] selects the scheduled learning rate."""
         updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
+        return self.projected(optax.apply_updates(params, updates)), opt_state
+
+    def projected(self, params: Params) -> Params:
+        """Return the parameters after the ``projection``, if any."""
+        return params if self.projection is None else unit_norm_kernels(params)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
         """Return the optimizer with the learning rate multiplied by ``scale`` for a part, see ``PartOptimizer``."""
@@ -215,7 +223,8 @@ class PartOptimizer(Optimizer):
     ) -> tuple[Params, Any]:
         """Return parameters and state after one step, in which the part moves ``scale`` times as far."""
         new_params, opt_state = super().apply(gradients, opt_state, params, progress)
-        return _with_scaled_step(params, new_params, self.part.split("/"), self.scale), opt_state
+        new_params = _with_scaled_step(params, new_params, self.part.split("/"), self.scale)
+        return self.projected(new_params), opt_state
 
 
 def _with_scaled_step(params: Any, new_params: Any, path: Sequence[str], scale: jax.Array | float) -> Any:

@@ -84,6 +84,11 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
             "learner.intrinsic applies to transitions that the learner collects itself, but here a population collects "
             "them: remove it."
         )
+    if learner.reward_bound is not None:
+        raise ValueError(
+            f"learner.reward_bound={learner.reward_bound:g} scales rewards by the episodes that the learner collects "
+            "itself, but here a population collects them: set learner.reward_bound=null."
+        )
     if env.num_envs != 1:
         raise ValueError(
             f"learner.num_envs={env.num_envs}: the learner does not step environments, it learns from the population's "

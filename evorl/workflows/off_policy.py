@@ -21,7 +21,7 @@ from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.loops import precomputed, repeated
-from evorl.ops.normalization import update_statistics
+from evorl.ops.normalization import RewardScale, bounded_rewards, update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
@@ -48,6 +48,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         prioritized: sample transitions in proportion to their last temporal-difference error instead of uniformly.
         priority_exponent: priority exponent alpha (Schaul et al. 2016): 0 samples uniformly.
         importance_exponent: importance-sampling exponent beta (Schaul et al. 2016): 0 is uncorrected, 1 unbiased.
+        reward_bound: bound of discounted sums of past rewards, by which sampled rewards are scaled; ``None``: unscaled.
         learning_starts: number of initial environment steps with random actions and without updates.
         replay_capacity: capacity of the replay buffer in transitions, over all environments.
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
@@ -63,6 +64,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     prioritized: bool = False
     priority_exponent: Annotated[float, Within("[0, 1]")] = 0.6
     importance_exponent: Annotated[float | Schedule, Within("[0, 1]")] = Schedule(0.4, 1.0)
+    reward_bound: Annotated[float | None, Within("(0, inf)")] = None
     learning_starts: Annotated[float, Within("[0, inf)")] = 1000.0
     replay_capacity: int = 100_000
     replay: ReplaySettings = ReplaySettings()
@@ -96,7 +98,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return Capabilities(
             rollouts=not self.offline and collects_by_acting(self),
             lag=True,
-            single_steps=self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes,
+            single_steps=self.n_step == 1
+            and not (self.stores_recurrent_state or self.replay.has_episodes or self.reward_bound is not None),
         )
 
     @property
@@ -168,6 +171,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             state |= self.intrinsic.init(self.env.obs_space, intrinsic_key)
         state |= self.init_learning(agent_key)
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
+        if self.reward_bound is not None:
+            state.reward_scale = RewardScale.of_none(len(state.env_state.reward), bounded=True)
         return state
 
     def init_learning(self, key: Key) -> LearnerState:
@@ -245,6 +250,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     def take_in(self, state: S, batch: SampleBatch) -> S:
         """Add a trajectory ``[T, B, ...]`` to the replay buffer and to the observation statistics."""
         state = self.store(state, batch)
+        if self.reward_bound is not None:
+            state = state.replace(reward_scale=state.reward_scale.after(batch.rewards, batch.dones, self.discount))
         if (statistics := state.agent_state.obs_preprocessor_state) is None:
             return state
         statistics = update_statistics(statistics, batch.obs, sharded=True)
@@ -288,8 +295,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
             weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
         batches = batches.replace(extras=batches.extras | {"weights": weights})
-        batches, rows, envs = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), (batches, rows, envs))
-        return batches, rows, envs
+        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), (batches, rows, envs))
 
     def learn_repeatedly(
         self, state: S, keys: tuple[Key, Key], num_updates: Any, progress: jax.Array, between: Any = None
@@ -303,11 +309,12 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             progress: completed fraction of the training.
             between: least and largest number of updates, if there are any, see ``repeated``.
         """
-        sample_key, learn_key = keys
-        batches, rows, envs = self.draw_batches(state, sample_key, progress)
+        batches, rows, envs = self.draw_batches(state, keys[0], progress)
+        if self.reward_bound is not None:
+            batches = batches.replace(rewards=bounded_rewards(state.reward_scale, batches.rewards, self.reward_bound))
 
         def inputs(i: jax.Array) -> tuple[SampleBatch, Key]:
-            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
+            row_keys = jax.random.split(unrolled(jax.random.fold_in(keys[1], i)), self.batch_size)
             return jax.tree.map(lambda x: x[i], batches), row_keys
 
         of_update = precomputed(inputs, self.most_updates)
@@ -324,13 +331,11 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
         carry = (state.agent_state, state.opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
         agent_state, opt_state, sums, errors = repeated(one_update, carry, num_updates, between)
-        means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
             is_used = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)
-            replay_state = buffer.set_priorities(state.replay_state, rows, envs, errors, is_used)
-            state = state.replace(replay_state=replay_state)
-        return collectives.mean_over_shares(means), state
+            state = state.replace(replay_state=buffer.set_priorities(state.replay_state, rows, envs, errors, is_used))
+        return collectives.mean_over_shares(jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)), state
 
     def _timesteps(self, state: OffPolicyState) -> jax.Array:
         return state.iterations.as_float() * self.timesteps_per_iteration

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from evorl.agent import AgentState
 from evorl.envs.env import EnvState
 from evorl.metrics import WideCounter
+from evorl.ops.normalization import RewardScale
 from evorl.types import Entry, Key, PyTreeDict, State
 
 
@@ -32,6 +33,7 @@ class OffPolicyState(LearnerState):
         key: random key of the training.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
+        reward_scale: running scale of rewards; absent without ``reward_bound``.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without intrinsic rewards.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
     """
@@ -40,5 +42,6 @@ class OffPolicyState(LearnerState):
     key: Key
     eval_key: Key
     iterations: WideCounter
+    reward_scale: Annotated[RewardScale, Entry(axis=0, optional=True)]
     intrinsic: Annotated[Any, Entry(optional=True)]
     intrinsic_metrics: Annotated[PyTreeDict, Entry(optional=True)]

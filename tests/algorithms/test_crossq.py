@@ -12,7 +12,9 @@ import pytest
 
 from evorl.agent import AgentState
 from evorl.algorithms.crossq import CrossQAgent, CrossQWorkflow
+from evorl.assembly import workflow_from_config
 from evorl.envs import create_env
+from evorl.networks.blocks import BatchRenormalization, Dense
 from evorl.networks.heads import apply_network
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
@@ -21,6 +23,7 @@ from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.config_files import composed
 from tests.support.errors import raises_naming
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
 from tests.support.small_workflows import (
@@ -29,6 +32,7 @@ from tests.support.small_workflows import (
     arrays,
     assert_identical,
     fresh_state,
+    moved_apart,
     small,
     transitions,
 )
@@ -44,6 +48,39 @@ class TestContract(WorkflowContract):
 class TestAgent(AgentContract):
     workflow = CrossQWorkflow
     settings = TestContract.SMALL["agent"]
+
+
+NORMALIZED = {"torso": ["batch_norm", {"dense": {"size": 8, "batch_norm": True}}]}
+# The bias of the first normalization has no gradient, since the second one cancels it. Epsilon keeps adam from scaling
+# up rounding errors, which differ between devices.
+UNIT_NORM = {"projection": "unit_norm", "epsilon": 1e-4}
+XQC_AGENT = {
+    "network": {**NORMALIZED, "orthogonal": True},
+    "critic_network": NORMALIZED,
+    "target_critics": True,
+    "values": "categorical",
+    "num_atoms": 11,
+    "support_low": -5.0,
+    "support_high": 5.0,
+}
+
+
+class TestContractXQC(WorkflowContract):
+    workflow = CrossQWorkflow
+    has_other_products = True  # means of categorical values
+    SMALL = {
+        **SAC_CONFIG,
+        "tau": 0.005,
+        "reward_bound": 5.0,
+        "actor_optimizer": UNIT_NORM,
+        "critic_optimizer": UNIT_NORM,
+        "agent": XQC_AGENT,
+    }
+
+
+class TestAgentXQC(AgentContract):
+    workflow = CrossQWorkflow
+    settings = XQC_AGENT
 
 
 class TestProbes(ActorCriticProbes):
@@ -124,6 +161,60 @@ def test_the_critics_see_both_ends_together() -> None:
         np.testing.assert_allclose(own, expected, rtol=1e-2, atol=1e-4)
 
 
+def test_target_critics_have_their_own_statistics() -> None:
+    """Targets are a pass of the target networks over all twelve rows, whose statistics are not copies."""
+    agent, state, batch = _agent(target_critics=True)
+    state = moved_apart(state, "target_critic")
+    loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
+    next_actions, log_prob = agent.policy(state, state.params.policy, batch.next_obs).sample_and_log_prob(KEYS)
+    rows = (jnp.concatenate([batch.obs, batch.next_obs]), jnp.concatenate([batch.actions, next_actions]))
+    passes = {
+        name: apply_in_training(agent.critic_network, state.params[name], state.extra_state[name], *rows)
+        for name in ("critic", "target_critic")
+    }
+    next_q = np.asarray(passes["target_critic"][0][:, 6:]).min(axis=0)
+    targets = np.asarray(batch.rewards + batch.extras.discounts * (next_q - 0.3 * log_prob))
+    errors = targets - np.asarray(passes["critic"][0][:, :6])
+    np.testing.assert_allclose(losses.td_errors, errors, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(loss, 0.5 * (batch.extras.weights * errors**2).mean(axis=1).sum(), rtol=1e-4)
+    for name, (_, statistics) in passes.items():
+        for seen, expected in zip(jax.tree.leaves(losses.statistics[name]), jax.tree.leaves(statistics), strict=True):
+            np.testing.assert_allclose(seen, expected, rtol=1e-5)
+    critic, target = (_flat(losses.statistics[name]) for name in ("critic", "target_critic"))
+    assert not np.allclose(critic, target)
+    assert not np.allclose(_flat(losses.statistics["target_critic"]), _flat(state.extra_state.target_critic))
+
+
+def test_a_step_of_xqc_never_copies_statistics() -> None:
+    """Target networks average parameters only; their statistics change, and differ from the critics' statistics."""
+    fast = {"critic_optimizer": {**UNIT_NORM, "learning_rate": 0.1}, "tau": 0.5}
+    workflow = TestContractXQC.make("Pendulum-v1", learning_starts=0, updates_per_iteration=1, **fast)
+    state = workflow.init(0)
+    for _ in range(4):
+        before = state.agent_state
+        _, state = workflow.step(state)
+        after = state.agent_state
+        averages = jax.tree.map(lambda t, c: 0.5 * (t + c), before.params.target_critic, after.params.critic)
+        np.testing.assert_allclose(_flat(after.params.target_critic), _flat(averages), rtol=1e-5, atol=1e-6)
+        assert not np.allclose(_flat(after.extra_state.target_critic), _flat(before.extra_state.target_critic))
+    critic, target = (_flat(state.agent_state.extra_state[name]) for name in ("critic", "target_critic"))
+    assert not np.allclose(critic, target, rtol=1e-3)
+
+
+def test_the_shipped_settings_of_xqc() -> None:
+    workflow: Any = workflow_from_config(composed("agent=xqc", "env=pendulum"))
+    agent = workflow.agent
+    for network, width in ((agent.policy_network, 256), (agent.critic_network, 512)):
+        first, *layers = network.torso.layers
+        assert first == BatchRenormalization(warmup=None)
+        assert layers == 4 * [Dense(width, batch_norm=True)]
+        assert network.torso.orthogonal
+    assert (agent.target_entropy, agent.critic_network.num_atoms) == (-0.5, 101)
+    optimizers = (workflow.actor_optimizer, workflow.critic_optimizer)
+    assert [(x.beta1, x.projection) for x in optimizers] == [(0.9, "unit_norm")] * 2
+    assert (workflow.policy_delay, workflow.reward_bound, agent.support_low, agent.support_high) == (3, 5.0, -5.0, 5.0)
+
+
 def test_the_policy_learns_from_critics_at_rest() -> None:
     agent, state, batch = _agent()
     loss, losses = jax.jit(agent.actor_loss)(state.params.policy, state, batch, KEYS)
@@ -174,8 +265,9 @@ def test_it_also_learns_without_batch_renormalization() -> None:
     [
         ("CartPole-v1", {}, ("CrossQ acts in flat Boxes", "Discrete(2)", "A2C, DQN, DisCor")),
         ("Pendulum-v1", {"policy_delay": 0}, ("policy_delay", "got 0")),
-        ("Pendulum-v1", {"tau": 0.005}, ("tau", "[0, 0]", "got 0.005")),
-        ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, ("batch_norm", "batch_renorm")),
+        ("Pendulum-v1", {"tau": 0.005}, ("tau=0.005", "target_critics=false")),
+        ("Pendulum-v1", {"agent": {"target_critics": True}}, ("tau=0", "target_critics=true")),
+        ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_nrm"]}}}, ("batch_nrm", "batch_norm")),
     ],
 )
 def test_impossible_options_are_refused(env: str, changes: dict, parts: tuple[str, ...]) -> None:

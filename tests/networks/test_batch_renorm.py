@@ -101,6 +101,37 @@ def test_running_statistics_follow_and_acting_leaves_them() -> None:
     np.testing.assert_allclose(one_row, np.asarray(rows)[:1], rtol=1e-6)
 
 
+def test_without_warmup_it_stays_batch_normalization() -> None:
+    """``batch_norm`` equals flax's after far more batches than the default warm-up, and counts none."""
+    module, statistics = (
+        BatchRenorm(warmup=None),
+        {k: v for k, v in _statistics(0.5, 4.0).items() if k != "num_batches"},
+    )
+    outputs, after = trained(module, LEARNED, statistics, X)
+    by_hand = (X - X.mean(axis=0)) / np.sqrt(X.var(axis=0) + 1e-3)
+    expected = by_hand * LEARNED["params"]["scale"] + LEARNED["params"]["bias"]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+    assert set(after) == {"mean", "variance"}
+    np.testing.assert_allclose(after["mean"], 0.99 * 0.5 + 0.01 * X.mean(axis=0), rtol=1e-5)
+    layers = build_torso({"torso": ["batch_norm", {"batch_renorm": {"warmup": None}}]}, keeps_statistics=True).layers
+    assert layers[0] == layers[1]
+
+
+def test_a_dense_layer_is_normalized_before_its_activation() -> None:
+    layer = {"dense": {"size": 8, "batch_norm": True}}
+    torso = build_torso({"torso": [layer], "activation": "relu"}, keeps_statistics=True)
+    variables = jax.jit(torso.init)(jax.random.key(0), X)
+    assert set(variables["params"]["Dense_0"]) == {"kernel"}  # no bias
+    outputs, _ = trained(torso, {"params": variables["params"]}, variables[STATISTICS], X)
+    sums = X @ np.asarray(variables["params"]["Dense_0"]["kernel"])
+    expected = np.maximum((sums - sums.mean(axis=0)) / np.sqrt(sums.var(axis=0) + 1e-3), 0.0)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-4)
+    with raises_naming(ValueError, "batch_norm", "running statistics", "CrossQ"):
+        build_torso({"torso": [layer]})
+    with raises_naming(ValueError, "batch_norm", "'yes'"):
+        build_torso({"torso": [{"dense": {"size": 8, "batch_norm": "yes"}}]})
+
+
 def test_members_of_an_ensemble_have_statistics_of_their_own() -> None:
     torso = build_torso({"torso": [8, "batch_renorm"], "activation": "relu"}, keeps_statistics=True)
     network, actions = EnsembleQNetwork(torso, 3), np.ones((16, 2), np.float32)

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.networks.blocks import BatchRenormalization
 from evorl.networks.heads import PolicyNetwork
-from evorl.networks.torsos import BatchRenormalization, Torso, build_torso
+from evorl.networks.torsos import Torso, build_torso
 from evorl.networks.virtual_batch import check_normalizable, virtually_normalized
 from evorl.types import Params
 from tests.support.errors import raises_naming
@@ -122,6 +123,8 @@ def test_a_feature_that_never_changes_stays_finite() -> None:
     [
         (build_torso({"torso": [4], "layer_norm": True}), ("layer_norm or batch_renorm", "virtual_batch")),
         (build_torso({"torso": [4, "layer_norm"]}), ("layer_norm or batch_renorm", "virtual_batch")),
+        (build_torso({"torso": [4, "rms_norm"]}), ("rms_norm", "virtual_batch")),
+        (build_torso({"torso": [4, {"simba": 1}]}), ("simba", "virtual_batch")),
         (Torso((BatchRenormalization(),)), ("layer_norm or batch_renorm", "virtual_batch")),
         (build_torso({"torso": []}), ("agent.network.torso is empty", "virtual_batch=null")),
         (build_torso({"torso": ["flatten"]}), ("agent.network.torso is empty", "virtual_batch=null")),

@@ -13,6 +13,7 @@ from evorl.ops.normalization import (
     RunningStatistics,
     add_groups,
     add_row,
+    bounded_rewards,
     init_statistics,
     normalize,
     normalize_rewards,
@@ -161,6 +162,25 @@ def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
     assert scale.statistics.count == 36
     steep, _ = normalize_rewards(scale, jnp.array([[1e6, -1e6, 0.0]]), dones[:1], 0.0, clip=2.0)
     np.testing.assert_array_equal(steep, [[2.0, -2.0, 0.0]])
+
+
+def test_bounded_rewards_follow_the_sums_in_the_order_of_the_environments() -> None:
+    """The divisor of rewards of any shape equals a plain loop over all steps; a sum restarts after an episode."""
+    rng = np.random.default_rng(4)
+    rewards, dones = rng.normal(3.0, 1.0, (12, 3)).astype(np.float32), rng.random((12, 3)) < 0.2
+    scale, sums, seen = RewardScale.of_none(3, bounded=True), np.zeros(3), []
+    for part in (slice(0, 5), slice(5, 12)):
+        scale = jax.jit(RewardScale.after)(scale, rewards[part], dones[part], 0.9)
+    for reward, done in zip(rewards, dones, strict=True):
+        sums = 0.9 * sums + reward
+        seen.append(sums)
+        sums = np.where(done, 0.0, sums)
+    std, greatest = np.std(np.stack(seen)), np.abs(np.stack(seen)).max()
+    np.testing.assert_allclose(scale.greatest, greatest, rtol=1e-5)
+    sampled = np.full((2, 4), 7.0, np.float32)
+    np.testing.assert_allclose(bounded_rewards(scale, sampled, 1.0), sampled / greatest, rtol=1e-5)
+    np.testing.assert_allclose(bounded_rewards(scale, sampled, 1e6), sampled / std, rtol=1e-4)
+    assert greatest > std > greatest / 1e6  # each side of the maximum was tested
 
 
 def test_a_running_filter_gives_the_known_numbers() -> None:

@@ -113,6 +113,11 @@ def test_a_learner_of_a_population_starts_with_an_empty_buffer() -> None:
     assert checked_learner(learner()).replay.load is None
 
 
+def test_a_learner_does_not_scale_rewards_of_a_population() -> None:
+    with raises_naming(ValueError, "learner.reward_bound=5", "reward_bound=null"):
+        checked_learner(learner(reward_bound=5.0))
+
+
 @pytest.mark.parametrize(("layers", "fits"), [([8], True), (["batch_renorm", 8], False)])
 def test_a_policy_with_running_statistics_cannot_be_evolved(layers: list[str | int], fits: bool) -> None:
     network = {"network": {"torso": layers}, "critic_network": {"torso": ["batch_renorm", 8]}}

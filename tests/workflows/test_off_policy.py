@@ -145,3 +145,30 @@ def test_the_oldest_make_room() -> None:
 def test_nonsense_is_refused_in_words(changes: dict, parts: tuple[str, ...]) -> None:
     with raises_naming(ValueError, *parts):
         small("sac", **changes)
+
+
+def test_sampled_rewards_are_scaled_by_the_steps_in_their_order() -> None:
+    """Learning with ``reward_bound`` equals learning from a buffer whose rewards were divided by today's scale."""
+    workflow = small("sac", "Pendulum-v1", reward_bound=5.0, learning_starts=1e6)
+    state = workflow.init(0)
+    for _ in range(EPISODE_STEPS + 3):  # episodes end
+        _, state = workflow.step(state)
+    data = state.replay_state.data
+    rewards, dones = (np.asarray(x)[: EPISODE_STEPS + 3] for x in (data.rewards, data.dones))
+    assert dones.any()
+    sums, seen = np.zeros(NUM_ENVS), []
+    for reward, done in zip(rewards, dones, strict=True):
+        sums = workflow.discount * sums + reward
+        seen.append(sums)
+        sums = np.where(done, 0.0, sums)
+    divisor = max(np.std(seen), np.abs(seen).max() / 5.0)
+    np.testing.assert_allclose(state.reward_scale.greatest, np.abs(seen).max(), rtol=1e-5)
+    plain = small("sac", "Pendulum-v1", learning_starts=1e6)
+    divided = data.replace(rewards=data.rewards / np.float32(divisor))
+    arguments = ((jax.random.key(1), jax.random.key(2)), 2, 0.0)
+    scaled, _ = jax.jit(workflow.learn_repeatedly)(state, *arguments)
+    stored = state.replace(replay_state=state.replay_state.replace(data=divided))
+    expected, _ = jax.jit(plain.learn_repeatedly)(stored, *arguments)
+    np.testing.assert_allclose(scaled.critic_loss, expected.critic_loss, rtol=1e-4)
+    unscaled, _ = jax.jit(plain.learn_repeatedly)(state, *arguments)
+    assert float(unscaled.critic_loss) > 2.0 * float(scaled.critic_loss)

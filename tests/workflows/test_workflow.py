@@ -92,6 +92,7 @@ def test_close_may_be_called_twice() -> None:
         ("impala", {}, Capabilities(rollouts=True, lag=True)),
         ("sac", {}, Capabilities(rollouts=True, lag=True)),
         ("sac", {"n_step": 2}, Capabilities(rollouts=True, lag=True, single_steps=False)),
+        ("sac", {"reward_bound": 5.0}, Capabilities(rollouts=True, lag=True, single_steps=False)),
         ("neuroevolution", {}, Capabilities()),
     ],
 )
