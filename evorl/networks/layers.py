@@ -11,11 +11,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.linen.dtypes import promote_dtype
 
 from evorl.ops import collectives
 from evorl.ops.collectives import on_cpu
+from evorl.ops.low_rank import PerturbedMatrix
 from evorl.ops.random import draw
-from evorl.types import Key
+from evorl.types import Key, Params
 
 # Flax collection of running statistics, which are separate from the parameters because gradients do not update them.
 STATISTICS = "batch_stats"
@@ -77,12 +79,14 @@ def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[
     return x @ kernel, x_tangent @ kernel + by_kernel
 
 
-def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
+def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_numbers: Any, **options: Any) -> jax.Array:
     """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
 
     The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed
     if O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier prevents the compiler from swapping them.
     """
+    if isinstance(kernel, PerturbedMatrix):
+        return kernel.product(x)
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
     num_rows = np.prod(x.shape[:-1])
     is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and num_rows >= MANY_ROWS
@@ -95,10 +99,18 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
     return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
 
 
+def _promoted(x: Any, kernel: Any, bias: Any, dtype: Any = None) -> Any:
+    """Convert arrays to a common type, as Flax does; a perturbed matrix stays as it is."""
+    if isinstance(kernel, PerturbedMatrix):
+        return x, kernel, bias
+    return promote_dtype(x, kernel, bias, dtype=dtype)
+
+
 class Dense(nn.Dense):
     """Flax's dense layer, which uses existing parameters of the right shape directly.
 
-    Flax compares them with freshly initialized ones, which traces the initializer wherever a layer is used.
+    Flax compares them with freshly initialized ones, which traces the initializer wherever a layer is used. The kernel
+    may be a ``PerturbedMatrix``.
     """
 
     @nn.nowrap
@@ -110,7 +122,28 @@ class Dense(nn.Dense):
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
     """Return a dense layer with zero biases and weights from ``kernel_initializer``."""
-    return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
+    initializer = kernel_initializer(orthogonal, scale)
+    return Dense(size, kernel_init=initializer, dot_general=_product, promote_dtype=_promoted, name=name)
+
+
+def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
+    """Return a tree like ``params`` with True for the kernels of ``dense`` layers, which may be perturbed matrices.
+
+    Args:
+        network: any module; it is traced, not run.
+        params: parameters as returned by its ``init``.
+        *inputs: its inputs.
+    """
+    paths = set()
+
+    def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
+        if isinstance(context.module, Dense):
+            paths.add(("params", *context.module.path, "kernel"))
+        return next_fn(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        jax.eval_shape(network.apply, params, *inputs)
+    return jax.tree.map_with_path(lambda path, _: tuple(entry.key for entry in path) in paths, params)
 
 
 def convolution(filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float) -> nn.Conv:
