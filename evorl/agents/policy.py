@@ -74,9 +74,9 @@ class PolicyAgent(Agent):
         return self.compute_actions(agent_state, sample_batch, key)
 
     def factored_policies(self, agent_state: AgentState, policies: Params, obs_space: Space) -> Params:
-        """Return policies ``[P, ...]`` whose only perturbed matrices are those that the network can multiply.
+        """Return policies ``[P, ...]`` in which only kernels of the network's dense layers are perturbed matrices.
 
-        These are the kernels of its dense layers; others, such as those of user-defined layers, become explicit.
+        Other perturbed matrices, for example in user-defined layers, become explicit.
         """
         obs = one_observation(obs_space, self.policy_obs_key)
         return explicit(policies, dense_kernels(self.policy_network, agent_state.params.policy, obs))

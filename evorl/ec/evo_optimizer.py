@@ -52,7 +52,7 @@ class EvoOptimizer(PyTreeNode):
     def ask_factored(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
         """Return the individuals that ``ask`` returns, in the form in which a population is evaluated fastest.
 
-        Matrices may be ``ops.low_rank.PerturbedMatrix``; by default there are none.
+        Matrices may be ``ops.low_rank.PerturbedMatrix``; by default all are explicit.
         """
         return self.ask(state, first, count)
 

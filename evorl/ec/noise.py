@@ -56,7 +56,9 @@ def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int, ra
 
     def mirror(x: jax.Array | LowRankNoise) -> jax.Array | LowRankNoise:
         # The opposite of a product is that of one factor.
-        return x.replace(left=pairs(x.left, -1), right=pairs(x.right, 1)) if is_noise(x) else pairs(x, -1)
+        if isinstance(x, LowRankNoise):
+            return x.replace(left=pairs(x.left, -1), right=pairs(x.right, 1))
+        return pairs(x, -1)
 
     return jax.tree.map(mirror, half, is_leaf=is_noise)
 

@@ -99,11 +99,11 @@ def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_number
     return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
 
 
-def _promoted(x: Any, kernel: Any, bias: Any, dtype: Any = None) -> Any:
-    """Convert arrays to a common type, as Flax does; a perturbed matrix stays as it is."""
-    if isinstance(kernel, PerturbedMatrix):
-        return x, kernel, bias
-    return promote_dtype(x, kernel, bias, dtype=dtype)
+def _promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
+    """Convert inputs, kernel and bias to a common type, as Flax does, unless the kernel is a perturbed matrix."""
+    if any(isinstance(x, PerturbedMatrix) for x in arrays):
+        return list(arrays)
+    return promote_dtype(*arrays, dtype=dtype, inexact=inexact)
 
 
 class Dense(nn.Dense):

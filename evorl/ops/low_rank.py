@@ -87,8 +87,8 @@ def explicit(population: Params, factored: Any = False) -> Params:
     """Replace perturbed matrices by their entries.
 
     Args:
-        population: parameters, some of which may be perturbed matrices.
-        factored: True for matrices that stay as they are: one bool, or a tree of them with one per matrix or array.
+        population: parameters; leaves may be perturbed matrices.
+        factored: True for matrices that stay perturbed: one bool, or a tree of bools, one per matrix or array.
     """
 
     def convert(x: Any, stays: bool) -> Any:

@@ -156,7 +156,7 @@ def low_rank_generations(low_rank: Workflow) -> tuple[PyTreeDict, State]:
 
 
 def test_factored_individuals_play_as_explicit_ones(low_rank: Workflow) -> None:
-    """Outputs and returns of a low-rank population equal those of explicit parameters ``mean + std * E``."""
+    """Outputs and returns of a low-rank population equal the results of explicit parameters ``mean + std * E``."""
     state = low_rank.init(0)
     factored, policies = (fn(state, 0, POP_SIZE) for fn in (low_rank.factored_policies, low_rank.policies))
     layers = factored["params"]["torso"]["Dense_0"], factored["params"]["head"]
