@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 66755,
+    "lines of the package": 67145,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

@@ -46,7 +46,8 @@ CLASPED = [0, 1, 2, 3, 12, 13, 14, 15, 4, 8, 5, 9, 6, 10, 7, 11]
         # Only 0..3 evolve. 3 copies 0; 2 gets the best steady member with its settings.
         (STEADY_FIRST, 1, {3: 0, 2: 12}, {3: 0, 2: 12}, {3}),
         # 0..7 evolve. The third of each, 2 and 6, is worse than the best of the others, which is 4 and 0: 2 takes the
-        # settings of 4, which evolves less often, and 6, which 0 enters from a hastier population, the settings of its best member.
+        # settings of 4, which evolves less often; 6, which 0 enters from a hastier population, takes the settings of 4,
+        # its best member.
         (INTERLEAVED, 10, {3: 0, 7: 4, 2: 4, 6: 0}, {3: 0, 7: 4, 2: 4, 6: 4}, {3, 7}),
         # 0..3 and 8..11 evolve: no outsider is better than 2; 10 gets the state of 0 and the settings of 8.
         (GREEDY_FIRST, 25, {3: 0, 11: 8, 10: 0}, {3: 0, 11: 8, 10: 8}, {3, 11}),
