@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.page import write_gpu_page
 from benchmarks.learning.page import LEARNING, learning_summary, write_algorithm_pages
 from benchmarks.results import RESULTS, load
 from benchmarks.speed.comparison import COMPARISONS
@@ -38,10 +39,11 @@ def benchmarks_page(speed: Mapping[str, Any], learning: Mapping[str, Any], docs:
 
 
 def write_pages(docs: Path = DOCS, results: Path = RESULTS) -> None:
-    """Write ``benchmarks.md`` and the tables of the algorithm pages from the results."""
+    """Write ``benchmarks.md`` and the tables of the algorithm pages and of ``guide/gpu.md`` from the results."""
     speed, learning = load("speed", results), load("learning", results)
     (docs / "benchmarks.md").write_text(benchmarks_page(speed, learning, docs), encoding="utf-8")
     write_algorithm_pages(docs, learning)
+    write_gpu_page(docs / "guide" / "gpu.md", results)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib.metadata
 import io
 import itertools
 import os
@@ -20,12 +21,13 @@ os.environ.setdefault("MPLBACKEND", "agg")
 # as fast at level 2 and compile in two thirds of the time. The older emitters, with which evorl compiles initial states
 # (``evorl.execution.programs``), have the same purpose, and small programs are not worth dividing among threads.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+# XLA ends the process at a flag that it does not know: jaxlib 0.11 has only the newer emitters, and no flag for them.
 # Set each flag once: workers inherit the flags of their parent process, and the flags are part of the cache key.
 os.environ["XLA_FLAGS"] = " ".join(
     dict.fromkeys(
         (
             *os.environ.get("XLA_FLAGS", "").split(),
-            "--xla_cpu_use_fusion_emitters=false",
+            *["--xla_cpu_use_fusion_emitters=false"] * importlib.metadata.version("jaxlib").startswith("0.10."),
             "--xla_backend_optimization_level=2",
             "--xla_cpu_parallel_codegen_split_count=1",
         )
@@ -104,6 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
     prepare_runtime(NUM_DEVICES, compilation_cache=False)
     if os.environ.get("EVORL_TEST_CACHE", "on") != "off":
         keep_programs()
+    # The backend starts here, where output is shown: XLA ends the process at a wrong flag and prints the reason.
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        jax.devices()
 
 
 @pytest.hookimpl(trylast=True)

@@ -25,13 +25,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # run's settings (94; 70 before them), and the 29 files that strings loaded late before this measure counted them:
 # actors, goals, intrinsic rewards, synonyms.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1119,
-    "files of the functions that a PPO step enters": 23,
-    "lines of the functions that a SAC step enters": 1318,
-    "files of the functions that a SAC step enters": 28,
-    "lines of the functions that evorl train enters before a step": 5285,
-    "files of the functions that evorl train enters before a step": 103,
-    "files that the import of algorithms/ppo.py reads": 123,
+    "lines of the functions that a PPO step enters": 1200,
+    "files of the functions that a PPO step enters": 26,
+    "lines of the functions that a SAC step enters": 1383,
+    "files of the functions that a SAC step enters": 31,
+    "lines of the functions that evorl train enters before a step": 5342,
+    "files of the functions that evorl train enters before a step": 105,
+    "files that the import of algorithms/ppo.py reads": 126,
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
@@ -48,7 +48,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 67145,
+    "lines of the package": 67667,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.

@@ -77,6 +77,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/envs/test_mujoco_runners\.py::test_equals_gymnasium(_with_options|\[(?!hopper))",
         r"tests/envs/test_wrapped_row\.py::test_a_stream\w*\[(?!Masked)",
         r"tests/envs/test_vector\.py::test_a_reset_is_computed\w*\[None",
+        r"tests/envs/test_starts\.py::test_environments_of_libraries\[(?!gymnax)",
         r"tests/envs/wrappers/test_encoding\.py::test_every_space_is_read",
         r"tests/envs/wrappers/test_goal\.py::test_what_a_goal_is_worth\w*\[<lambda>1",
         r"tests/envs/goals/test_goal_envs\.py::test_equal_descriptions\w*\[reacher",
@@ -198,6 +199,9 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/networks/test_image_sides\.py::",
         r"tests/networks/test_convolution\.py::test_windows_of_any_size\w*\[(?!8-4-12-same)",
         r"tests/ops/test_exploration\.py::test_the_scale_of_noise",
+        r"tests/test_gpu_programs\.py::test_an_experiment\[",
+        r"tests/test_gpu_programs\.py::test_a_family_of_workflows\[(?!ppo-C|sac|neuroevolution)",
+        r"tests/test_gpu_programs\.py::test_a_rollout_in_an_environment",
     ),
     # Short: the first of each kind that requires a compiled program.
     "further sizes, shapes and modes": (

@@ -24,12 +24,14 @@ from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
 from evorl.networks.recurrent import RecurrentNetwork, assemble, build_cell
 from evorl.networks.torsos import build_layers, build_torso
 from evorl.ops.optimization import standardize
+from evorl.ops.platform import on_cpu
 from evorl.ops.returns import gae
 from evorl.ops.trees import flatten_leading_axes
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
 
 _PARTS = ("shared", "policy", "value")
+ROWS_AT_ONCE = 2**14  # observations whose activations an accelerator has in memory: as many as in large minibatches
 
 
 class Estimates(NamedTuple):
@@ -269,11 +271,25 @@ class ActorCriticAgent(Agent):
         gae_lambda: jax.Array | float,
     ) -> ActorCriticBatch:
         """Return the batch of a trajectory ``[T, B]``, with advantages and value targets by GAE."""
-        estimates, next_values = self.estimates_of_trajectory(agent_state, agent_state.params, trajectory)
+        values, next_values = self._values_of_trajectory(agent_state, trajectory)
         termination = trajectory.extras.env_extras.termination
-        steps = (trajectory.rewards, estimates.values, next_values, termination, trajectory.dones)
+        steps = (trajectory.rewards, values, next_values, termination, trajectory.dones)
         advantages, targets = gae(*steps, discount=discount, gae_lambda=gae_lambda)
-        return self.batch_of(trajectory, targets=targets, advantages=advantages, values=estimates.values)
+        return self.batch_of(trajectory, targets=targets, advantages=advantages, values=values)
+
+    def _values_of_trajectory(self, agent_state: AgentState, trajectory: SampleBatch) -> tuple[jax.Array, jax.Array]:
+        """Return the values of the observations of a trajectory ``[T, B]``, and of their true successors."""
+        num_steps, num_envs = trajectory.dones.shape
+        at_once = max(1, ROWS_AT_ONCE // num_envs)
+        if on_cpu() or self.is_recurrent or at_once >= num_steps:
+            estimates, next_values = self.estimates_of_trajectory(agent_state, agent_state.params, trajectory)
+            return estimates.values, next_values
+
+        def of_step(obs: tuple[Observation, Observation]) -> list[jax.Array]:
+            return [self.values(agent_state, agent_state.params, x) for x in obs]
+
+        values, next_values = jax.lax.map(of_step, (trajectory.obs, trajectory.next_obs), batch_size=at_once)
+        return values, next_values
 
     def batch_of(self, trajectory: SampleBatch, **computed: Any) -> ActorCriticBatch:
         """Return the batch of a trajectory ``[T, B]``; ``computed`` are the fields that algorithms compute."""

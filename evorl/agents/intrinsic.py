@@ -108,7 +108,7 @@ class IntrinsicReward(PyTreeNode):
             ValueError: the observations are not a single array, the action space is not supported, or a layer is
                 invalid.
         """
-        names = ("torso", "activation", "layer_norm", "orthogonal")
+        names = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
         torso = build_torso({name: getattr(self.network, name) for name in names})
         if kind_of(env.action_space) is ActionSpaces.OTHERS:
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evorl.networks.layers import Dtype
 from evorl.networks.torsos import Torso, build_torso
 from evorl.types import PyTreeNode, pytree_field
 
@@ -19,12 +20,15 @@ class TorsoSettings(PyTreeNode):
             package.module:name for a user-defined one.
         layer_norm: normalize before each activation.
         orthogonal: initialize weights orthogonally.
+        dtype: float32 or bfloat16: number format that the layers compute in; parameters, outputs, losses and
+            statistics are always float32.
     """
 
     torso: Any = pytree_field(static=True, default=(64, 64))
     activation: Any = pytree_field(static=True, default="tanh")
     layer_norm: bool = False
     orthogonal: bool = True
+    dtype: Dtype = "float32"
 
 
 class TorsoDifferences(PyTreeNode):
@@ -35,12 +39,14 @@ class TorsoDifferences(PyTreeNode):
         activation: activation; null for the same.
         layer_norm: normalize before each activation; null for the same.
         orthogonal: initialize weights orthogonally; null for the same.
+        dtype: float32 or bfloat16; null for the same.
     """
 
     torso: Any = pytree_field(static=True, default=None)
     activation: Any = pytree_field(static=True, default=None)
     layer_norm: bool | None = None
     orthogonal: bool | None = None
+    dtype: Dtype | None = None
 
 
 def differing_torso(options: Mapping[str, Any], differences: Mapping[str, Any], **build_options: Any) -> Torso:

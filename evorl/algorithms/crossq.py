@@ -22,7 +22,8 @@ from evorl.fields import Within
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
 from evorl.ops import collectives
-from evorl.ops.optimization import Optimizer, when_due
+from evorl.ops.loops import when_due
+from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent
@@ -21,6 +20,7 @@ from evorl.ops.losses import explained_variance, policy_gradient, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step, standardize
 from evorl.ops.returns import vtrace
 from evorl.ops.schedules import Schedule, value_at
+from evorl.ops.trees import means
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_updates
@@ -131,4 +131,4 @@ class IMPALAWorkflow(ActorCriticWorkflow):
 
         carry, begin = (agent_state.params, opt_state), Begin(key, progress, by_trajectory=True)
         (params, opt_state), losses = scan_updates(self, one_minibatch, carry, trajectories, begin)
-        return agent_state.replace(params=params), opt_state, jax.tree.map(jnp.mean, losses)
+        return agent_state.replace(params=params), opt_state, means(losses)

@@ -21,7 +21,7 @@ from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule, value_at
-from evorl.ops.trees import tree_where
+from evorl.ops.trees import means, tree_where
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, Passes, ScheduleStep, scan_updates
@@ -155,7 +155,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
         scan = scan_updates if self.num_value_epochs is None else _scan_apart
         (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
-        metrics = jax.tree.map(jnp.mean, losses)
+        metrics = means(losses)
         metrics.explained_variance = explained_variance(batch.values, batch.targets)
         return agent_state.replace(params=params), opt_state, metrics
 

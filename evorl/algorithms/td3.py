@@ -25,8 +25,9 @@ from evorl.fields import Within
 from evorl.networks.heads import apply_network
 from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise
+from evorl.ops.loops import when_due
 from evorl.ops.losses import td_error
-from evorl.ops.optimization import Optimizer, gradient_step, when_due
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.trees import polyak_update
 from evorl.ops.value_distributions import categorical_losses
 from evorl.sample_batch import SampleBatch

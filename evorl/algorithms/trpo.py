@@ -25,6 +25,7 @@ from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_varian
 from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule
+from evorl.ops.trees import means
 from evorl.sample_batch import SampleBatch, first_episodes
 from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, Passes, ScheduleStep, scan_updates
@@ -220,7 +221,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         rows = batch if begin.by_trajectory else batch.flatten()
         passes = Passes(0, num_epochs, num_epochs)
         trained, losses = scan_updates(self, one_minibatch, trained, rows, begin, passes)
-        return *trained, jax.tree.map(jnp.mean, losses)
+        return *trained, means(losses)
 
     def _natural_step(
         self, agent_state: AgentState, opt_state: Any, batch: ActorCriticBatch, dones: jax.Array

@@ -39,6 +39,7 @@ _SETTINGS = {
     "torso": "hidden_sizes hidden_layers hidden_dims hidden_dim hidden_size hidden_units net_arch layer_sizes features "
     "layers hidden_layer_sizes policy_hidden_layer_sizes input universe",
     "network": "policy_kwargs network_factory agent_kwargs policy_network",
+    "dtype": "compute_dtype mixed_precision",
     "recurrent": "use_lstm lstm_type lstm_num_cores lstm use_rnn rnn rnn_type lstm_hidden_size",
     "num_envs": "n_envs num_environments nenvs num_workers num_actors envs_per_worker parallel num_rollout_workers",
     "batch_size": "minibatch_size mini_batch_size mini_batch sample_batch_size train_batch_size",
@@ -130,6 +131,7 @@ _SETTINGS = {
     "share": "exploration_fraction epsilon_decay eps_decay decay_steps",
     "devices": "device num_devices n_devices gpus num_gpus cuda use_cuda",
     "deterministic": "torch_deterministic cudnn_deterministic",
+    "precision": "matmul_precision float32_matmul_precision default_matmul_precision allow_tf32",
     "resume": "checkpoint load restore load_path resume_from",
     "runs_folder": "logdir log_dir save_dir output_dir out_dir results_dir tensorboard_log",
     "title": "exp_name experiment_name run_name",

@@ -20,6 +20,7 @@ from evorl.envs.host.simulators import failures
 from evorl.envs.options import EnvOptions, split_options
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import joined_under_vmap
+from evorl.ops.platform import on_cpu
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
@@ -54,7 +55,7 @@ class EnvPoolXlaEnv(VectorEnv):
     can_be_saved = False
 
     def __init__(self, task: EnvPoolTask, options: EnvOptions, seed: int = 0, num_threads: int = 0) -> None:
-        if jax.default_backend() != "cpu":
+        if not on_cpu():
             raise ValueError("host=compiled needs JAX on the CPU: use host=loop.")
         self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
         # An attribute of the class elsewhere; here it depends on the options.

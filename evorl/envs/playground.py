@@ -21,7 +21,7 @@ from evorl.envs.env import EnvState
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import on_cpu
 from evorl.types import PyTreeDict
 
 # The dm_control suite, whose models are part of the package. The others load robots of MuJoCo Menagerie.

@@ -4,7 +4,8 @@ All modes share one engine. The start of episode n of environment i is ``env.res
 of (key_i, n): the result does not depend on when, or with which other environments, it is computed. Every
 environment carries one precomputed start, which the next episode consumes. When some environment needs a start and has
 no fresh one, the starts of all environments are recomputed in one batch. Episodes therefore start from fresh resets,
-while the batch of resets runs about once per episode, not once per step.
+while the batch of resets runs about once per episode, not once per step. Accelerators compute cheap starts at every
+step instead, see ``evorl.envs.starts``.
 
 The rows of a step are independent of one another and of their number: any block of rows may be stepped alone. With
 several agents per copy, the agents of a copy are consecutive rows. They start and end together, use the key of the
@@ -14,8 +15,9 @@ copy's first row, and the smallest independent block is one copy.
 from __future__ import annotations
 
 import abc
+import copy
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,7 @@ import jax.numpy as jnp
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvState, EnvWrapper, compiled, freeze_ended
 from evorl.envs.goals.setting import goals_of_rows
+from evorl.envs.starts import StartPolicy, start_policy
 from evorl.ops.collectives import joined_under_vmap, local_indices, over_agents
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
@@ -46,6 +49,8 @@ class VectorEnv(EnvWrapper):
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
+    # When starts of episodes are computed; ``None`` chooses by platform and cost, see ``evorl.envs.starts``.
+    starts: StartPolicy | None = None
     # Library and name, as in ``create_env``.
     title: str | None = None
     # True for simulators on the host, whose states are valid only in one process and for one device.
@@ -80,7 +85,14 @@ class VectorEnv(EnvWrapper):
         self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
 
     def _identity(self) -> Any:
-        return self.env, self.num_envs, self.goal_setter
+        return self.env, self.num_envs, self.goal_setter, self.starts
+
+    def with_starts(self, policy: StartPolicy) -> Self:
+        """Return the same environments, which compute starts by this policy on every platform; no result differs."""
+        env = copy.copy(self)
+        vars(env).pop("_hash", None)
+        env.starts = policy
+        return env
 
     @compiled
     def reset(self, key: Key) -> EnvState:
@@ -102,7 +114,7 @@ class VectorEnv(EnvWrapper):
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """Step every environment; ``action`` has a leading axis B. Raises ``ValueError`` for other shapes."""
         self._check_action(env_state, action)
-        stepped = self._over_rows(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
+        stepped = self.step_copies(env_state.replace(_internal=env_state._internal.inner), action)
         return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
 
     def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
@@ -112,6 +124,14 @@ class VectorEnv(EnvWrapper):
         stepped, step, remembered = self._goals.steer(env_state, action, stepped, is_running)
         starts = stepped.done if restarts else jnp.zeros_like(stepped.done)
         return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
+
+    def step_copies(self, inner: EnvState, action: Action) -> EnvState:
+        """Return the raw outcome of a step of each copy, without a new episode; ``inner`` is the copies' own state."""
+        return self._over_rows(self.env.step)(inner, action)
+
+    def starts_of(self, keys: jax.Array, episode: jax.Array) -> EnvState:
+        """Return the copies' own states at the start of episode ``episode`` ``[B]`` of environments with ``keys``."""
+        return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
     def close(self) -> None:
         """Release the resources of the environments. JAX environments have no resources."""
@@ -156,12 +176,9 @@ class VectorEnv(EnvWrapper):
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
         """Return the start of episode 0 of every environment. ``keys`` and ``env_id`` are ``[B]``."""
         episode = jnp.zeros_like(env_id)
-        inner = self._episode_start(keys, episode)
+        inner = self.starts_of(keys, episode)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal)
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
-
-    def _episode_start(self, keys: jax.Array, episode: jax.Array) -> EnvState:
-        return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
     def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
         """Return ``internal`` with the parts of the first start that the mode needs later; by default unchanged."""
@@ -180,11 +197,15 @@ class VectorEnv(EnvWrapper):
         internal = internal.replace(episode=internal.episode + starts_now, inner=start.inner)
         return stepped.replace(env_state=start.env_state, obs=start.obs), internal
 
-    def _renew_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> PyTreeDict:
-        """Return ``internal`` with a fresh ``next_start`` for every environment that needs one now."""
+    def _next_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> tuple[PyTreeDict, PyTreeDict]:
+        """Return starts, fresh for every environment that needs one now, and ``internal`` without those it uses up."""
+        if start_policy(self) == "every_step":
+            # The stored starts are not touched: a loop over steps does not copy them.
+            start = _start_of(self.starts_of(internal.key, internal.episode + 1))
+            return jax.lax.stop_gradient(start), internal.replace(next_is_fresh=internal.next_is_fresh & ~starts_now)
         args = (starts_now, internal.next_start, internal.next_is_fresh, internal.key, internal.episode + 1)
         next_start, is_fresh = joined_under_vmap(self._renew_all_if_one_needs_it)(*jax.lax.stop_gradient(args))
-        return internal.replace(next_start=next_start, next_is_fresh=is_fresh & ~starts_now)
+        return next_start, internal.replace(next_start=next_start, next_is_fresh=is_fresh & ~starts_now)
 
     def _renew_all_if_one_needs_it(
         self, needed: jax.Array, next_start: PyTreeDict, is_fresh: jax.Array, keys: jax.Array, number: jax.Array
@@ -193,7 +214,7 @@ class VectorEnv(EnvWrapper):
             return jnp.any(needed & ~carry[1])
 
         def renew(carry: tuple) -> tuple:
-            return _start_of(self._episode_start(keys, carry[2])), jnp.ones_like(carry[1]), carry[2] + 1
+            return _start_of(self.starts_of(keys, carry[2])), jnp.ones_like(carry[1]), carry[2] + 1
 
         # A loop of at most one iteration replaces a ``cond``, which under vmap would run both branches. Each iteration
         # changes ``number``; otherwise the compiler would hoist the reset out of the loop and run it at every step.
@@ -220,8 +241,8 @@ class VmapAutoResetWrapper(VectorEnv):
         return _with_stale_start(internal, start)
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
-        internal = self._renew_starts(env_state._internal, stepped.done)
-        state, internal = self._with_new_episodes(internal, stepped, stepped.done, internal.next_start)
+        next_start, internal = self._next_starts(env_state._internal, stepped.done)
+        state, internal = self._with_new_episodes(internal, stepped, stepped.done, next_start)
         return outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
 
 
@@ -260,8 +281,8 @@ class EnvPoolVmapAutoResetWrapper(VectorEnv):
         outcome = (stepped.reward, stepped.done, stepped.info)
         reward, done, info = tree_where(is_reset_step, jax.tree.map(jnp.zeros_like, outcome), outcome)
         stepped = stepped.replace(reward=reward, done=done, info=info)
-        internal = self._renew_starts(env_state._internal, is_reset_step)
-        state, internal = self._with_new_episodes(internal, stepped, is_reset_step, internal.next_start)
+        next_start, internal = self._next_starts(env_state._internal, is_reset_step)
+        state, internal = self._with_new_episodes(internal, stepped, is_reset_step, next_start)
         return outer_state(state, state.obs, is_reset_step, internal)
 
 

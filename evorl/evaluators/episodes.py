@@ -15,13 +15,16 @@ from evorl.envs.vector import VectorEnv, env_title
 from evorl.evaluators.step_record import new_step_record
 from evorl.ops.collectives import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
+from evorl.ops.platform import on_cpu
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
-from evorl.rollout import ActionFn, env_step, with_recurrent_state
+from evorl.rollout import ActionFn, block_size, env_step, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
+Run = TypeVar("Run", bound=Any)
 DEFAULT_MAX_EPISODE_STEPS = 1000
+STEPS_AT_ONCE = 64  # of an accelerator, which asks once per block whether an episode is running
 NO_FAULT = 2**31 - 1  # value of the step without a fault
 _OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
 
@@ -174,7 +177,35 @@ def play_episodes(
         step=jnp.zeros((), jnp.int32),
     )
     first = jax.tree.map(lambda x: tree_where(is_played, x, 0.0), info_entries(env_state.info, env_fields))
-    return _outcomes_of(jax.lax.while_loop(running, advance, progress), first)
+    return _outcomes_of(run_episodes(running, advance, progress, max_episode_steps), first)
+
+
+def run_episodes(running: Callable[[Run], jax.Array], advance: Callable[[Run], Run], run: Run, num_steps: int) -> Run:
+    """Advance parallel episodes by steps while they are running.
+
+    Args:
+        running: whether any episode has not ended, of a bounded number of steps.
+        advance: one step of all episodes, which does not change the results of episodes that have ``ended``.
+        run: state with ``ended`` ``[B]`` and ``step``, a scalar.
+        num_steps: bound of the steps.
+    """
+    if on_cpu():
+        return jax.lax.while_loop(running, advance, run)
+    # Accelerators wait for the host at each check of the condition of a loop: here once per block of steps.
+    size = block_size(num_steps, STEPS_AT_ONCE)
+    size = size if size >= STEPS_AT_ONCE // 4 else min(num_steps, STEPS_AT_ONCE)
+
+    def one_step(_: Any, run: Run) -> Run:
+        run = advance(run)
+        return run.replace(ended=run.ended | (run.step >= num_steps))
+
+    def block(run: Run) -> Run:
+        return jax.lax.fori_loop(0, size, one_step, run)
+
+    def next_block(_: Any, run: Run) -> Run:
+        return jax.lax.cond(running(run), block, lambda run: run, run)
+
+    return jax.lax.fori_loop(0, -(-num_steps // size), next_block, run)
 
 
 def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
-from evorl.evaluators.episodes import episode_keys, most_steps
+from evorl.evaluators.episodes import episode_keys, most_steps, run_episodes
 from evorl.ops.random import as_typed_key, split_rows
 from evorl.ops.trees import tree_where
 from evorl.types import Key, Observation, PyTreeData
@@ -53,4 +53,4 @@ def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Obser
 
     ended = jnp.zeros(num_episodes, jnp.bool_)
     walk = _Walk(env_state=env_state, chosen=env_state.obs, ended=ended, step=jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(running, advance, walk).chosen
+    return run_episodes(running, advance, walk, most_steps(env)).chosen

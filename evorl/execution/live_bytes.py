@@ -8,12 +8,14 @@ that is no longer needed) need no second copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+
+from evorl.ops.platform import on_cpu
+from evorl.ops.traced_programs import programs_in
 
 # Fused with the operations that read them.
 _FUSED = frozenset(
@@ -49,7 +51,7 @@ def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, lis
     allocated = dict.fromkeys(jaxpr.invars, 0)
     alive = peak = 0
     for i, eqn in enumerate(jaxpr.eqns):
-        inside = [_walk(program, known) for program in _programs_in(eqn)]
+        inside = [_walk(program, known) for program in programs_in(eqn)]
         inner = max((inner_peak for inner_peak, _ in inside), default=0)
         results = _result_bytes(eqn, last, i, [outs for _, outs in inside])
         # Results of a called program are alive within it already; a loop and its body have separate results.
@@ -78,7 +80,7 @@ def num_equations(jaxpr: Any) -> int:
         if id(jaxpr) in seen:
             return 0
         seen.add(id(jaxpr))
-        return sum(1 + sum(map(count, _programs_in(eqn))) for eqn in jaxpr.eqns)
+        return sum(1 + sum(map(count, programs_in(eqn))) for eqn in jaxpr.eqns)
 
     return count(jaxpr)
 
@@ -103,20 +105,17 @@ def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]
     return sizes
 
 
-def _programs_in(eqn: Any) -> Iterator[Any]:
-    for value in eqn.params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(item, jex.Jaxpr | jex.ClosedJaxpr):
-                yield item
-
-
 def _is_var(var: Any) -> bool:
     return not isinstance(var, jex.Literal)
 
 
 def aval_bytes(aval: Any) -> int:
-    """Return the bytes of an array with this shape and dtype; a key has 8."""
+    """Return the bytes of an array with this shape and dtype; a key has 8.
+
+    On a CPU, an array in bfloat16 counts as one in float32, in which XLA computes there.
+    """
     if not hasattr(aval, "shape"):
         return 0
     item = 8 if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key) else aval.dtype.itemsize
+    item = 4 if aval.dtype == jnp.bfloat16 and on_cpu() else item
     return math.prod(aval.shape) * item

@@ -20,7 +20,7 @@ from flax import linen as nn
 
 from evorl.execution.plan import item_size
 from evorl.execution.trainable import Execution
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import on_cpu
 from evorl.ops.trees import leaf_name
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import PyTreeNode, State

@@ -15,6 +15,7 @@ import numpy as np
 from evorl.config.values import positive
 from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
+from evorl.ops.platform import on_cpu
 from evorl.ops.processes import number_of_first
 
 # Fraction of a core's second-level cache for the states of a chunk of environments; the vectorized environment keeps a
@@ -72,7 +73,6 @@ def plan_execution(
     """
     processes = jax.process_count()
     available = processes * min(len(jax.local_devices(process_index=i)) for i in range(processes))
-    on_cpu = jax.default_backend() == "cpu"
     seeds = None if num_seeds == 1 else num_seeds
     if isinstance(env_chunk, str) and env_chunk != "auto":
         raise ValueError(f"env_chunk must be auto, null or a positive whole number, got {env_chunk!r}.")
@@ -86,18 +86,18 @@ def plan_execution(
         env_chunk = _without_blocks(env_chunk, env.num_agents)
     elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # all processes must compile the same program
-        env_chunk = max(MIN_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
+        env_chunk = max(MIN_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu() else None
     copies = env.num_envs // env.num_agents
     axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
-        enough = max(1, math.ceil(rules.min_bytes / bytes_per_copy)) if on_cpu and num_members is None else 1
+        enough = max(1, math.ceil(rules.min_bytes / bytes_per_copy)) if on_cpu() and num_members is None else 1
         count = _worthwhile_devices(available, seeds, rows, enough, rules.evenly, processes)
     else:
         count = _checked_devices(devices, available, processes)
     if rules.evenly:
         _check_shares(count, seeds, rows, axis, env.num_agents)
     if count == 1:
-        in_order = on_cpu and rules.small_updates and rows * (seeds or 1) * bytes_per_copy < 2 * rules.min_bytes
+        in_order = on_cpu() and rules.small_updates and rows * (seeds or 1) * bytes_per_copy < 2 * rules.min_bytes
         return Execution(num_seeds=seeds, in_order=in_order), env_chunk
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk

@@ -15,7 +15,7 @@ from evorl.execution import programs
 from evorl.execution.live_bytes import num_equations, temporary_bytes
 from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, shown_bytes
 from evorl.execution.trainable import most_timesteps
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 
 # Fitted to measured runs on a CPU, see docs/guide/preflight.md: compiler memory per equation of a program, and memory

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from evorl.execution.env_faults import watched_step
 from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import on_cpu
 from evorl.ops.random import keys_of_seeds
 from evorl.types import Entry, Key, PyTreeDict, State, check_entries, declared_entries
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 from evorl.execution.multiprocess import join_processes, process_info
-from evorl.runs.spec import RunSpec
+from evorl.ops.platform import on_cpu, set_precision
+from evorl.runs.spec import Precision, RunSpec
 
 MAX_CPU_DEVICES = 64  # or the number of cores if larger: each device is a separate client, and hundreds of them stall
 
@@ -23,6 +24,7 @@ def prepare_runtime(
     compilation_cache: bool | str = True,
     long_programs: bool = False,
     deterministic: bool = False,
+    precision: Precision = "default",
 ) -> None:
     """Set up JAX for a run; call it before any computation. With several processes it returns when all have joined.
 
@@ -38,10 +40,15 @@ def prepare_runtime(
         long_programs: whether a physics engine will be compiled. Loops are then neither unrolled nor tiled on a CPU,
             which reduces its compile time by a third and memory by 0.1 GB at the same speed. Small programs become
             slower.
-        deterministic: whether a GPU computes bit-identical results for the same seed, machine and versions. XLA then
-            avoids operations of undefined order and does not search for the fastest kernels, and matrix products use
-            full float32 precision. Training is slower; the factor depends on the GPU and the networks. A CPU is always
-            deterministic.
+        deterministic: whether a GPU computes bit-identical results for the same seed, machine and versions. It sets
+            ``--xla_gpu_deterministic_ops=true`` in ``XLA_FLAGS`` (XLA then avoids operations of undefined order and
+            does not search for the fastest kernels) and ``precision`` to ``highest``, unless it is set too. Training
+            is slower; the factor depends on the GPU and the networks. On a TPU it only sets ``precision``. On a CPU it
+            has no effect: results are always deterministic.
+        precision: precision of float32 matrix products and convolutions in all programs of the process; it sets
+            ``jax_default_matmul_precision``. ``highest`` is float32; ``high`` is TF32 on a GPU and three bfloat16
+            passes on a TPU; ``default`` is the fastest of the device (TF32 on a GPU that has it, one bfloat16 pass on
+            a TPU), or the user's ``JAX_DEFAULT_MATMUL_PRECISION``. A CPU always computes in float32.
 
     Raises:
         ValueError: more devices are requested than a CPU can be divided into.
@@ -72,8 +79,7 @@ def prepare_runtime(
         _keep_programs(None if compilation_cache is True else user_path(compilation_cache))
     if info:
         join_processes(info)
-    if deterministic and jax.default_backend() != "cpu":
-        jax.config.update("jax_default_matmul_precision", "highest")
+    set_precision("highest" if precision == "default" and deterministic and not on_cpu() else precision)
 
 
 def prepare_for(spec: RunSpec) -> None:
@@ -84,6 +90,7 @@ def prepare_for(spec: RunSpec) -> None:
         spec.compilation_cache,
         long_programs=isinstance(env, Mapping) and env.get("library") == "brax",
         deterministic=spec.deterministic,
+        precision=spec.precision,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import types
@@ -42,22 +43,35 @@ def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path |
         folder, names = Path(to).parent, {formats[0]: Path(to).name}
     elif to is not None:
         folder = Path(to)
-    recorded = recorded_steps(stored.policy)
+    sources = {name: _source(stored, name) for name in formats}
+    policies = {id(source.policy): source.policy for source in sources.values()}
+    recorded = {key: recorded_steps(policy) for key, policy in policies.items()}
     written = []
-    for name in formats:
+    for name, source in sources.items():
         path = folder / names[name]
-        content, extra = _WRITERS[name](stored)
+        content, extra = _WRITERS[name](source)
         with writing_to(folder):
             make_folder(folder)
             _write(path, content)
             for suffix, data in extra.items():
                 _write(path.with_suffix(suffix), data)
-        parity = _checked(name, path, stored.policy, recorded)
+        parity = _checked(name, path, source.policy, recorded[id(source.policy)])
         print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.describe() if parity else _UNCHECKED}")
         if parity is not None and not parity.is_close:
             raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.describe()}.")
         written.append(Written(path, parity))
+    widened = [name for name, source in sources.items() if source is not stored]
+    if widened and stored.in_float32 is not None:
+        difference = compared(stored.policy, stored.in_float32.runnable(), recorded_steps(stored.policy))
+        print(f"{', '.join(widened)}: computed in float32, which {difference.describe('the policy in bfloat16')}")
     return written
+
+
+def _source(stored: StoredPolicy, format_name: str) -> StoredPolicy:
+    """Return the policy that a file of this format computes: in float32, unless the format has bfloat16."""
+    if format_name == "jax" or stored.in_float32 is None:
+        return stored
+    return dataclasses.replace(stored, policy=stored.in_float32)
 
 
 def policy_graph(policy: PortablePolicy) -> Graph:

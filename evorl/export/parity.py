@@ -45,9 +45,11 @@ class Parity:
         """True if the difference is within ``TOLERANCE`` and all discrete actions are the same."""
         return self.difference <= TOLERANCE and self.num_same in (None, self.num_observations)
 
-    def describe(self) -> str:
+    def describe(self, reference: str = "JAX") -> str:
         """Return ``differs from JAX by at most 1.2e-07 over 1,000 observations, 1,000 of 1,000 actions the same``."""
-        summary = f"differs from JAX by at most {self.difference:.1e} over {self.num_observations:,} observations"
+        summary = (
+            f"differs from {reference} by at most {self.difference:.1e} over {self.num_observations:,} observations"
+        )
         if self.num_same is None:
             return summary
         return f"{summary}, {self.num_same:,} of {self.num_observations:,} actions the same"

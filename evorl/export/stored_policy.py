@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import linen as nn
 
 from evorl.agent import Agent, AgentState
 from evorl.assembly import workflow_from_config
@@ -20,6 +21,7 @@ from evorl.execution.restoration import restore
 from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
+from evorl.networks.recurrent import computing_in
 from evorl.reports.seed_choice import SeedChoice, choose_seed
 from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
@@ -44,6 +46,7 @@ class StoredPolicy:
         is_sample: whether actions are sampled.
         seed: the chosen seed of a run with several seeds, and the reason for the choice.
         notices: messages about the checkpoints, for the user.
+        in_float32: the policy computed in float32, for file formats without bfloat16; ``None`` if ``policy`` is.
     """
 
     policy: PortablePolicy
@@ -57,6 +60,7 @@ class StoredPolicy:
     is_sample: bool
     seed: SeedChoice
     notices: tuple[str, ...]
+    in_float32: PortablePolicy | None = None
 
     def describe(self) -> str:
         """Return a one-line description of the policy."""
@@ -107,10 +111,11 @@ def stored_policy(
         agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
+        widened, options = in_float32(agent), (agent_state, workflow.eval_env, sample)
         env = spec.workflow["env"]
         env = dict(env) if isinstance(env, Mapping) else {"name": env}
         return StoredPolicy(
-            policy=portable_policy(agent, agent_state, workflow.eval_env, sample),
+            policy=portable_policy(agent, *options),
             folder=folder.path,
             env=workflow.eval_env,
             env_config=env,
@@ -121,9 +126,18 @@ def stored_policy(
             is_sample=sample,
             seed=seed,
             notices=tuple(checkpointer.notices),
+            in_float32=None if widened is None else portable_policy(widened, *options),
         )
     finally:
         workflow.close()
+
+
+def in_float32(agent: Agent) -> Agent | None:
+    """Return the agent with networks that compute in float32; ``None`` if they already do."""
+    fields = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
+    networks = {name: value for name, value in fields.items() if isinstance(value, nn.Module)}
+    widened = {name: computing_in(network, "float32") for name, network in networks.items()}
+    return None if widened == networks else agent.replace(**widened)
 
 
 def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tuple[Agent, AgentState]:

@@ -9,8 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.heads import torso_output
-from evorl.networks.layers import dense
+from evorl.networks.heads import output_layer, torso_output
 from evorl.networks.torsos import Torso, dense_torso
 
 
@@ -40,17 +39,16 @@ class CuriosityModel(nn.Module):
 
         Gradients reach the features only through the inverse model (eq. 3 and 5).
         """
-        features = torso_output(self.torso, obs, self.observation_ndim)
-        next_features = torso_output(self.torso, next_obs, self.observation_ndim)
+        features = torso_output(self.torso, obs, self.observation_ndim).astype(jnp.float32)
+        next_features = torso_output(self.torso, next_obs, self.observation_ndim).astype(jnp.float32)
         fixed, actual = jax.lax.stop_gradient((features, next_features))
         predicted = self._two_layers("forward", jnp.concatenate([fixed, actions], axis=-1), features.shape[-1])
         both = jnp.concatenate([features, next_features], axis=-1)
         return predicted, actual, self._two_layers("inverse", both, self.num_outputs)
 
     def _two_layers(self, name: str, x: jax.Array, size: int) -> jax.Array:
-        options = {"activation": self.torso.activation, "orthogonal": self.torso.orthogonal}
-        x = dense_torso(self.hidden, **options, name=f"{name}_model")(x)
-        return dense(size, self.torso.orthogonal, 1.0, name=f"{name}_output")(x)
+        x = _dense_layers(self.torso, self.hidden, name=f"{name}_model")(x)
+        return output_layer(self.torso, size, 1.0, f"{name}_output")(x)
 
 
 class DistillationNetwork(nn.Module):
@@ -72,5 +70,9 @@ class DistillationNetwork(nn.Module):
     def __call__(self, obs: jax.Array) -> jax.Array:
         """Map ``[..., *observation]`` to ``[..., size]``."""
         x = torso_output(self.torso, obs, self.observation_ndim)
-        options = {"activation": self.torso.activation, "orthogonal": self.torso.orthogonal}
-        return dense(self.size, self.torso.orthogonal, 1.0, name="head")(dense_torso(*self.hidden, **options)(x))
+        return output_layer(self.torso, self.size, 1.0)(_dense_layers(self.torso, *self.hidden)(x))
+
+
+def _dense_layers(torso: Torso, *sizes: int, name: str | None = None) -> Torso:
+    """Return dense layers with the activation, initial weights and dtype of a torso."""
+    return dense_torso(*sizes, activation=torso.activation, orthogonal=torso.orthogonal, dtype=torso.dtype, name=name)

@@ -1,7 +1,7 @@
 """Policy and value networks: a torso with a head; and observations as the float32 arrays that networks read.
 
 Observations have any leading axes followed by ``observation_ndim`` axes; integers are cast and pixels are scaled.
-All networks are modules compared by value.
+All networks are modules compared by value. Their outputs are float32; the torso may compute in bfloat16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.layers import dense
+from evorl.networks.layers import dense, float32_outputs
 from evorl.types import Observation, Params
 
 
@@ -31,7 +31,7 @@ class FeatureNetwork(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Observation) -> jax.Array:
-        return torso_output(self.torso, obs, self.observation_ndim)
+        return torso_output(self.torso, obs, self.observation_ndim).astype(jnp.float32)
 
 
 class PolicyNetwork(nn.Module):
@@ -59,12 +59,12 @@ class PolicyNetwork(nn.Module):
     def __call__(self, obs: Observation) -> jax.Array:
         hidden = torso_output(self.torso, obs, self.observation_ndim)
         if not self.state_independent_std:
-            return _head(self.torso, self.num_outputs, self.output_scale)(hidden)
+            return output_layer(self.torso, self.num_outputs, self.output_scale)(hidden)
         if self.num_outputs % 2:
             raise ValueError(
                 f"num_outputs must be even, for means and log standard deviations, got num_outputs={self.num_outputs}."
             )
-        loc = _head(self.torso, self.num_outputs // 2, self.output_scale)(hidden)
+        loc = output_layer(self.torso, self.num_outputs // 2, self.output_scale)(hidden)
         log_std = self.param("log_std", nn.initializers.constant(self.initial_log_std), (self.num_outputs // 2,))
         return jnp.concatenate([loc, jnp.broadcast_to(log_std, loc.shape)], axis=-1)
 
@@ -85,7 +85,7 @@ class ValueNetwork(nn.Module):
     @nn.compact
     def __call__(self, obs: Observation) -> jax.Array:
         hidden = torso_output(self.torso, obs, self.observation_ndim)
-        return _head(self.torso, 1, self.output_scale)(hidden)[..., 0]
+        return output_layer(self.torso, 1, self.output_scale)(hidden)[..., 0]
 
 
 def apply_network(network: nn.Module, params: Params, *inputs: Any) -> jax.Array:
@@ -99,8 +99,9 @@ def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> j
     return torso(network_input(obs, observation_ndim, torso.input_ndim))
 
 
-def _head(torso: nn.Module, size: int, scale: float) -> nn.Dense:
-    return dense(size, torso.orthogonal, scale, name="head")
+def output_layer(torso: nn.Module, size: int, scale: float, name: str = "head") -> nn.Dense:
+    """Return the last layer of a network: dense, with float32 outputs, initial weights and dtype as in the torso."""
+    return dense(size, torso.orthogonal, scale, name, **float32_outputs(torso.dtype))
 
 
 def as_float(x: jax.typing.ArrayLike) -> jax.Array:

@@ -1,11 +1,15 @@
-"""Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalization."""
+"""Layers: dense layers and convolutions with fast gradients, noisy layers and batch renormalization.
+
+Parameters are float32. A layer computes in one of ``DTYPES``: in bfloat16, inputs and parameters are rounded when they
+are used. The last layer of a network (see ``float32_outputs``) returns float32.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import flax.linen as nn
 import jax
@@ -14,13 +18,21 @@ import numpy as np
 from flax.linen.dtypes import promote_dtype
 
 from evorl.ops import collectives
-from evorl.ops.collectives import on_cpu
 from evorl.ops.low_rank import PerturbedMatrix
+from evorl.ops.platform import on_cpu
 from evorl.ops.random import draw
 from evorl.types import Key, Params
 
 # Flax collection of running statistics, which are separate from the parameters because gradients do not update them.
 STATISTICS = "batch_stats"
+# Dtypes that layers can compute in.
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+
+
+def compute_dtype(dtype: Dtype) -> jnp.dtype | None:
+    """Return the ``dtype`` of a Flax layer for one of ``DTYPES``: ``None``, that of its inputs, for float32."""
+    return None if dtype == "float32" else jnp.dtype(dtype)
 
 
 @functools.cache  # shared by layers of the same kind, so that Flax compares them as equal
@@ -106,6 +118,37 @@ def _promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any
     return promote_dtype(*arrays, dtype=dtype, inexact=inexact)
 
 
+@jax.custom_jvp
+def _float32_sums(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, of bfloat16 arrays, in float32.
+
+    Sums are not rounded, and gradients are products of bfloat16 arrays: otherwise they would be products of float32
+    arrays, several times slower on a GPU.
+    """
+    return jnp.matmul(x, kernel, preferred_element_type=jnp.float32)
+
+
+@_float32_sums.defjvp
+def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    (x, kernel), (x_tangent, kernel_tangent) = primals, tangents
+    return _float32_sums(x, kernel), (x_tangent @ kernel + x @ kernel_tangent).astype(jnp.float32)
+
+
+def product_in(dtype: Dtype, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in float32; the factors are rounded to ``dtype``."""
+    return x @ kernel if dtype == "float32" else _float32_sums(x.astype(dtype), kernel.astype(dtype))
+
+
+def _output_product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
+    del dimension_numbers, options  # the defaults of a dense layer
+    return _float32_sums(x, kernel)
+
+
+def _narrow_factors(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, dtype: Any) -> tuple[Any, ...]:
+    """Round the factors of a product; the bias, which is added to float32 sums, remains float32."""
+    return x.astype(dtype), kernel.astype(dtype), bias
+
+
 class Dense(nn.Dense):
     """Flax's dense layer, which uses existing parameters of the right shape directly.
 
@@ -120,14 +163,14 @@ class Dense(nn.Dense):
         return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
 
-def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
-    """Return a dense layer with zero biases and weights from ``kernel_initializer``."""
-    initializer = kernel_initializer(orthogonal, scale)
-    return Dense(size, kernel_init=initializer, dot_general=_product, promote_dtype=_promoted, name=name)
+def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **options: Any) -> nn.Dense:
+    """Return a dense layer with zero biases and weights from ``kernel_initializer``, with Flax's ``options``."""
+    options = {"dot_general": _product, "promote_dtype": _promoted, **options}
+    return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **options)
 
 
 def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
-    """Return a tree like ``params`` with True for the kernels of ``dense`` layers, which may be perturbed matrices.
+    """Return a tree like ``params`` with True for kernels that may be perturbed matrices: of float32 ``dense`` layers.
 
     Args:
         network: any module; it is traced, not run.
@@ -137,8 +180,9 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
     paths = set()
 
     def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
-        if isinstance(context.module, Dense):
-            paths.add(("params", *context.module.path, "kernel"))
+        module = context.module
+        if isinstance(module, Dense) and module.dtype is None:
+            paths.add(("params", *module.path, "kernel"))
         return next_fn(*args, **kwargs)
 
     with nn.intercept_methods(note):
@@ -146,7 +190,16 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
     return jax.tree.map_with_path(lambda path, _: tuple(entry.key for entry in path) in paths, params)
 
 
-def convolution(filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float) -> nn.Conv:
+def float32_outputs(dtype: Dtype) -> dict[str, Any]:
+    """Return options of a dense layer with float32 outputs, whose product has factors of ``dtype``."""
+    if dtype == "float32":
+        return {}
+    return {"dtype": jnp.dtype(dtype), "promote_dtype": _narrow_factors, "dot_general": _output_product}
+
+
+def convolution(
+    filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float, *, dtype: Dtype = "float32"
+) -> nn.Conv:
     """Return a convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with zero biases.
 
     Args:
@@ -156,6 +209,7 @@ def convolution(filters: int, size: int, stride: int, border: str, orthogonal: b
         border: ``same`` or ``valid``.
         orthogonal: see ``kernel_initializer``.
         scale: see ``kernel_initializer``.
+        dtype: one of ``DTYPES``, in which it computes.
     """
     return nn.Conv(
         filters,
@@ -164,6 +218,7 @@ def convolution(filters: int, size: int, stride: int, border: str, orthogonal: b
         border.upper(),
         kernel_init=kernel_initializer(orthogonal, scale),
         conv_general_dilated=_convolve,
+        dtype=compute_dtype(dtype),
     )
 
 
@@ -202,10 +257,12 @@ class NoisyDense(nn.Module):
     Attributes:
         size: number of outputs.
         initial_scale: the paper's ``sigma_0``: the initial noise scale is this over the root of the number of inputs.
+        dtype: one of ``DTYPES``, of the factors of products; outputs are float32.
     """
 
     size: int
     initial_scale: float = 0.5
+    dtype: Dtype = "float32"
 
     @nn.compact
     def __call__(self, x: jax.Array, key: Key | None = None) -> jax.Array:
@@ -221,14 +278,14 @@ class NoisyDense(nn.Module):
         bias = self.param("bias", uniform, (self.size,))
         kernel_scale = self.param("kernel_scale", constant, (num_inputs, self.size))
         bias_scale = self.param("bias_scale", constant, (self.size,))
-        mean = x @ kernel + bias
+        mean = product_in(self.dtype, x, kernel) + bias
         if key is None:
             return mean
         noise = draw(jax.random.normal, key, (*x.shape[:-1], num_inputs + self.size))
         noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
         # Factorized noise needs no per-row weight matrix: (x * e_in) W * e_out equals x (W * e_in e_out^T).
         noise_in, noise_out = noise[..., :num_inputs], noise[..., num_inputs:]
-        return mean + (((x * noise_in) @ kernel_scale) + bias_scale) * noise_out
+        return mean + (product_in(self.dtype, x * noise_in, kernel_scale) + bias_scale) * noise_out
 
 
 class BatchRenorm(nn.Module):
@@ -237,7 +294,7 @@ class BatchRenorm(nn.Module):
     Features are normalized to mean 0 and variance 1, then scaled and shifted by learned parameters. In training, that
     is, if the collection ``STATISTICS`` is mutable, the statistics of the batch (over all devices that share it) are
     used, corrected towards the running ones within the bounds (algorithm 1), and the running ones are updated. When
-    acting and evaluating, the running ones are used.
+    acting and evaluating, the running ones are used. Statistics and outputs are float32 for inputs of any dtype.
 
     Attributes:
         momentum: decay rate of the running statistics per batch.
@@ -255,7 +312,7 @@ class BatchRenorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        features = x.shape[-1:]
+        x, features = x.astype(jnp.float32), x.shape[-1:]
         mean = self.variable(STATISTICS, "mean", jnp.zeros, features)
         variance = self.variable(STATISTICS, "variance", jnp.ones, features)
         num_batches = self.variable(STATISTICS, "num_batches", jnp.zeros, (), jnp.int32)

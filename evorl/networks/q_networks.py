@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.heads import network_input, torso_output
-from evorl.networks.layers import STATISTICS, NoisyDense, dense
+from evorl.networks.heads import network_input, output_layer, torso_output
+from evorl.networks.layers import STATISTICS, NoisyDense
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params
 
@@ -55,8 +55,8 @@ class QNetwork(nn.Module):
 
     def _outputs(self, name: str, hidden: jax.Array, size: int, key: Key | None) -> jax.Array:
         if self.noisy:
-            return NoisyDense(size, name=name)(hidden, key)
-        return dense(size, self.torso.orthogonal, self.output_scale, name=name)(hidden)
+            return NoisyDense(size, dtype=self.torso.dtype, name=name)(hidden, key)
+        return output_layer(self.torso, size, self.output_scale, name)(hidden)
 
     def _all_action_values(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
         key, value_key = (None, None) if key is None else split_rows(key)

@@ -1,6 +1,7 @@
 """Recurrent networks: a torso, a recurrent cell and a head.
 
-The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode.
+The state of a cell is a pytree of arrays ``[..., *]``, zeros at the start of an episode. It is float32 in
+every network: a cell that computes in bfloat16 rounds only the factors of its products.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import jax.numpy as jnp
 from evorl.config.custom_parts import custom_class, custom_part, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.values import whole_number
-from evorl.networks.heads import network_input
-from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
+from evorl.networks.heads import torso_output
+from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer, orthogonal_matrix
 from evorl.networks.torsos import MAX_UNITS, Layer, Torso
 from evorl.ops.trees import zeros_where
 from evorl.types import Observation, PyTreeDict
@@ -30,17 +31,19 @@ class GRU(nn.Module):
 
     Attributes:
         size: number of units.
+        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``.
     """
 
     size: int = 128
+    dtype: Dtype = "float32"
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
         """Return ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
-        self.input_gates = _input_product(3 * self.size)
-        self.state_gates = _state_product(3 * self.size, use_bias=True)
+        self.input_gates = _input_product(3 * self.size, self.dtype)
+        self.state_gates = _state_product(3 * self.size, self.dtype, use_bias=True)
 
     def inputs(self, x: jax.Array) -> jax.Array:
         """Compute the part of a step that depends only on the input ``[..., F]``, for many steps in one product."""
@@ -61,17 +64,19 @@ class LSTM(nn.Module):
 
     Attributes:
         size: number of units.
+        dtype: dtype of the factors of products, one of ``evorl.networks.layers.DTYPES``.
     """
 
     size: int = 128
+    dtype: Dtype = "float32"
 
     def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
         """Return ``cell`` and ``hidden``, zeros ``[*shape, size]``."""
         return PyTreeDict(cell=jnp.zeros((*shape, self.size)), hidden=jnp.zeros((*shape, self.size)))
 
     def setup(self) -> None:
-        self.input_gates = _input_product(4 * self.size)
-        self.state_gates = _state_product(4 * self.size)
+        self.input_gates = _input_product(4 * self.size, self.dtype)
+        self.state_gates = _state_product(4 * self.size, self.dtype)
 
     def inputs(self, x: jax.Array) -> jax.Array:
         """Compute the part of a step that depends only on the input ``[..., F]``, for many steps in one product."""
@@ -161,7 +166,8 @@ class RecurrentNetwork(nn.Module):
         return self.head(outputs), states
 
     def _cell_inputs(self, obs: Observation) -> jax.Array:
-        return self.cell.inputs(self.torso(network_input(obs, self.observation_ndim, self.torso.input_ndim)))
+        # float32, which user-defined cells expect
+        return self.cell.inputs(torso_output(self.torso, obs, self.observation_ndim).astype(jnp.float32))
 
 
 def assemble(
@@ -178,7 +184,18 @@ def assemble(
     if cell is None:
         return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
     # Parts are cloned, because a module that occurs twice in a network would share its parameters.
-    return RecurrentNetwork(torso.clone(), cell.clone(), head(torso.clone(layers=head_layers), 1), observation_ndim)
+    cell = cell.clone(dtype=torso.dtype) if isinstance(cell, GRU | LSTM) else cell.clone()
+    return RecurrentNetwork(torso.clone(), cell, head(torso.clone(layers=head_layers), 1), observation_ndim)
+
+
+def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
+    """Return a network whose layers and cells compute in ``dtype``; it has the same parameters."""
+    changes: dict[str, Any] = {"dtype": dtype} if isinstance(network, Torso | GRU | LSTM) else {}
+    for field in dataclasses.fields(network):
+        value = getattr(network, field.name)
+        if isinstance(value, nn.Module) and field.name != "parent":
+            changes[field.name] = computing_in(value, dtype)
+    return network.clone(**changes)
 
 
 def build_cell(config: Any) -> Cell | None:
@@ -205,7 +222,7 @@ def build_cell(config: Any) -> Cell | None:
         return custom_part(config, "recurrent").call()
     if not isinstance(kind, str) or kind not in _CELLS:
         raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
-    names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("parent", "name")]
+    names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("dtype", "parent", "name")]
     for name, value in options.items():
         if name not in names:
             raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
@@ -218,9 +235,9 @@ def build_cell(config: Any) -> Cell | None:
     return cell
 
 
-def _input_product(size: int) -> nn.Dense:
-    return Dense(size, kernel_init=kernel_initializer(False, 1.0))
+def _input_product(size: int, dtype: Dtype) -> nn.Dense:
+    return Dense(size, kernel_init=kernel_initializer(False, 1.0), **float32_outputs(dtype))
 
 
-def _state_product(size: int, use_bias: bool = False) -> nn.Dense:
-    return Dense(size, use_bias=use_bias, kernel_init=orthogonal_matrix)
+def _state_product(size: int, dtype: Dtype, use_bias: bool = False) -> nn.Dense:
+    return Dense(size, use_bias=use_bias, kernel_init=orthogonal_matrix, **float32_outputs(dtype))

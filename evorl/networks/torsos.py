@@ -24,7 +24,7 @@ from evorl.networks.activations import (
     check_features,
     custom_network_part,
 )
-from evorl.networks.layers import BatchRenorm, convolution, dense
+from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, convolution, dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,12 +130,14 @@ class Torso(nn.Module):
         activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or a user-defined activation.
         layer_norm: if true, normalize between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform weights of unit gain.
+        dtype: dtype of the layers' computation and outputs, one of ``DTYPES``; user-defined layers choose their own.
     """
 
     layers: tuple[Layer, ...] = ()
     activation: Activation = "tanh"
     layer_norm: bool = False
     orthogonal: bool = True
+    dtype: Dtype = "float32"
 
     def __post_init__(self) -> None:
         for layer in self.layers:
@@ -159,7 +161,7 @@ class Torso(nn.Module):
             if layer == "flatten":
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
             elif layer == "layer_norm":
-                x = nn.LayerNorm()(x)
+                x = self._normalized(x)
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
             elif isinstance(layer, CustomPart):
@@ -169,8 +171,8 @@ class Torso(nn.Module):
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, self._with_room(layer, x, image))
             elif isinstance(layer, Dense):
-                x = dense(layer.size, self.orthogonal, self._gain)(x)
-                x = self._activate(layer, nn.LayerNorm()(x) if self.layer_norm else x)
+                x = dense(layer.size, self.orthogonal, self._gain, dtype=compute_dtype(self.dtype))(x)
+                x = self._activate(layer, self._normalized(x) if self.layer_norm else x)
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
@@ -189,16 +191,21 @@ class Torso(nn.Module):
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
+    def _normalized(self, x: jax.Array) -> jax.Array:
+        """Normalize each vector to mean 0 and variance 1; Flax computes both in float32."""
+        return nn.LayerNorm(dtype=compute_dtype(self.dtype))(x)
+
     def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
         activation = layer.activation or self.activation
         if isinstance(activation, KernelActivation):
-            return KernelActivationLayer(activation)(x)
+            return KernelActivationLayer(activation)(x).astype(x.dtype)
         if isinstance(activation, CustomPart):
             return apply_custom_part(activation, x)
         return ACTIVATIONS[activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
-        return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
+        shape = (layer.filters, layer.size, layer.stride, layer.border)
+        return convolution(*shape, self.orthogonal, self._gain, dtype=self.dtype)(x)
 
     def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
         window = Convolution(layer.filters)
@@ -249,17 +256,19 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
         **defaults: defaults for missing options.
 
     Raises:
-        ValueError: an option, layer or activation is unknown; a size is not a positive integer; ``flatten`` is missing
-            after convolutions; or ``batch_renorm`` is used without a caller that keeps running statistics.
+        ValueError: an option, layer, activation or dtype is unknown; a size is not a positive integer; ``flatten`` is
+            missing after convolutions; or ``batch_renorm`` is used without a caller that keeps running statistics.
     """
     options = {**defaults, **options}
-    known = ("torso", "activation", "layer_norm", "orthogonal")
+    known = ("torso", "activation", "layer_norm", "orthogonal", "dtype")
     for name in options:
         if name not in known:
             raise ValueError(no_such("network option", name, known))
     for name in ("layer_norm", "orthogonal"):
         if not isinstance(options.get(name, False), bool):
             raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
+    if options.get("dtype", DTYPES[0]) not in DTYPES:
+        raise ValueError(f"dtype of a network must be {' or '.join(DTYPES)}; got {options['dtype']!r}.")
     if "activation" in options:
         options["activation"] = build_activation(options["activation"])
     return Torso(build_layers(options.pop("torso", ()), "torso", keeps_statistics), **options)

@@ -13,6 +13,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from evorl.networks.torsos import BatchRenormalization, Torso
 from evorl.types import Params
@@ -41,6 +42,7 @@ def virtually_normalized(network: nn.Module, params: Params, *reference: Any) ->
         sums = next_fn(*args, **kwargs)
         if not isinstance(module, nn.Dense | nn.Conv) or module.path[:1] != ("torso",):
             return sums
+        sums = sums.astype(jnp.float32)  # statistics are float32 in any network
         kernel, bias = (module.get_variable("params", name) for name in ("kernel", "bias"))
         axes = tuple(range(sums.ndim - 1))
         mean, scale = sums.mean(axes), jax.lax.rsqrt(sums.var(axes) + EPSILON)

@@ -173,11 +173,6 @@ def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Arra
     return jax.random.wrap_key_data(fn(jax.random.key_data(x)), impl=jax.random.key_impl(x)) if _is_key(x) else fn(x)
 
 
-def on_cpu() -> bool:
-    """Return True if programs are traced for a CPU, for workarounds of its compiler."""
-    return jax.default_backend() == "cpu"
-
-
 def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
     """Make ``vmap`` of ``rows_fn`` merge its axis into the rows: seeds of environments are computed as one batch."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)

@@ -16,6 +16,8 @@ import optax
 from evorl.fields import Within
 from evorl.ops import collectives
 from evorl.ops.custom_name import CustomName
+from evorl.ops.loops import in_loop, unpacked
+from evorl.ops.platform import on_cpu
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -156,7 +158,7 @@ class Optimizer(PyTreeNode):
             if getattr(self, field) is not None and argument in _arguments(self.name):
                 options[argument] = getattr(self, field)
         make = functools.partial(_made, self.name)
-        parts = [] if self.max_grad_norm is None else [optax.clip_by_global_norm(self.max_grad_norm)]
+        parts = [] if self.max_grad_norm is None else [_clipped(self.max_grad_norm)]
         if self.weight_decay is None or "weight_decay" in options:
             return optax.chain(*parts, make(rate, **options))
         decay = optax.add_decayed_weights(self.weight_decay)
@@ -180,6 +182,21 @@ class Optimizer(PyTreeNode):
         return PartOptimizer(
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(Optimizer)}, part=part, scale=scale
         )
+
+
+def _clipped(max_norm: jax.Array | float) -> optax.GradientTransformation:
+    """Return the transformation that scales gradients down to a global norm; on accelerators in two kernels."""
+    usual = optax.clip_by_global_norm(max_norm)
+    if on_cpu():
+        return usual
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
+        norm = jnp.linalg.norm(jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(updates)]))
+        scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return jax.tree.map(lambda x: x * scale.astype(x.dtype), updates), state
+
+    return optax.GradientTransformation(usual.init, update)
 
 
 class PartOptimizer(Optimizer):
@@ -227,15 +244,6 @@ def gradient_step(
     gradients, auxiliary = jax.grad(loss_fn, has_aux=True)(params, *args)
     params, opt_state = optimizer.apply(collectives.mean_over_shares(gradients), opt_state, params, progress)
     return params, opt_state, auxiliary
-
-
-def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
-    """Return ``update(state)`` if the bool scalar ``is_due`` is true, else ``state``; both have the same structure.
-
-    Implemented as a loop of at most one iteration, so that a skipped update takes no time. Under ``vmap``, ``cond``
-    would run both branches.
-    """
-    return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
 
 
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
@@ -299,9 +307,11 @@ def scan_minibatches(
 
     def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
         local_rows = collectives.minibatch_share(rows)
-        return update(carry, jax.tree.map(lambda x: x[local_rows], packed).unpack())
+        carry, metrics = update(unpacked(carry), jax.tree.map(lambda x: x[local_rows], packed).unpack())
+        return in_loop(carry), in_loop(metrics)
 
-    return jax.lax.scan(one_minibatch, carry, order)
+    carry, metrics = jax.lax.scan(one_minibatch, in_loop(carry), order)
+    return unpacked(carry), unpacked(metrics)
 
 
 def scan_trajectories(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import on_cpu
 from evorl.types import Key
 
 

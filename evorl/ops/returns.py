@@ -17,6 +17,10 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from evorl.ops.platform import on_cpu
+
+STEPS_AT_ONCE = 16  # of a recursion, on accelerators
+
 
 class VTraceResult(NamedTuple):
     """V-trace outputs ``[T, ...]``: ``value_targets`` v_s (eq. 1), and ``advantages`` for the policy gradient."""
@@ -44,7 +48,8 @@ def linear_recurrence(offsets: jax.Array, factors: jax.Array | float, final: jax
         x = offset + factor * x
         return x, x
 
-    return jax.lax.scan(backward, final, (offsets, factors), reverse=True)[1]
+    # A step is one small operation: on accelerators several of them make a kernel.
+    return jax.lax.scan(backward, final, (offsets, factors), reverse=True, unroll=1 if on_cpu() else STEPS_AT_ONCE)[1]
 
 
 def gae(

@@ -129,7 +129,7 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService:
 
 def worker_config(spec: RunSpec) -> dict[str, Any]:
     """Return the config that workers receive as plain data: that of the workflow, and runtime settings."""
-    config = {**spec.workflow_config(), "deterministic": spec.deterministic}
+    config = {**spec.workflow_config(), "deterministic": spec.deterministic, "precision": spec.precision}
     serve = shared_limits(spec.serve)
     return config | ({"serve": serve} if serve else {})
 

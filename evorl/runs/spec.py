@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import enum
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from evorl.config.evaluation_records import EvaluationRecords
 from evorl.config.values import checked_value, plain, seed_number, set_at
@@ -28,6 +28,8 @@ from evorl.runs.spec_parts import (
     read_seconds_or_steps,
     setting,
 )
+
+Precision: TypeAlias = Literal["default", "high", "highest"]
 
 
 class RunKind(enum.Enum):
@@ -53,7 +55,9 @@ class RunSpec(Part):
         actors: actors that collect in parallel with the learner: {kind: process, count: 2, mode: sync}, see the
             guide; null for none
         deterministic: on a GPU: bit-identical results for the same seed, machine and versions, at the cost of
-            speed; always so on a CPU
+            speed, by --xla_gpu_deterministic_ops and precision=highest unless it is set; always so on a CPU
+        precision: float32 matrix products: highest is float32, high is TF32 on a GPU, default the fastest of the
+            device (TF32 on a GPU that has it); a CPU always computes in float32
         compilation_cache: cache compiled programs in the user's cache folder; false, or another folder
         sweep: settings to compare in one program: {agent.clip_epsilon: [0.1, 0.2]}, see the guide; null for one
             training
@@ -80,6 +84,7 @@ class RunSpec(Part):
     env_chunk: Any = setting("auto", builds=True, evaluates=True)
     actors: Mapping[str, Any] | None = setting(None, read=lambda value, _: value, builds=True)
     deterministic: bool = setting(False, shared=True)
+    precision: Precision = setting("default", shared=True, evaluates=True)
     compilation_cache: bool | str = setting(True, read=read_cache, path=True, evaluates=True)
     sweep: Any = setting(None, shared=True)
     search: Any = setting(None, shared=True)

@@ -67,7 +67,7 @@ class LearnerEmitter(PyTreeNode):
             Means of the losses, and the learner's state.
         """
         learned = self.learner.store(learned, *transition_rows(outcomes))
-        return self.learner.learn_repeatedly(learned, sample_key, learn_key, self.learner.most_updates, progress)
+        return self.learner.learn_repeatedly(learned, (sample_key, learn_key), self.learner.most_updates, progress)
 
     def emit(self, learned: LearnerState, parents: Params, key: Key, progress: jax.Array | float = 0.0) -> Params:
         """Return ``parents`` ``[P, ...]``, improved by the learner's critics, then its own policy: ``[P + 1, ...]``."""

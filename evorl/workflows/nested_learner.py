@@ -15,6 +15,7 @@ from evorl.assembly import inner_workflow, read_workflow_config, workflow_class
 from evorl.config.values import checked_mapping, field_types, plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
+from evorl.ops.platform import on_cpu
 from evorl.ops.schedules import whole_updates
 from evorl.types import Key, Observation, PyTreeDict
 from evorl.workflows.off_policy import OffPolicyWorkflow
@@ -149,11 +150,15 @@ def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
 
 def in_blocks(
     num_updates: jax.Array | int,
-    one_block: Callable[[jax.Array, jax.Array, Tree], Tree],
+    one_block: Callable[[Any, Any, Tree], Tree],
     carry: Tree,
     at_once: int = UPDATES_AT_ONCE,
 ) -> Tree:
     """Run ``one_block(i, updates, carry)`` until ``num_updates`` are done, at most ``at_once`` updates per block."""
+    if isinstance(num_updates, int) and not on_cpu():  # accelerators wait where a number of turns is not known
+        num_blocks, rest = divmod(num_updates, at_once)
+        carry = jax.lax.fori_loop(0, num_blocks, lambda i, carry: one_block(i, at_once, carry), carry)
+        return one_block(num_blocks, rest, carry) if rest else carry
 
     def body(i: jax.Array, carry: Tree) -> Tree:
         return one_block(i, jnp.minimum(num_updates - i * at_once, at_once), carry)
@@ -184,7 +189,7 @@ def learn_in_blocks(
         learned, replay_state, sums = carry
         sample_key, learn_key = jax.random.split(jax.random.fold_in(key, i))
         state = LearnerState(**learned, replay_state=replay_state.replace(data=data))
-        means, state = learner.learn_repeatedly(state, sample_key, learn_key, updates, progress)
+        means, state = learner.learn_repeatedly(state, (sample_key, learn_key), updates, progress)
         sums = jax.tree.map(lambda total, mean: total + updates * mean, sums, means)
         learned = PyTreeDict(agent_state=state.agent_state, opt_state=state.opt_state)
         return learned, state.replay_state.replace(data=None), sums

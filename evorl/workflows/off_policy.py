@@ -20,6 +20,7 @@ from evorl.execution.recorded_steps import with_recorded_steps
 from evorl.execution.trainable import Capabilities
 from evorl.fields import Within
 from evorl.ops import collectives
+from evorl.ops.loops import precomputed, repeated
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
@@ -236,7 +237,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             stored, state = (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
             state = self.take_in(state, stored)
         keys, progress = (sample_key, learn_key), self.progress(state)
-        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress)
+        between = (math.floor(self.updates_per_iteration), self.most_updates)
+        metrics, state = self.learn_repeatedly(state, keys, self._num_updates(state), progress, between)
         metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
@@ -290,25 +292,29 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         return batches, rows, envs
 
     def learn_repeatedly(
-        self, state: S, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array
+        self, state: S, keys: tuple[Key, Key], num_updates: Any, progress: jax.Array, between: Any = None
     ) -> tuple[PyTreeDict, S]:
         """Make the updates of an iteration; return metrics, averaged over updates, and the new state.
 
-        The loop may have zero iterations, so that no branch is needed.
-
         Args:
             state: state with the entries of ``init_learning``.
-            sample_key: random key for sampling from the replay buffer.
-            learn_key: random key for the updates.
-            num_updates: number of updates, up to ``most_updates``.
+            keys: random keys for sampling from the replay buffer and for the updates.
+            num_updates: number of updates, up to ``most_updates``; int or int32.
             progress: fraction of the training that is done.
+            between: least and largest number of updates, if there are any, see ``repeated``.
         """
+        sample_key, learn_key = keys
         batches, rows, envs = self.draw_batches(state, sample_key, progress)
+
+        def inputs(i: jax.Array) -> tuple[SampleBatch, Key]:
+            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
+            return jax.tree.map(lambda x: x[i], batches), row_keys
+
+        of_update = precomputed(inputs, self.most_updates)
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
-            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
-            shard = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
+            shard = collectives.minibatch_share(of_update(i))
             agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *shard, progress)
             td_errors = metrics.pop("td_errors")
             if self.prioritized:
@@ -317,7 +323,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
         carry = (state.agent_state, state.opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
-        agent_state, opt_state, sums, errors = jax.lax.fori_loop(0, num_updates, one_update, carry)
+        agent_state, opt_state, sums, errors = repeated(one_update, carry, num_updates, between)
         means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):

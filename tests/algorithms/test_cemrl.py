@@ -38,6 +38,7 @@ SAMPLED = 4 * EPISODE_STEPS
 
 class TestContract(WorkflowContract):
     workflow = CEMRLWorkflow
+    has_other_products = True
     SMALL = {
         **RUN_CONFIG,
         "learner": TD3,

@@ -29,6 +29,7 @@ OBS = jnp.array([[-1.0], [1.0]])  # all observations of the probe
 
 class TestContract(WorkflowContract):
     workflow = NeuroevolutionWorkflow
+    has_other_products = True
     as_for_users = True
     SMALL = {
         **RUN_CONFIG,

@@ -40,6 +40,7 @@ LEARNING = Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5)
 
 class TestContract(WorkflowContract):
     workflow = TRPOWorkflow
+    has_other_products = True
     SMALL = PPO_CONFIG
 
 

@@ -18,7 +18,7 @@ from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.wrappers import VectorEnv
 from evorl.ops.collectives import DATA_AXIS, over_agents
 from evorl.types import PyTreeDict
-from tests.support.small_workflows import assert_close
+from tests.support.small_workflows import arrays, assert_close
 
 NUM_ENVS, MANY_KEYS = 4, 2000
 Rolled = tuple[EnvState, EnvState, dict[str, Any]]  # see ``EnvContract.roll``
@@ -209,6 +209,20 @@ class EnvContract:
             starts = joined(records["obs"], 2)[records["done"][:, i], i]
             assert len(np.unique(starts, axis=0)) == len(starts)
 
+    def test_when_starts_are_computed_does_not_show(self, env: VectorEnv, start: EnvState, records: dict) -> None:
+        """The policy of accelerators for cheap resets gives the same starts, bit by bit, and the same episodes.
+
+        A step is compiled in another program, and may round differently.
+        """
+        other_start, _, others = rollout(env.with_starts("every_step"), jax.random.key(3), self.num_steps)
+        others = jax.tree.map(np.asarray, others)
+        np.testing.assert_array_equal(others["done"], records["done"])
+        starts, other_starts = (jax.tree.map(lambda x: x[records["done"]], x["obs"]) for x in (records, others))
+        ours, theirs = arrays((start, starts)), arrays((other_start, other_starts))
+        for (name, x), y in zip(ours.items(), theirs.values(), strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+        assert_close(others, PyTreeDict(records), self.tolerance)
+
 
 class VectorEnvContract(EnvContract):
     """All autoreset modes, blocks of environments, seeds, partial resets, and the distribution of starts."""
@@ -233,8 +247,8 @@ class VectorEnvContract(EnvContract):
 
     @staticmethod
     def reset_anew(env: VectorEnv, start: EnvState, records: dict[str, Any]) -> tuple[Any, Any]:
-        """Reset the inner environment in one program; return observations for the keys with which the episodes of the
-        records must start, in their order, and for ``MANY_KEYS`` others.
+        """Return observations of resets in one program: for the keys with which the records' episodes must start, in
+        their order, and for ``MANY_KEYS`` others.
         """
         t, row = np.nonzero(records["done"])
         episodes = np.cumsum(records["done"], axis=0)[t, row]
@@ -303,9 +317,7 @@ class VectorEnvContract(EnvContract):
         assert_close(jax.tree.map(lambda x: x[0], seeds), PyTreeDict(records), self.tolerance)
 
     def played_in_blocks(self, env: VectorEnv, start: EnvState) -> PyTreeDict:
-        """Play one block of a device after another (one environment, or one copy of several agents); return the
-        records.
-        """
+        """Play one block of a device (an environment, or a copy of several agents) after another; return records."""
         rows = (-1, env.num_agents)
         blocks = jax.tree.map(lambda x: x.reshape(*rows, *x.shape[1:]), start)
         records = jax.lax.map(lambda block: play(env, block, self.num_steps)[1], blocks)

@@ -24,6 +24,7 @@ from evorl.execution.session import TrainingDiverged
 from evorl.execution.trainable import most_timesteps
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
+from tests.conformance.dtypes import DtypeContract
 from tests.conformance.seeds import SeedContract
 from tests.support.compilation import compiled_names, compiled_to_run_long
 from tests.support.errors import raises_naming
@@ -37,7 +38,7 @@ NUM_SEEDS, NUM_DEVICES = 3, 4  # not divisible: devices share the environments o
 TOGETHER = {"num_seeds": NUM_SEEDS, "devices": NUM_DEVICES}
 
 
-class WorkflowContract(SeedContract):
+class WorkflowContract(SeedContract, DtypeContract):
     """Inherit as ``Test...`` and set ``workflow`` and ``SMALL``; override other attributes where defaults
     do not fit.
     """

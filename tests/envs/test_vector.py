@@ -116,6 +116,24 @@ def test_starts_are_renewed_for_all_when_one_needs_it() -> None:
     np.testing.assert_array_equal(state._internal.episode, [1, 0, 0, 0])
 
 
+def test_a_state_goes_on_under_either_policy_of_starts() -> None:
+    """A checkpoint of one platform is continued on another one, with the same episodes."""
+    lazy = walk(VmapAutoResetWrapper)
+    eager = lazy.with_starts("every_step")
+    assert lazy != eager
+    assert (lazy.starts, eager.starts) == (None, "every_step")
+    state = lazy.reset(jax.random.key(0))
+    assert jax.tree.structure(state) == jax.tree.structure(eager.reset(jax.random.key(0)))
+    whole = jax.jit(play, static_argnums=(0, 2))
+    _, expected = whole(lazy, state, 16)
+    pieces = []
+    for env in (lazy, eager, eager, lazy):
+        state, records = whole(env, state, 4)
+        pieces.append(records)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda *x: np.concatenate(x), *pieces), expected)
+    assert expected.done.sum() == 5 * 4
+
+
 def test_keys_of_rows() -> None:
     env = walk(VmapAutoResetWrapper)
     key = jax.random.key(1)

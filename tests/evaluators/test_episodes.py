@@ -12,6 +12,7 @@ import pytest
 from evorl.agent import Agent, AgentState
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers import VECTOR_ENVS
+from evorl.evaluators import episodes
 from evorl.evaluators.episodes import (
     NO_FAULT,
     EpisodeOutcomes,
@@ -57,6 +58,24 @@ def _play(mode: AutoresetMode = AutoresetMode.DISABLED, steps: int = STEPS, **op
     wanted = jnp.arange(NUM_EPISODES) != 3
     options = {"record": ("termination",), **options}
     return play_episodes(env, Adder().evaluate_actions, _state(), keys, wanted, steps, **options)
+
+
+@pytest.mark.parametrize("steps", [STEPS, 3, 67, 130])
+def test_blocks_of_steps_do_not_show(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerators play past the end of the last episode, also where no number of steps divides their bound."""
+
+    def counted() -> EpisodeOutcomes:
+        outcomes = _play(steps=steps, observe=True, watch=True)
+        return outcomes.replace(transitions=jax.tree.map(np.asarray, transition_rows(outcomes)))
+
+    expected = counted()
+    monkeypatch.setattr(episodes, "on_cpu", lambda: False)
+    found = counted()
+    (rows, is_step), (expected_rows, expected_is_step) = found.transitions, expected.transitions
+    np.testing.assert_array_equal(is_step, expected_is_step)
+    kept = jax.tree.map(lambda x: x[is_step], (rows, expected_rows))
+    assert_identical(*kept)
+    assert_identical(found.replace(transitions=None), expected.replace(transitions=None))
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from evorl.execution.live_bytes import aval_bytes, num_equations, temporary_bytes
+from evorl.ops.platform import compiled_for
 
 ROWS = jnp.zeros((100, 250))  # 100 kB
 SQUARE = jnp.zeros((250, 250))  # 250 kB
@@ -71,5 +72,11 @@ def test_equations_of_a_program_that_is_called_twice_count_once() -> None:
 
 def test_keys_have_eight_bytes() -> None:
     assert aval_bytes(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3))) == 24
-    assert aval_bytes(jax.ShapeDtypeStruct((3, 2), jnp.bfloat16)) == 12
     assert aval_bytes(None) == 0
+
+
+def test_a_cpu_computes_bfloat16_in_float32() -> None:
+    numbers = jax.ShapeDtypeStruct((3, 2), jnp.bfloat16)
+    assert aval_bytes(numbers) == 24
+    with compiled_for("gpu"):
+        assert aval_bytes(numbers) == 12

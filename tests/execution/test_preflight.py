@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from evorl.execution import memory
+from evorl.execution import live_bytes, memory
 from evorl.execution import preflight as module
 from evorl.execution.preflight import Preflight, preflight
 from tests.support.errors import raises_naming
@@ -37,6 +37,20 @@ def test_more_environments_take_more_of_an_iteration() -> None:
     assert many.step_bytes > 50 * few.step_bytes
     assert many.entries["environments"] == pytest.approx(100 * few.entries["environments"], rel=0.01)
     assert many.parameters == few.parameters
+
+
+def test_activations_in_bfloat16_take_half_of_those_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(dtype: str) -> Preflight:
+        network = {"torso": [512, 512], "dtype": dtype}
+        return preflight(small("ppo", num_envs=256, rollout_length=64, agent={"network": network}, num_minibatches=1))
+
+    narrow, wide = plan("bfloat16"), plan("float32")
+    assert narrow.step_bytes == pytest.approx(wide.step_bytes, rel=1e-3)  # a CPU computes in float32
+    monkeypatch.setattr(live_bytes, "on_cpu", lambda: False)
+    narrow, wide = plan("bfloat16"), plan("float32")
+    assert narrow.parameters == wide.parameters
+    assert narrow.state_bytes == wide.state_bytes
+    assert 0.45 < narrow.step_bytes / wide.step_bytes < 0.75
 
 
 def test_members_and_seeds_count_and_parameters_are_those_of_one() -> None:

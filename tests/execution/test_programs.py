@@ -75,5 +75,5 @@ def test_entries_without_a_seed_axis_are_shared() -> None:
 
 
 def test_compiler_options_that_this_xla_does_not_have_are_left_out() -> None:
-    assert programs._known_option("xla_cpu_use_fusion_emitters", False) == {"xla_cpu_use_fusion_emitters": False}
+    assert programs._known_option("xla_backend_optimization_level", 0) == {"xla_backend_optimization_level": 0}
     assert programs._known_option("xla_cpu_use_better_luck", True) == {}

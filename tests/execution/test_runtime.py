@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import pytest
 
 from evorl.execution import runtime
 from evorl.execution.multiprocess import PROCESS_VARIABLE, ProcessInfo
+from evorl.execution.programs import lowered_training
 from evorl.execution.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
 from tests.support.errors import raises_naming
+from tests.support.small_workflows import assert_identical, one_iteration, small
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
@@ -90,6 +93,36 @@ def test_a_gpu_computes_the_same_bits_again_if_asked(monkeypatch: pytest.MonkeyP
         assert jax.config.jax_default_matmul_precision == "highest"
     finally:
         jax.config.update(setting, before)
+
+
+def test_precision_of_a_run_reaches_its_programs_and_ends_with_it() -> None:
+    setting, workflow = "jax_default_matmul_precision", small("ppo")
+    before = jax.config.jax_default_matmul_precision
+    assert before is None  # no user's choice, in a process of tests
+    texts = {}
+    try:
+        for precision in ("default", "high", "highest", "default"):
+            prepare_runtime(compilation_cache=False, precision=precision)
+            texts[precision] = lowered_training(workflow, jax.random.key(0)).as_text()
+        assert jax.config.jax_default_matmul_precision is None
+        prepare_runtime(compilation_cache=False, deterministic=True, precision="high")
+        assert jax.config.jax_default_matmul_precision == "high"
+    finally:
+        jax.config.update(setting, before)
+    for precision, text in texts.items():
+        stated = set(re.findall(r"dot_general .*?precision = (\[\w+, \w+\])", text))
+        assert stated == {f"[{precision.upper()}, {precision.upper()}]"}
+
+
+def test_a_cpu_computes_the_same_bits_at_any_precision() -> None:
+    workflow, states = small("ppo"), []
+    try:
+        for precision in ("default", "highest"):
+            prepare_runtime(compilation_cache=False, precision=precision)
+            states.append(one_iteration(workflow, workflow.init(0)))
+    finally:
+        prepare_runtime(compilation_cache=False)
+    assert_identical(*states)
 
 
 def test_more_devices_than_a_cpu_is_divided_into_are_refused() -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from evorl.export import artifacts
 from evorl.export.artifacts import about, export_policy
-from evorl.export.parity import NotTheSame, Parity, recorded_steps
+from evorl.export.parity import NotTheSame, Parity, compared, recorded_steps
 from tests.support.errors import raises_naming
 from tests.support.optional_packages import need
-from tests.support.portable import POLICIES, stored
+from tests.support.portable import POLICIES, stored, stored_in_bfloat16
 
 # Episodes of a few steps with memory, using only the exported files, NumPy, and for one format JAX.
 WITHOUT_EVORL = """
@@ -126,6 +126,25 @@ def test_a_file_says_what_it_is_and_how_far_it_is(
     assert described["platforms"] == ["cpu", "cuda", "tpu"]
     assert {name: described[name] for name in about(policy)} == json.loads(json.dumps(about(policy)))
     assert described["memory"] == {"memory_recurrent_hidden": "next_memory_recurrent_hidden"}
+
+
+@pytest.mark.parametrize("form", ["jax", "numpy", "onnx", "html"])
+def test_a_policy_in_bfloat16_is_exact_or_in_float32(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if form == "onnx":
+        need("onnxruntime", "onnx")
+    policy = stored_in_bfloat16(tmp_path)
+    ((_, parity),) = export_policy(policy, [form])
+    message = capsys.readouterr().out
+    if parity is not None:  # html without Node.js is not checked
+        assert parity.is_close
+        assert form != "jax" or parity.difference == 0.0
+    assert ("computed in float32" in message) == (form != "jax")
+    assert policy.in_float32 is not None
+    difference = compared(policy.policy, policy.in_float32.runnable(), recorded_steps(policy.policy))
+    assert 1e-5 < difference.difference < 0.02
+    assert (f"{difference.difference:.1e} over 1,000 observations" in message) == (form != "jax")
 
 
 def test_a_file_that_computes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +14,14 @@ import numpy as np
 import pytest
 
 import evorl
+from evorl.cli import main as cli
 from evorl.export.stored_policy import LoadedPolicy, acting_agent, stored_policy
 from evorl.reports.seed_choice import choose_seed
 from evorl.runs.checkpointer import CheckpointError
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.types import State
+from tests.support.command_line import SMALL
 from tests.support.errors import raises_naming
 from tests.support.portable import stored
 from tests.support.small_workflows import fresh_state, moved_apart, small
@@ -30,6 +35,28 @@ def test_three_lines_act(trained: RunFolder) -> None:
     assert policy(np.zeros((6, 4))).shape == (6,)
     with raises_naming(ValueError, "obs", "[3]", "[4]"):
         policy(np.zeros(3))
+
+
+def test_the_dtype_of_networks_changes_between_runs(
+    train_once: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in float32, whose parameters are continued and loaded by networks in bfloat16."""
+    first = train_once("agent=ppo", *SMALL)
+    shutil.copytree(first.path, tmp_path / "resumed")
+    narrow = "agent.network.dtype=bfloat16"
+    for overrides in (
+        [f"resume={tmp_path / 'resumed'}", narrow, "total_timesteps=192"],
+        ["agent=ppo", *SMALL, narrow, f"init_from={first.path}", f"runs_folder={tmp_path / 'runs'}"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["evorl", *overrides])
+        cli.train()
+    obs = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    for path in (tmp_path / "resumed", RunFolder.latest(tmp_path / "runs").path):
+        stored = stored_policy(path)
+        assert stored.in_float32 is not None
+        exact, ours = (each.rows({"obs": obs})["action_scores"] for each in (stored.in_float32, stored.policy))
+        assert 0.0 < np.abs(exact - ours).max() < 0.02 * max(1.0, np.abs(exact).max())
+    assert stored_policy(first.path).in_float32 is None
 
 
 def test_each_seed_has_a_policy_of_its_own(trained: RunFolder) -> None:

@@ -13,7 +13,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.ops.collectives import DATA_AXIS
-from evorl.ops.optimization import Optimizer, OptimizerName, gradient_step, scan_minibatches, standardize, when_due
+from evorl.ops.optimization import Optimizer, OptimizerName, gradient_step, scan_minibatches, standardize
+from evorl.ops.platform import compiled_for
 from evorl.ops.schedules import Schedule
 from tests.support.errors import raises_naming
 
@@ -150,18 +151,6 @@ def test_options_that_an_optimizer_lacks_are_refused(fields: dict, parts: tuple[
         Optimizer(**fields)
 
 
-def test_an_update_that_is_not_due_changes_nothing() -> None:
-    def update(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        return state[0] + 1.0, state[1] * 2
-
-    state = (jnp.ones(3), jnp.int32(5))
-    due, not_due = (jax.jit(when_due, static_argnums=1)(jnp.bool_(due), update, state) for due in (True, False))
-    jax.tree.map(np.testing.assert_array_equal, due, update(state))
-    jax.tree.map(np.testing.assert_array_equal, not_due, state)
-    several = jax.vmap(lambda due: when_due(due, update, state))(jnp.array([True, False]))
-    np.testing.assert_array_equal(several[1], [10, 5])
-
-
 def test_beta1_is_for_adam() -> None:
     with raises_naming(ValueError, "beta1", "adam", "optimizer.name", "sgd"):
         Optimizer("sgd", beta1=0.5)
@@ -242,3 +231,26 @@ def test_standardize_has_mean_0_and_deviation_1() -> None:
     result = standardize(jnp.array([1.0, 5.0, 9.0]))
     np.testing.assert_allclose(result, [-np.sqrt(1.5), 0.0, np.sqrt(1.5)], rtol=1e-5)
     np.testing.assert_array_equal(standardize(jnp.ones(3)), 0.0)
+
+
+def test_accelerators_take_the_steps_of_a_cpu() -> None:
+    """With gradients clipped by another program, and minibatches and parameters packed."""
+    batch = {"x": jax.random.normal(jax.random.key(1), (12, 3)), "y": jnp.arange(12.0), "kept": jnp.arange(12) > 3}
+    params = {"w": jnp.ones(3), "b": jnp.zeros(())}
+    optimizer = Optimizer(learning_rate=0.1, max_grad_norm=0.5)
+
+    def loss(params: dict, minibatch: dict) -> tuple:
+        errors = jnp.where(minibatch["kept"], minibatch["x"] @ params["w"] + params["b"] - minibatch["y"], 0.0)
+        return jnp.square(errors).mean(), {"loss": jnp.square(errors).mean()}
+
+    def update(carry: tuple, minibatch: dict) -> tuple:
+        *carry, metrics = gradient_step(loss, optimizer, *carry, minibatch)
+        return tuple(carry), metrics
+
+    def trained() -> tuple:
+        start = (params, optimizer.init(params))
+        return jax.jit(lambda: scan_minibatches(update, start, batch, jax.random.key(0), 3, 2))()
+
+    expected = trained()
+    with compiled_for("gpu"):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), trained(), expected)

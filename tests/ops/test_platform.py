@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from evorl.networks.layers import convolution, dense
-from evorl.ops.collectives import on_cpu
+from evorl.ops.platform import compiled_for, on_cpu, platform
 from evorl.ops.random import unrolled
 
 KEY = jax.random.key(0)
@@ -28,14 +28,24 @@ def _of_a_convolution() -> str:
     return str(jax.make_jaxpr(module.apply)(module.init(KEY, x), x))
 
 
-def test_tricks_are_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert on_cpu()
-    assert unrolled(KEY) is not KEY
-    assert "optimization_barrier" in _of_a_narrow_layer()
-    assert "custom_jvp" in _of_a_wide_layer()
-    assert "conv_general_dilated" not in _of_a_convolution()
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert unrolled(KEY) is KEY
-    assert "optimization_barrier" not in _of_a_narrow_layer()
-    assert "custom_jvp" not in _of_a_wide_layer()
-    assert "conv_general_dilated" in _of_a_convolution()
+def test_workarounds_are_for_a_cpu() -> None:
+    def check_cpu() -> None:
+        assert (platform(), on_cpu()) == ("cpu", True)
+        assert unrolled(KEY) is not KEY
+        assert "optimization_barrier" in _of_a_narrow_layer()
+        assert "custom_jvp" in _of_a_wide_layer()
+        assert "conv_general_dilated" not in _of_a_convolution()
+
+    check_cpu()
+    with compiled_for("cuda"):
+        assert (platform(), on_cpu()) == ("gpu", False)
+        assert unrolled(KEY) is KEY
+        assert "optimization_barrier" not in _of_a_narrow_layer()
+        assert "custom_jvp" not in _of_a_wide_layer()
+        assert "conv_general_dilated" in _of_a_convolution()
+    check_cpu()
+
+
+def test_an_unknown_platform_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"cpu, gpu, cuda, tpu; got 'metal'"), compiled_for("metal"):
+        pass

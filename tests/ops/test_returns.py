@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.ops import returns
+from evorl.ops.platform import compiled_for
 from tests.support.errors import raises_naming
 
 DISCOUNT, LAMBDA = 0.9, 0.7
@@ -188,3 +189,13 @@ def test_advantages_as_relaax_has_them(
     advantages, targets = returns.gae(*steps, discount=discount, gae_lambda=lambda_)
     np.testing.assert_allclose(advantages, expected, atol=5e-5)
     np.testing.assert_allclose(targets, np.asarray(expected) + values, atol=5e-5)
+
+
+def test_accelerators_follow_the_same_recursion(window: dict) -> None:
+    """Several steps at a time; rows are repeated so that the window is longer than those."""
+    longer = {name: np.tile(array, (5, 1)) for name, array in window.items()}
+    expected = returns.gae(**longer, discount=DISCOUNT, gae_lambda=LAMBDA)
+    with compiled_for("gpu"):
+        assert len(longer["rewards"]) > returns.STEPS_AT_ONCE
+        found = returns.gae(**longer, discount=DISCOUNT, gae_lambda=LAMBDA)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), found, expected)

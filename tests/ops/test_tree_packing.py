@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.trees import pack
+from evorl.ops.platform import compiled_for
+from evorl.ops.trees import means, pack
 from evorl.types import PyTreeDict
 
 
@@ -90,3 +91,22 @@ def test_one_dtype_makes_one_array_and_nothing_makes_none() -> None:
     packed = pack({"a": None})
     assert packed.arrays == {}
     assert packed.unpack() == {"a": None}
+
+
+def test_accelerators_pack_into_one_array() -> None:
+    """Bools and all numbers of 32 bits become words without a change."""
+    tree = _tree(3, 2)
+    tree.reward = tree.reward.at[0, 0].set(jnp.nan).at[1, 1].set(-0.0)
+    with compiled_for("gpu"):
+        packed = pack(tree, 2)
+        assert set(packed.arrays) == {"uint32", "uint8"}
+        _assert_equal(packed.unpack(), tree)
+        _assert_equal(jax.jit(lambda tree: pack(tree, 2).unpack())(tree), tree)
+
+
+def test_means_over_updates() -> None:
+    losses = PyTreeDict(a=jnp.arange(4.0), b=-jnp.arange(4.0))
+    expected = PyTreeDict(a=jnp.float32(1.5), b=jnp.float32(-1.5))
+    _assert_equal(means(losses), expected)
+    with compiled_for("gpu"):
+        _assert_equal(means(losses), expected)

@@ -117,6 +117,7 @@ REFUSED = {
     "runs_folder": ["", None, 3, [], {}],
     "compilation_cache": ["", 3, None, [], {}],
     "deterministic": ["abc", 1, None, []],
+    "precision": ["abc", "bfloat16", "HIGH", 1, None, []],
     "eval_at_start": ["abc", 1, None, []],
     "checkpoints_kept": [0, 0.5, None, True, "a", 10**400],
     "best_over": [0, 0.5, None, True, "a", 10**400],

@@ -66,7 +66,7 @@ def hostile(respond: Respond) -> Iterator[str]:
             while not is_over.is_set():
                 with contextlib.suppress(TimeoutError):
                     connection, _ = listening.accept()
-                    connection.settimeout(3 * SECONDS)
+                    connection.settimeout(60)  # a worker compiles its update between two requests
                     threading.Thread(target=talk, args=(connection,), daemon=True).start()
 
         thread = threading.Thread(target=accept)
@@ -242,7 +242,8 @@ def test_a_config_that_is_none(config: bytes, refused: Refused) -> None:
 
 @pytest.mark.parametrize("damage", ["nothing", "a byte less", "a byte more", "other parameters", "nan"])
 @pytest.mark.parametrize("command", ["pull"])
-def test_a_worker_of_parameters_that_are_none(command: str, damage: str) -> None:
+def test_a_worker_of_parameters_that_are_none(command: str, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_RESPONSE_SECONDS", 60)  # the server compiles when it applies a push
     workflow = small("a2c", total_timesteps=128, eval_interval=0)
     commands = ParameterRun(workflow, settings_for(workflow)).commands
 

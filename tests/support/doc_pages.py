@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from benchmarks.gpu.page import with_gpu
 from benchmarks.learning.page import with_learning
 from benchmarks.results import load
 from evorl.cli.command_table import COMMANDS
@@ -97,7 +98,7 @@ def with_tables(text: str) -> str:
     """Return a page's text with up-to-date tables of YAML files, commands and recorded results."""
     text = _COMMANDS.sub(lambda m: f"{m[1]}\n{describe_commands()}{m[2]}", text)
     text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
-    return with_learning(text, load("learning"))
+    return with_gpu(with_learning(text, load("learning")))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.export.artifacts import policy_graph
 from evorl.export.numpy_file import numpy_text
 from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
-from evorl.export.stored_policy import StoredPolicy
+from evorl.export.stored_policy import StoredPolicy, in_float32
 from evorl.ops.normalization import update_statistics
 from evorl.reports.seed_choice import SeedChoice
 from tests.support.small_workflows import fresh_state, small
@@ -65,6 +65,18 @@ def _made(name: str, sample: bool) -> tuple[PortablePolicy, VectorEnv]:
     workflow = small(algorithm, env, **changes)
     agent_state = with_statistics(fresh_state(workflow.agent, workflow.env))
     return portable_policy(workflow.agent, agent_state, workflow.env, sample), workflow.env
+
+
+def stored_in_bfloat16(folder: Path) -> StoredPolicy:
+    """A recurrent policy whose networks compute in bfloat16, as if it were of a run in ``folder``."""
+    workflow = small("ppo", "Pendulum-v1", agent={"network": {**SMALL_GRU, "dtype": "bfloat16"}})
+    agent_state = fresh_state(workflow.agent, workflow.env)
+    policy = portable_policy(workflow.agent, agent_state, workflow.env)
+    agent = in_float32(workflow.agent)
+    assert agent is not None
+    widened = portable_policy(agent, agent_state, workflow.env)
+    about = (folder, workflow.env, {}, "", "PPO", 64, "latest", False, SeedChoice(0, ""), ())
+    return StoredPolicy(policy, *about, widened)
 
 
 def with_statistics(agent_state: AgentState) -> AgentState:

@@ -100,7 +100,7 @@ def test_the_first_block_is_the_learners_own_loop() -> None:
     sample_key, learn_key = jax.random.split(jax.random.fold_in(key, 0))
     num, progress = jnp.int32(5), jnp.zeros(())
     losses, after, _ = jax.jit(lambda: learn_in_blocks(workflow, learned, stored.replay_state, key, num, progress))()
-    expected, state = jax.jit(lambda: workflow.learn_repeatedly(stored, sample_key, learn_key, num, progress))()
+    expected, state = jax.jit(lambda: workflow.learn_repeatedly(stored, (sample_key, learn_key), num, progress))()
     assert_identical(after.agent_state, state.agent_state)
     np.testing.assert_allclose(losses.critic_loss, expected.critic_loss, rtol=1e-6)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from evorl.execution import programs
+from evorl.ops import loops
 from evorl.ops.sum_tree import get_weights
 from evorl.types import State
 from tests.support.errors import raises_naming
@@ -32,6 +33,24 @@ def test_the_number_of_updates_is_as_told() -> None:
     _, state = workflow.step(workflow.init(0))
     counts = {int(x) for x in jax.tree.leaves(state.opt_state) if np.issubdtype(x.dtype, np.integer)}
     assert counts == {workflow.updates_per_iteration}
+
+
+@pytest.mark.parametrize("ratio", [0.5, 2, 1.5])
+def test_a_known_number_of_turns_does_not_show(ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after the start of the learning, the loop of accelerators does the same as that of CPUs."""
+
+    def states() -> list[State]:
+        jax.clear_caches()
+        workflow = small("sac", "Pendulum-v1", learning_starts=3 * NUM_ENVS, updates_per_iteration=ratio)
+        found = [workflow.init(0)]
+        for _ in range(5):
+            found.append(workflow.step(found[-1])[1])
+        return found
+
+    expected = states()
+    monkeypatch.setattr(loops, "on_cpu", lambda: False)
+    assert_identical(states(), expected)
+    jax.clear_caches()
 
 
 def _num_updates(state: State) -> int:
@@ -89,7 +108,9 @@ def test_the_true_successor_is_stored_where_an_episode_ended() -> None:
     workflow = small("sac", "Pendulum-v1")
     state = workflow.init(0)
     # The tests' older emitters round an observation and its copy differently; the default emitters do not.
-    step = programs.step_program.lower(workflow, state).compile({"xla_cpu_use_fusion_emitters": True})
+    step = programs.step_program.lower(workflow, state).compile(
+        programs._known_option("xla_cpu_use_fusion_emitters", True)
+    )
     for _ in range(EPISODE_STEPS + 2):
         _, state = step(workflow, state)
     assert int(state.replay_state.size) == EPISODE_STEPS + 2

@@ -10,19 +10,21 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
 from benchmarks.speed.child import read_settings, serve, timed
 
 
-def prepare() -> Any:
-    settings = read_settings()
-    warnings.simplefilter("ignore")
-    import jax
-    import jax.numpy as jnp
-    from evosax.algorithms import algorithms
-    from flax import linen as nn
+def make_generation(settings: dict[str, Any]) -> tuple[Any, tuple, jax.Array]:
+    """evosax's generation: ask, evaluate, tell.
 
-    if settings.get("cache"):
-        jax.config.update("jax_compilation_cache_dir", settings["cache"])
+    Returns:
+        The function ``(carry, key) -> (carry, None)``, its first carry, and the next key.
+    """
+    warnings.simplefilter("ignore")
+    from evosax.algorithms import algorithms
 
     class Policy(nn.Module):
         num_outputs: int
@@ -52,12 +54,21 @@ def prepare() -> Any:
         state, _ = strategy.tell(tell_key, population, -fitness, state, params)
         return (state, problem_state), None
 
+    return generation, (strategy.init(init_key, solution, params), problem.init(problem_key)), key
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    if settings.get("cache"):
+        jax.config.update("jax_compilation_cache_dir", settings["cache"])
+    generation, carry, key = make_generation(settings)
+
     def run(carry: tuple, keys: jax.Array) -> tuple:
         return jax.lax.scan(generation, carry, keys)[0]
 
     run_many = jax.jit(run, donate_argnums=0)
     keys = jax.random.split(key, settings["generations"])
-    carries = [(strategy.init(init_key, solution, params), problem.init(problem_key))]
+    carries = [carry]
     for _ in range(max(1, settings.get("warmup_generations", 0) // settings["generations"])):
         carries[0] = jax.block_until_ready(run_many(carries[0], keys))
 
@@ -96,8 +107,6 @@ def make_problem(settings: dict[str, Any], policy: Any) -> Any:
 
 def observation(problem: Any) -> Any:
     """Return one observation of a problem's environment."""
-    import jax
-
     if hasattr(problem, "env_params"):
         return problem.env.reset(jax.random.key(0), problem.env_params)[0]
     return problem.env.reset(jax.random.key(0)).obs

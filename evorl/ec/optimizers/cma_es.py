@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from evorl.ec.noise import noise_rows
 from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation
 from evorl.ops import collectives
-from evorl.ops.optimization import when_due
+from evorl.ops.loops import when_due
 from evorl.types import PyTreeDict
 
 # XLA multiplies few rows by kernels that sum in another order: single rows, and up to 7 rows on a CPU.

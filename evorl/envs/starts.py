@@ -1,0 +1,49 @@
+"""When a vector environment computes the starts of its next episodes: a choice of speed, which no result shows.
+
+On a CPU a start is computed when it is needed: the loop that asks costs nothing. On an accelerator that loop makes the
+host wait for the device in every step, which takes as long as ten small kernels. There, a start is computed at every
+step if a reset is cheap, absolutely or relative to a step, and no step waits. Environments with expensive resets have
+steps of thousands of kernels, in which the wait is negligible, and starts are computed when needed as well.
+
+The state of an environment has the same form under both policies, and each continues the states of the other: a start
+that is stored is used only if it is marked as fresh.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops.platform import on_cpu
+from evorl.ops.traced_programs import work_of
+
+StartPolicy: TypeAlias = Literal["every_step", "when_needed"]
+
+# A reset of one environment is cheap up to this fraction of a step, or up to these operations and computed numbers, for
+# which a batch of 4,096 environments takes about as long as the host's wait.
+CHEAP_PART, CHEAP_OPERATIONS, CHEAP_NUMBERS = 0.25, 2000, 2**15
+
+
+def start_policy(env: Any) -> StartPolicy:
+    """Return when ``env``, a vector environment, computes starts, on the platform that programs are compiled for."""
+    if env.starts is not None:
+        return env.starts
+    return "every_step" if not on_cpu() and _resets_are_cheap(env) else "when_needed"
+
+
+@functools.cache
+def _resets_are_cheap(env: Any) -> bool:
+    """Compare reset and step of one copy by the operations and numbers in their programs."""
+    rows = env.num_agents
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows))
+    reset = jax.make_jaxpr(env.starts_of, return_shape=True)
+    program, start = reset(keys, jax.ShapeDtypeStruct((rows,), jnp.int32))
+    actions = jax.eval_shape(lambda: env.action_space.zeros((rows,)))
+    of_reset, of_step = work_of(program), work_of(jax.make_jaxpr(env.step_copies)(start, actions))
+    return all(
+        reset <= max(free, CHEAP_PART * step)
+        for reset, step, free in zip(of_reset, of_step, (CHEAP_OPERATIONS, CHEAP_NUMBERS), strict=True)
+    )

@@ -1,0 +1,64 @@
+"""The platform that programs are compiled for, asked by every choice that suits one kind of device only.
+
+It is the default backend of JAX, unless ``compiled_for`` names another one: a program may be compiled for a GPU on a
+machine without one (``python -m benchmarks.gpu --static``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import jax
+
+_PRECISION = "jax_default_matmul_precision"
+_chosen: ContextVar[str | None] = ContextVar("platform", default=None)
+
+
+def platform() -> str:
+    """Return the platform that programs are compiled for: ``"cpu"``, ``"gpu"`` or ``"tpu"``."""
+    return _chosen.get() or jax.default_backend()
+
+
+def on_cpu() -> bool:
+    """Return True if programs are compiled for a CPU, for workarounds of its compiler."""
+    return platform() == "cpu"
+
+
+@contextmanager
+def compiled_for(name: str) -> Iterator[None]:
+    """Build and trace programs for a platform within the context, regardless of the devices of this process.
+
+    JAX keeps traced functions, which contain the choices for the other platform: its caches are cleared at both ends.
+
+    Args:
+        name: ``"cpu"``, ``"gpu"`` (also called ``"cuda"``) or ``"tpu"``.
+
+    Raises:
+        ValueError: unknown platform.
+    """
+    names = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "tpu": "tpu"}
+    if name not in names:
+        raise ValueError(f"platform must be one of {', '.join(names)}; got {name!r}.")
+    jax.clear_caches()
+    token = _chosen.set(names[name])
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+        jax.clear_caches()
+
+
+def set_precision(precision: str) -> None:
+    """Set the precision of matrix products of JAX; ``"default"`` restores that of the user."""
+    users = _users_precision()
+    chosen = users if precision == "default" else precision
+    if chosen != getattr(jax.config, _PRECISION):
+        jax.config.update(_PRECISION, chosen)
+
+
+@functools.cache  # read before the first run changes it
+def _users_precision() -> str | None:
+    return getattr(jax.config, _PRECISION)
