@@ -15,8 +15,10 @@ from evorl.envs.action_spaces import bounded_dimensions, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
+from evorl.networks.layers import dense_kernels
 from evorl.networks.torsos import build_torso
 from evorl.networks.virtual_batch import virtually_normalized
+from evorl.ops.low_rank import explicit
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 
@@ -70,6 +72,14 @@ class PolicyAgent(Agent):
     ) -> tuple[Action, PolicyExtras]:
         """Return the policy's actions."""
         return self.compute_actions(agent_state, sample_batch, key)
+
+    def factored_policies(self, agent_state: AgentState, policies: Params, obs_space: Space) -> Params:
+        """Return policies ``[P, ...]`` in which only kernels of the network's dense layers are perturbed matrices.
+
+        Other perturbed matrices, for example in user-defined layers, become explicit.
+        """
+        obs = one_observation(obs_space, self.policy_obs_key)
+        return explicit(policies, dense_kernels(self.policy_network, agent_state.params.policy, obs))
 
     def normalized_policy(self, agent_state: AgentState, policy: Params, reference: Observation) -> Params:
         """Return policy parameters with hidden layers normalized over reference observations ``[N, ...]``.

@@ -25,7 +25,8 @@ from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
-from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
+from evorl.ops.multi_frequency import check_sub_populations, multi_frequency_inheritance
+from evorl.ops.selection import Inheritance, best_member, clones, inheritance_of_clones
 from evorl.ops.trees import with_leaves
 from evorl.runs.recorder import Chart, for_each_seed
 from evorl.sample_batch import SampleBatch
@@ -57,7 +58,8 @@ class PBTWorkflow(Workflow[PopulationState]):
         generation_interval: environment steps of each member between two selections, rounded to whole iterations; if
             iterations differ in length, the longest possible one counts.
         score: mean return of the episodes completed in ``training``, or of ``eval_episodes`` in ``evaluation``.
-        exploit: replace the worst members by copies of the best; else all keep their initial hyperparameters.
+        exploit: the worst members copy the best, also from sub-population to sub-population with ``multi_frequency``.
+        frequencies: generations between two selections of each sub-population of ``multi_frequency``.
         explore: variation of replaced members: ``perturb``, or ``cso`` (competitive swarm optimization).
         truncation: fraction of the members that is replaced, by members sampled from the same fraction of the best.
         perturbation_factor: see ``SearchSpace.perturb``.
@@ -73,7 +75,8 @@ class PBTWorkflow(Workflow[PopulationState]):
     pop_size: int = 8
     generation_interval: int = 5000
     score: Literal["evaluation", "training"] = "training"
-    exploit: bool = True
+    exploit: bool | Literal["multi_frequency"] = True
+    frequencies: tuple[int, ...] = (1, 10, 25, 50)
     explore: Literal["perturb", "cso"] = "perturb"
     truncation: Annotated[float, Within("(0, 0.5]")] = 0.25
     perturbation_factor: Annotated[float, Within("(1, inf)")] = 1.2
@@ -89,6 +92,8 @@ class PBTWorkflow(Workflow[PopulationState]):
         require_positive(self, "pop_size", "generation_interval", "history_length")
         if self.pop_size < 2:
             raise ValueError(f"pop_size={self.pop_size} is too small for a population: use 2 or more.")
+        if self.exploit == "multi_frequency":
+            check_sub_populations(self.pop_size, self.frequencies, self.explore)
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -197,39 +202,39 @@ class PBTWorkflow(Workflow[PopulationState]):
         """Replace the worst members by clones of the best, and vary the clones' hyperparameters."""
         key, exploit_key, explore_key = jax.random.split(state.key, 3)
         scores = batch.rewards
-        parents = identity = jnp.arange(self.pop_size)
-        if self.exploit and self.explore == "cso":
-            parents = pair_parents(exploit_key, scores)
-        elif self.exploit:
-            parents = truncation_parents(exploit_key, scores, self.truncation)
+        share = self.truncation if self.exploit else None
+        inheritance = inheritance_of_clones(exploit_key, scores, share, self.explore == "cso")
+        if self.exploit == "multi_frequency":
+            inheritance = multi_frequency_inheritance(scores, state.iterations.low, self.frequencies)
+        parents = inheritance.states
         history = state.history.record(state.iterations.low, state.hyper_parameters, scores, parents)
-        metrics = population_metrics(batch.extras.metrics, scores, batch.extras.healthy, parents != identity)
+        metrics = population_metrics(batch.extras.metrics, scores, batch.extras.healthy, inheritance.replaced)
         best = self.search_space.named(state.hyper_parameters[best_member(scores)])
         metrics |= {f"hyper_parameter/{path}": value for path, value in best.items()}
         timesteps = state.timesteps.add(metrics.get("timesteps", self.timesteps_per_iteration))
         state = state.replace(key=key, history=history, scores=scores[parents], timesteps=timesteps)
         if self.exploit:
-            state = self._explore(state, explore_key, parents)
+            state = self._explore(state, explore_key, inheritance)
             # The rows of a shared buffer are consecutive steps: clones keep their slot's environments.
             env_states = {"env_state": state.members.env_state} if self.shared_replay else {}
             state = state.replace(members=clones(state.members, parents) | env_states)
         return metrics, state
 
-    def _explore(self, state: PopulationState, key: Key, parents: jax.Array) -> PopulationState:
-        """Vary the hyperparameters of the replaced members."""
+    def _explore(self, state: PopulationState, key: Key, inheritance: Inheritance) -> PopulationState:
+        """Copy hyperparameters from the parents, and vary them in members that explore."""
         space, before, (move_key, resample_key) = self.search_space, state.hyper_parameters, jax.random.split(key)
-        replaced = (parents != jnp.arange(self.pop_size))[:, None]
+        parents, explores = inheritance.hyper_parameters, inheritance.explores[:, None]
         if self.explore == "cso":
             positions = space.to_unit(before)
             moved, velocities = competitive_swarm_step(
                 move_key, positions, state.velocities, positions[parents], self.social_factor
             )
-            state = state.replace(velocities=jnp.where(replaced, velocities, state.velocities))
+            state = state.replace(velocities=jnp.where(explores, velocities, state.velocities))
             explored = space.from_unit(moved)
         else:
             explored = space.perturb(move_key, before[parents], self.perturbation_factor)
         explored = space.resample(resample_key, explored, self.resample_probability)
-        return state.replace(hyper_parameters=jnp.where(replaced, explored, before))
+        return state.replace(hyper_parameters=jnp.where(explores, explored, before[parents]))
 
     def evaluation(self, state: PopulationState) -> PyTreeDict:
         """Evaluate the member with the best score, on episodes that did not count towards this score."""

@@ -210,6 +210,10 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         if isinstance(value, str) and is_custom_name(value):
             return CustomName(value, load_named(value, name))
         kinds.remove(CustomName)
+    if bool in kinds and len(kinds) > 1:
+        if isinstance(value, bool):
+            return value
+        kinds.remove(bool)
     if annotation is Mapping:
         return checked_mapping(value, name)
     if float in kinds:
@@ -229,7 +233,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if kind is str and not isinstance(value, str):
         raise ValueError(f"{name} must be a name, got {short_repr(value)}.")
     if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
-        valid = [str(option) for option in typing.get_args(kind)]
+        valid = [str(option) for option in typing.get_args(kind)] + ["false", "true"] * (bool in members)
         hint = did_you_mean(value, valid)
         raise ValueError(f"{name} must be one of {', '.join(sorted(valid))}; got {short_repr(value)}.{hint}")
     return value

@@ -49,6 +49,13 @@ class EvoOptimizer(PyTreeNode):
         of ``group_size``, unless all individuals are requested.
         """
 
+    def ask_factored(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
+        """Return the individuals that ``ask`` returns, in the form in which a population is evaluated fastest.
+
+        Matrices may be ``ops.low_rank.PerturbedMatrix``; by default all are explicit.
+        """
+        return self.ask(state, first, count)
+
     @property
     def num_replaceable(self) -> int:
         """Maximum number of individuals, the last ones of a generation, that ``inject`` can replace: all or none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -57,16 +58,28 @@ class GaussianStrategy(EvoOptimizer):
         return PyTreeDict(mean=mean, key=key, generation=jnp.zeros((), jnp.int32))
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
-        draw = mirrored_rows if self.mirror_sampling else noise_rows
         count = self.pop_size if count is None else count
-        noise = draw(self._noise_key(state), state.mean, first, count)
-        scale = self._scale_tree(state)
-        individuals = jax.tree.map(lambda mean, scale, noise: mean + scale * noise, state.mean, scale, noise)
+        individuals = self.sample(state, first, count)
         if "injected" not in state:
             return individuals
         rows = self._injected_rows(state) - first
         rows = jnp.where((rows >= 0) & (rows < count), rows, count)
         return jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), individuals, state.injected.solutions)
+
+    def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
+        """Return the sampled individuals ``first .. first + count - 1``, without injected solutions."""
+        noise, scale = self.noise(state, first, count), self.scale_tree(state)
+        return jax.tree.map(lambda mean, scale, noise: mean + scale * noise, state.mean, scale, noise)
+
+    def noise(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
+        """Return the noise of individuals ``first .. first + count - 1``, ``[count, ...]``."""
+        draw = mirrored_rows if self.mirror_sampling else noise_rows
+        return draw(self._noise_key(state), state.mean, first, count, self.noise_rank)
+
+    @property
+    def noise_rank(self) -> int | None:
+        """Rank of the noise of matrices, see ``noise.noise_rows``; ``None`` for independent entries."""
+        return None
 
     def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
         """Replace individuals of this generation by external solutions, see ``EvoOptimizer.inject``."""
@@ -80,14 +93,15 @@ class GaussianStrategy(EvoOptimizer):
 
     def noise_sums(self, state: PyTreeDict, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
         """Return ``sum_i w_i noise_i^k`` of this generation for each term ``(w, k)``, see ``noise.weighted_sums``."""
-        sample_sums = mirrored_sums if self.mirror_sampling else weighted_sums
+        sums_fn = mirrored_sums if self.mirror_sampling else weighted_sums
+        sample_sums = functools.partial(sums_fn, rank=self.noise_rank)
         if "injected" not in state:
             return sample_sums(self._noise_key(state), state.mean, *terms)
         rows = self._injected_rows(state)
         sample_terms = [(weights.at[rows].set(0.0, mode="drop"), power) for weights, power in terms]
         sums = sample_sums(self._noise_key(state), state.mean, *sample_terms)
         noise = jax.tree.map(
-            lambda x, mean, scale: (x - mean) / scale, state.injected.solutions, state.mean, self._scale_tree(state)
+            lambda x, mean, scale: (x - mean) / scale, state.injected.solutions, state.mean, self.scale_tree(state)
         )
 
         def with_injected(total: Params, weights: jax.Array, power: int) -> Params:
@@ -110,7 +124,8 @@ class GaussianStrategy(EvoOptimizer):
     def _noise_key(self, state: PyTreeDict) -> Key:
         return jax.random.fold_in(state.key, state.generation)
 
-    def _scale_tree(self, state: PyTreeDict) -> Params:
+    def scale_tree(self, state: PyTreeDict) -> Params:
+        """Return the standard deviations as a tree like the solution, one scalar or array per leaf."""
         scale = self.scale(state)
         is_tree = jax.tree.structure(scale) == jax.tree.structure(state.mean)
         return scale if is_tree else jax.tree.map(lambda _: scale, state.mean)

@@ -14,36 +14,56 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops import collectives
+from evorl.ops.low_rank import LowRankNoise, is_noise
 from evorl.types import Key, Params
 
 BLOCK_NUMBERS = 1 << 19  # maximum number of random numbers in memory while weighted sums are computed
 
 
-def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int) -> Params:
+def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank: int | None = None) -> Params:
     """Return standard normal noise of individuals ``first .. first + count - 1``, leaves ``[count, ...]``.
 
-    Every leaf of every individual has its own key.
+    Every leaf of every individual has its own key. With a ``rank``, the noise of matrices is ``LowRankNoise``, whose
+    entries also have mean 0 and variance 1, but are neither normal nor independent; that of other leaves is the same.
     """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(count))
     leaves, treedef = jax.tree.flatten(like)
 
-    def draw(number: int, leaf: jax.Array) -> jax.Array:
+    def draw(number: int, leaf: jax.Array) -> jax.Array | LowRankNoise:
         leaf_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
-        return jax.vmap(lambda leaf_key: jax.random.normal(leaf_key, jnp.shape(leaf)))(leaf_keys)
+        shape = _drawn_shape(leaf, rank)
+        numbers = jax.vmap(lambda leaf_key: jax.random.normal(leaf_key, shape))(leaf_keys)
+        return numbers if shape == jnp.shape(leaf) else LowRankNoise.from_normal(numbers, jnp.shape(leaf)[0])
 
     return jax.tree.unflatten(treedef, [draw(number, leaf) for number, leaf in enumerate(leaves)])
 
 
-def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int) -> Params:
+def _drawn_shape(leaf: jax.Array, rank: int | None) -> tuple[int, ...]:
+    """Return the shape of the random numbers of one leaf: both factors of low-rank noise are one array."""
+    shape = jnp.shape(leaf)
+    return shape if rank is None or len(shape) != 2 else (rank, sum(shape))
+
+
+def mirrored_rows(key: Key, like: Params, first: jax.Array | int, count: int, rank: int | None = None) -> Params:
     """Return mirrored noise: individual 2k has the noise of pair k, individual 2k + 1 its negative.
 
     ``first`` and ``count`` must be even.
     """
-    half = noise_rows(key, like, first // 2, count // 2)
-    return jax.tree.map(lambda x: jnp.stack([x, -x], axis=1).reshape(count, *x.shape[1:]), half)
+    half = noise_rows(key, like, first // 2, count // 2, rank)
+
+    def pairs(x: jax.Array, sign: int) -> jax.Array:
+        return jnp.stack([x, sign * x], axis=1).reshape(count, *x.shape[1:])
+
+    def mirror(x: jax.Array | LowRankNoise) -> jax.Array | LowRankNoise:
+        # The opposite of a product is that of one factor.
+        if isinstance(x, LowRankNoise):
+            return x.replace(left=pairs(x.left, -1), right=pairs(x.right, 1))
+        return pairs(x, -1)
+
+    return jax.tree.map(mirror, half, is_leaf=is_noise)
 
 
-def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
+def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int], rank: int | None = None) -> tuple[Params, ...]:
     """Return ``sum_i w_i noise_i^k`` for each term ``(w, k)``, where ``noise_i`` is the noise of ``noise_rows``.
 
     Individuals are sharded over the devices of a mesh; each device computes the noise of a block of them at a time.
@@ -51,14 +71,15 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tupl
     Args:
         key: random key of the generation.
         like: one solution.
-        *terms: pairs of weights ``[P]`` and a power of the noise.
+        *terms: pairs of weights ``[P]`` and a power of the noise; with a ``rank``, the power is 1.
+        rank: see ``noise_rows``.
 
     Returns:
         A tree with the structure of ``like`` for each term, equal on every device.
     """
     num_rows = terms[0][0].shape[0]
     first, count = collectives.share_of(num_rows)
-    size = sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(like))
+    size = sum(math.prod(_drawn_shape(leaf, rank)) for leaf in jax.tree.leaves(like))
     block = max(1, min(count, BLOCK_NUMBERS // max(size, 1)))
     num_blocks = -(-count // block)
     weights = jnp.stack([w for w, _ in terms])
@@ -68,9 +89,9 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tupl
         start = first + i * block
         inside = i * block + jnp.arange(block) < count  # the last block may extend into the next device's shard
         block_weights = jnp.where(inside, jax.lax.dynamic_slice_in_dim(weights, start, block, axis=1), 0.0)
-        rows = noise_rows(key, like, start, block)
+        rows = noise_rows(key, like, start, block, rank)
         return tuple(
-            jax.tree.map(lambda total, x, w=w, k=k: total + jnp.tensordot(w, x**k, axes=1), total, rows)
+            jax.tree.map(lambda total, x, w=w, k=k: total + _weighted_sum(w, x, k), total, rows)
             for w, total, (_, k) in zip(block_weights, sums, terms, strict=True)
         )
 
@@ -79,7 +100,15 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tupl
     return collectives.sum_shards(sums)
 
 
-def mirrored_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
+def _weighted_sum(weights: jax.Array, noise: jax.Array | LowRankNoise, power: int) -> jax.Array:
+    if not isinstance(noise, LowRankNoise):
+        return jnp.tensordot(weights, noise**power, axes=1)
+    if power != 1:
+        raise ValueError(f"Sums of low-rank noise need power 1, got {power}: use full-rank noise, rank=None.")
+    return noise.weighted_sum(weights)
+
+
+def mirrored_sums(key: Key, like: Params, *terms: tuple[jax.Array, int], rank: int | None = None) -> tuple[Params, ...]:
     """Return ``weighted_sums`` of the noise of ``mirrored_rows``, computing the noise of each pair once; P is even."""
     joined = [(w[0::2] - w[1::2] if power % 2 else w[0::2] + w[1::2], power) for w, power in terms]
-    return weighted_sums(key, like, *joined)
+    return weighted_sums(key, like, *joined, rank=rank)

@@ -11,6 +11,7 @@ from evorl.agent import Agent, AgentState
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, EpisodeOutcomes, episode_keys, play_episodes
 from evorl.ops import collectives
+from evorl.ops.low_rank import population_axes
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import flatten_leading_axes, split_leading_axis
 from evorl.rollout import ActionFn
@@ -112,7 +113,8 @@ class PopulationEvaluator(PyTreeNode):
 def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -> ActionFn:
     """Return an action function in which policy p of ``policies`` ``[P, ...]`` acts on the p-th ``num_rows`` rows.
 
-    ``action_fn`` belongs to an agent whose policy is ``agent_state.params.policy``.
+    ``action_fn`` belongs to an agent whose policy is ``agent_state.params.policy``. The means of perturbed matrices
+    (``ops.low_rank``) have no axis P.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
@@ -120,7 +122,7 @@ def population_action_fn(action_fn: ActionFn, policies: Params, num_rows: int) -
             return action_fn(with_policy(agent_state, policy), rows, row_keys)
 
         rows = split_leading_axis((sample_batch, keys), -1, num_rows)
-        return flatten_leading_axes(jax.vmap(one_policy)(policies, *rows))
+        return flatten_leading_axes(jax.vmap(one_policy, (population_axes(policies), 0, 0))(policies, *rows))
 
     return act
 

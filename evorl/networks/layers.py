@@ -15,11 +15,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.linen.dtypes import promote_dtype
 
 from evorl.ops import collectives
+from evorl.ops.low_rank import PerturbedMatrix
 from evorl.ops.platform import on_cpu
 from evorl.ops.random import draw
-from evorl.types import Key
+from evorl.types import Key, Params
 
 # Flax collection of running statistics, which are separate from the parameters because gradients do not update them.
 STATISTICS = "batch_stats"
@@ -89,12 +91,14 @@ def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[
     return x @ kernel, x_tangent @ kernel + by_kernel
 
 
-def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
+def _product(x: jax.Array, kernel: jax.Array | PerturbedMatrix, dimension_numbers: Any, **options: Any) -> jax.Array:
     """Return ``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
 
     The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products compute at a tenth of the usual speed
     if O is small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier prevents the compiler from swapping them.
     """
+    if isinstance(kernel, PerturbedMatrix):
+        return kernel.product(x)
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
     num_rows = np.prod(x.shape[:-1])
     is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and num_rows >= MANY_ROWS
@@ -105,6 +109,13 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
         return jax.lax.dot_general(x, kernel, dimension_numbers, **options)
     transposed = jax.lax.optimization_barrier(kernel.T)
     return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
+
+
+def _promoted(*arrays: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
+    """Convert inputs, kernel and bias to a common type, as Flax does, unless the kernel is a perturbed matrix."""
+    if any(isinstance(x, PerturbedMatrix) for x in arrays):
+        return list(arrays)
+    return promote_dtype(*arrays, dtype=dtype, inexact=inexact)
 
 
 @jax.custom_jvp
@@ -141,7 +152,8 @@ def _narrow_factors(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, dty
 class Dense(nn.Dense):
     """Flax's dense layer, which uses existing parameters of the right shape directly.
 
-    Flax compares them with freshly initialized ones, which traces the initializer wherever a layer is used.
+    Flax compares them with freshly initialized ones, which traces the initializer wherever a layer is used. The kernel
+    may be a ``PerturbedMatrix``.
     """
 
     @nn.nowrap
@@ -153,7 +165,7 @@ class Dense(nn.Dense):
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **options: Any) -> nn.Dense:
     """Return a dense layer with zero biases and weights from ``kernel_initializer``, with Flax's ``options``."""
-    options = {"dot_general": _product, **options}
+    options = {"dot_general": _product, "promote_dtype": _promoted, **options}
     return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **options)
 
 
@@ -163,6 +175,27 @@ _he_normal = jax.nn.initializers.he_normal()
 def he_normal_dense(size: int, dtype: Dtype = "float32") -> nn.Dense:
     """Return a dense layer with zero biases and normal weights of gain sqrt(2) (He et al. 2015)."""
     return Dense(size, kernel_init=_he_normal, dot_general=_product, dtype=compute_dtype(dtype))
+
+
+def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
+    """Return a tree like ``params`` with True for kernels that may be perturbed matrices: of float32 ``dense`` layers.
+
+    Args:
+        network: any module; it is traced, not run.
+        params: parameters as returned by its ``init``.
+        *inputs: its inputs.
+    """
+    paths = set()
+
+    def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
+        module = context.module
+        if isinstance(module, Dense) and module.dtype is None:
+            paths.add(("params", *module.path, "kernel"))
+        return next_fn(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        jax.eval_shape(network.apply, params, *inputs)
+    return jax.tree.map_with_path(lambda path, _: tuple(entry.key for entry in path) in paths, params)
 
 
 def float32_outputs(dtype: Dtype) -> dict[str, Any]:

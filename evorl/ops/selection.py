@@ -9,9 +9,43 @@ import jax.numpy as jnp
 
 from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
-from evorl.types import Key
+from evorl.types import Key, PyTreeData
 
 Tree = TypeVar("Tree")
+
+
+class Inheritance(PyTreeData):
+    """Parents of the members of a population; a member without one is its own.
+
+    Attributes:
+        states: member from whose state each one continues, int32 ``[P]``.
+        hyper_parameters: member whose hyperparameters each one gets, int32 ``[P]``.
+        explores: members whose hyperparameters are then varied, bool ``[P]``.
+    """
+
+    states: jax.Array
+    hyper_parameters: jax.Array
+    explores: jax.Array
+
+    @classmethod
+    def from_parents(cls, parents: jax.Array) -> Inheritance:
+        """Return the inheritance in which each replaced member copies state and hyperparameters, and explores."""
+        return cls(states=parents, hyper_parameters=parents, explores=parents != jnp.arange(len(parents)))
+
+    @property
+    def replaced(self) -> jax.Array:
+        """Members that continue from another's state, bool ``[P]``."""
+        return self.states != jnp.arange(len(self.states))
+
+
+def inheritance_of_clones(key: Key, scores: jax.Array, share: jax.Array | float | None, paired: bool) -> Inheritance:
+    """Return the inheritance by ``pair_parents`` if ``paired``, else by ``truncation_parents``.
+
+    With ``None`` for the ``share``, no member is replaced.
+    """
+    if share is None:
+        return Inheritance.from_parents(jnp.arange(len(scores)))
+    return Inheritance.from_parents(pair_parents(key, scores) if paired else truncation_parents(key, scores, share))
 
 
 def best_member(scores: jax.Array) -> jax.Array:

@@ -103,6 +103,13 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         with_solution = functools.partial(self.with_solution, state, state.agent_state)
         return jax.vmap(lambda solution: with_solution(solution).params.policy)(solutions)
 
+    def factored_policies(self, state: EvolutionState, first: jax.Array | int, count: int) -> Params:
+        """Return the same policies as ``policies``, with low-rank noise as factors; explicit with a virtual batch."""
+        if self.virtual_batch is not None:
+            return self.policies(state, first, count)
+        population = self.optimizer.ask_factored(state.ec_state, first, count)
+        return self.agent.factored_policies(state.agent_state, population, self.env.obs_space)
+
     @property
     def env_fields(self) -> tuple[str, ...]:
         """Entries of ``info`` that are summed over episodes."""
@@ -118,7 +125,7 @@ class EvolutionWorkflow(GenerationalWorkflow[EvolutionState]):
         outcomes = self.evaluator(observe=self.agent.normalize_obs, env_fields=self.env_fields).evaluate(
             self.agent,
             state.agent_state,
-            functools.partial(self.policies, state),
+            functools.partial(self.factored_policies, state),
             self.optimizer.pop_size,
             episode_key,
             self.optimizer.group_size,

@@ -40,6 +40,12 @@ class TestContract(WorkflowContract):
     endless_env = ("Pendulum-v1", 3)
 
 
+class TestLowRankContract(WorkflowContract):
+    workflow = NeuroevolutionWorkflow
+    SMALL = {**TestContract.SMALL, "optimizer": {"name": "openes", "pop_size": POP_SIZE, "rank": 1}}
+    endless_env = ("Pendulum-v1", 3)
+
+
 class TestAgent(AgentContract):
     workflow = NeuroevolutionWorkflow
     settings = TestContract.SMALL["agent"]

@@ -288,6 +288,8 @@ def test_members_whose_iterations_differ_in_length() -> None:
     [
         ({"pop_size": 1}, ("pop_size=1", "small")),
         ({"truncation": 0.6}, ("truncation", "(0, 0.5], got 0.6")),
+        ({"exploit": "multi"}, ("exploit", "multi_frequency", "'multi'")),
+        ({"exploit": "multi_frequency"}, ("pop_size=4", "multiple of 16")),
         ({"explore": "cs"}, ("explore", "cso, perturb; got 'cs'", "'cso'")),
         ({"pop_sice": 4}, ("config key 'pop_sice'", "'pop_size'")),
         ({"discount": 0.9}, ("config key 'discount'",)),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from flax.errors import ScopeParamShapeError
 
-from evorl.networks.layers import Dense, dense, orthogonal_matrix
+from evorl.networks.layers import Dense, dense, dense_kernels, orthogonal_matrix
+from evorl.ops.low_rank import LowRankNoise, PerturbedMatrix
 from tests.support.errors import raises_naming
 
 KEY = jax.random.key(0)
@@ -89,3 +90,27 @@ def test_uniform_weights_stay_within_their_bound() -> None:
     kernel = dense(200, orthogonal=False, scale=1.0).init(KEY, X)["params"]["kernel"]
     bound = np.sqrt(3.0 / 6.0)
     assert 0.9 * bound < np.abs(kernel).max() <= bound
+
+
+def test_perturbed_kernels_multiply_as_explicit_ones() -> None:
+    """Every dense layer of a network finds its kernel; others, such as Flax's own, are not among them."""
+
+    class Network(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            x = nn.Dense(4, name="foreign")(x)
+            return dense(3, orthogonal=False, scale=1.0, name="head")(jnp.tanh(x))
+
+    params = Network().init(KEY, X)
+    kernels = dense_kernels(Network(), params, X)
+    both = {name: {"kernel": name == "head", "bias": False} for name in ("foreign", "head")}
+    assert kernels == {"params": both}
+    numbers = jax.random.normal(KEY, (2, 7))
+    kernel = params["params"]["head"]["kernel"]
+    perturbed = PerturbedMatrix(mean=kernel, noise=LowRankNoise.from_normal(numbers, 4))
+    outputs = []
+    for changed in (perturbed, perturbed.matrix()):
+        head = {**params["params"]["head"], "kernel": changed}
+        outputs.append(Network().apply({"params": {**params["params"], "head": head}}, X))
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-5)
+    assert not np.allclose(outputs[0], Network().apply(params, X), rtol=1e-2)

@@ -16,6 +16,7 @@ from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
 from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.low_rank import PerturbedMatrix, population_axes
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 from tests.support.errors import raises_naming
@@ -141,6 +142,65 @@ def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dic
     assert_identical(state.key, generations[1].key)
 
 
+LOW_RANK = {"optimizer": {"name": "openes", "pop_size": POP_SIZE, "rank": 2}}
+
+
+@pytest.fixture(scope="module")
+def low_rank() -> Workflow:
+    return _evolution(**CONFIG, **LOW_RANK)
+
+
+@pytest.fixture(scope="module")
+def low_rank_generations(low_rank: Workflow) -> tuple[PyTreeDict, State]:
+    return _generations(low_rank, low_rank.init(0), 2)
+
+
+def test_factored_individuals_play_as_explicit_ones(low_rank: Workflow) -> None:
+    """Outputs and returns of a low-rank population equal the results of explicit parameters ``mean + std * E``."""
+    state = low_rank.init(0)
+    factored, policies = (fn(state, 0, POP_SIZE) for fn in (low_rank.factored_policies, low_rank.policies))
+    layers = factored["params"]["torso"]["Dense_0"], factored["params"]["head"]
+    assert all(isinstance(layer["kernel"], PerturbedMatrix) for layer in layers)
+    obs = jax.random.normal(jax.random.key(1), (POP_SIZE, 5, 3))
+    act = jax.vmap(low_rank.agent.policy_network.apply, (population_axes(factored), 0))
+    outputs = jax.vmap(low_rank.agent.policy_network.apply)(policies, obs)
+    np.testing.assert_allclose(act(factored, obs), outputs, rtol=1e-5, atol=1e-5)
+
+    def returns(policies: Any) -> jax.Array:
+        key = jax.random.split(state.key)[1]
+        outcomes = low_rank.evaluator(observe=True).evaluate(
+            low_rank.agent, state.agent_state, lambda *_: policies, POP_SIZE, key
+        )
+        return outcomes.returns
+
+    played = jax.jit(low_rank.collect)(state)[0].returns
+    np.testing.assert_allclose(played, jax.jit(returns)(policies), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
+        {"execution": Execution(axis=DATA_AXIS, num_devices=2), "eval_chunk": 2},
+    ],
+    ids=["4 devices", "2 devices, parts of 2"],
+)
+def test_layouts_do_not_show_in_low_rank(
+    low_rank: Workflow, low_rank_generations: tuple, layout: dict[str, Any]
+) -> None:
+    laid_out = low_rank.replace(**layout)
+    metrics, state = _generations(laid_out, programs.place(laid_out, low_rank.init(0)), 2)
+    assert_close(metrics, low_rank_generations[0], 1e-4)
+    assert_close(state.agent_state, low_rank_generations[1].agent_state, 1e-4)
+    assert_close(state.best, low_rank_generations[1].best, 1e-4)
+
+
+def test_a_virtual_batch_makes_individuals_explicit() -> None:
+    workflow = _evolution(**CONFIG, **LOW_RANK, virtual_batch=16)
+    state = workflow.init(0)
+    assert_identical(workflow.factored_policies(state, 0, 2), workflow.policies(state, 0, 2))
+
+
 def test_individuals_play_with_normalized_layers() -> None:
     """A generation in chunks on two devices equals a manually normalized population."""
     workflow = _evolution(**CONFIG, virtual_batch=16)
@@ -228,6 +288,21 @@ def test_without_an_optimizer_it_is_openes() -> None:
     optimizer = NeuroevolutionWorkflow.build_from_config({"env": "Pendulum-v1"}).optimizer
     assert isinstance(optimizer, OpenES)
     assert optimizer.pop_size == 256
+
+
+def test_memory_of_low_rank_does_not_grow_with_the_population() -> None:
+    """A generation of 2^14 needs the memory of one of 2^12, less than ten explicit policies for a chunk of 128."""
+
+    def memory(pop_size: int) -> tuple[int, int]:
+        optimizer = {"name": "openes", "pop_size": pop_size, "rank": 1}
+        workflow = _evolution(optimizer=optimizer, agent={"network": {"torso": [256, 256]}}, eval_chunk=128)
+        state = jax.eval_shape(workflow.init, jax.random.key(0))
+        compiled = programs.training_program(workflow.execution.in_order).lower(workflow, state, 1).compile()
+        of_one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.agent_state.params.policy))
+        return compiled.memory_analysis().temp_size_in_bytes, of_one
+
+    (small, of_one), (large, _) = memory(1 << 12), memory(1 << 14)
+    assert large < 1.1 * small < 1.1 * 30 * of_one, (small, large, of_one)
 
 
 def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:

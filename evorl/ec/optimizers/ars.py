@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ec.fitness_shaping import raw_fitness, scaled_to_square
-from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.low_rank import LowRankStrategy
 from evorl.ec.safeguards import advance
 from evorl.fields import Within
 from evorl.types import PyTreeDict
 
 
-class ARS(GaussianStrategy):
+class ARS(LowRankStrategy):
     """Augmented random search.
 
     Attributes:
@@ -27,6 +27,7 @@ class ARS(GaussianStrategy):
         num_elites: number of best directions b used for the update; ``None`` for all.
         learning_rate: step size alpha.
         noise_std: standard deviation nu of the samples.
+        rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
     """
 
     pop_size: int

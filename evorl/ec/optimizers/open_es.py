@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
-from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.low_rank import LowRankStrategy
 from evorl.ec.safeguards import advance
 from evorl.ops.custom_name import CustomName
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
@@ -24,7 +24,7 @@ from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
-class OpenES(GaussianStrategy):
+class OpenES(LowRankStrategy):
     """OpenAI ES.
 
     Attributes:
@@ -32,6 +32,7 @@ class OpenES(GaussianStrategy):
         lr_schedule: learning rate by generation.
         noise_std_schedule: standard deviation of the samples by generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
+        rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
         optimizer_name: name of an optax optimizer, see ``evorl.ops.optimization``; or package.module:function for a
             custom one.
         weight_decay: decoupled weight decay; ``None`` disables it.

@@ -8,14 +8,14 @@ from __future__ import annotations
 import jax
 
 from evorl.ec.fitness_shaping import is_flat, log_rank_weights, weights_by_rank
-from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.low_rank import LowRankStrategy
 from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import advance
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import PyTreeDict
 
 
-class VanillaES(GaussianStrategy):
+class VanillaES(LowRankStrategy):
     """Evolution strategy with weighted recombination.
 
     Attributes:
@@ -23,6 +23,7 @@ class VanillaES(GaussianStrategy):
         num_elites: number of individuals that are recombined; ``None`` for half of them.
         noise_std_schedule: standard deviation of the samples by generation.
         mirror_sampling: sample pairs of individuals with opposite noise.
+        rank: rank of the noise of matrices, see ``LowRankStrategy``; ``None`` for independent entries.
     """
 
     pop_size: int

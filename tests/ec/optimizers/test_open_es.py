@@ -93,7 +93,15 @@ def test_an_unknown_gradient_optimizer_is_refused() -> None:
 
 def test_the_fields_of_the_published_interface() -> None:
     optimizer = _optimizer(mirror_sampling=True, optimizer_name="adam", weight_decay=None)
-    names = {"pop_size", "lr_schedule", "noise_std_schedule", "mirror_sampling", "optimizer_name", "weight_decay"}
+    names = {
+        "pop_size",
+        "lr_schedule",
+        "noise_std_schedule",
+        "mirror_sampling",
+        "optimizer_name",
+        "weight_decay",
+        "rank",
+    }
     assert {field.name for field in dataclasses.fields(optimizer)} == names | {"fitness_shaping_fn", "optimizer"}
     with raises_naming(TypeError, "optimizer"):
         _optimizer(optimizer=optax.adam(0.1))

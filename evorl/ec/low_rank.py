@@ -1,0 +1,53 @@
+"""Base class of evolution strategies whose noise may be of low rank (EGGROLL, Sarkar et al. 2025,
+https://arxiv.org/abs/2511.16652).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import jax
+
+from evorl.ec.gaussian import GaussianStrategy
+from evorl.fields import Within
+from evorl.ops.low_rank import LowRankNoise, PerturbedMatrix, explicit
+from evorl.types import Params, PyTreeDict
+
+
+class LowRankStrategy(GaussianStrategy):
+    """Strategy that samples the noise of matrices as a product of two thin factors, if it has a ``rank``.
+
+    The noise of a matrix ``[I, O]`` is ``A B^T / sqrt(rank)``, where A ``[I, rank]`` and B ``[O, rank]`` are standard
+    normal. Leaves that do not have two axes, such as biases, have independent noise. A weighted sum of the noise of
+    many individuals is of full rank, and so is an update. ``ask_factored`` returns the shared mean and the factors;
+    with injected solutions, whose noise has any rank, it returns explicit individuals.
+
+    Attributes:
+        rank: rank of the noise of matrices; ``None`` for independent entries. Rank 1 is enough for large populations.
+    """
+
+    rank: Annotated[int | None, Within("[1, inf)")] = None
+
+    @property
+    def noise_rank(self) -> int | None:
+        """The field ``rank``."""
+        return self.rank
+
+    def sample(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
+        """Return the sampled individuals with explicit matrices, see ``GaussianStrategy.sample``."""
+        return (
+            super().sample(state, first, count) if self.rank is None else explicit(self._factors(state, first, count))
+        )
+
+    def ask_factored(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
+        if self.rank is None or "injected" in state:
+            return self.ask(state, first, count)
+        return self._factors(state, first, self.pop_size if count is None else count)
+
+    def _factors(self, state: PyTreeDict, first: jax.Array | int, count: int) -> Params:
+        def perturb(mean: jax.Array, scale: jax.Array, noise: jax.Array | LowRankNoise) -> jax.Array | PerturbedMatrix:
+            if isinstance(noise, LowRankNoise):
+                return PerturbedMatrix(mean=mean, noise=noise.scaled(scale))
+            return mean + scale * noise
+
+        return jax.tree.map(perturb, state.mean, self.scale_tree(state), self.noise(state, first, count))
