@@ -163,18 +163,18 @@ class Dense(nn.Dense):
         return existing if np.shape(existing) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
 
+_PERTURBABLE: dict[str, Any] = {"dot_general": _product, "promote_dtype": _promoted}
+_he_normal = jax.nn.initializers.he_normal()
+
+
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None, **options: Any) -> nn.Dense:
     """Return a dense layer with zero biases and weights from ``kernel_initializer``, with Flax's ``options``."""
-    options = {"dot_general": _product, "promote_dtype": _promoted, **options}
-    return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **options)
-
-
-_he_normal = jax.nn.initializers.he_normal()
+    return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), name=name, **{**_PERTURBABLE, **options})
 
 
 def he_normal_dense(size: int, dtype: Dtype = "float32") -> nn.Dense:
     """Return a dense layer with zero biases and normal weights of gain sqrt(2) (He et al. 2015)."""
-    return Dense(size, kernel_init=_he_normal, dot_general=_product, dtype=compute_dtype(dtype))
+    return Dense(size, kernel_init=_he_normal, dtype=compute_dtype(dtype), **_PERTURBABLE)
 
 
 def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
@@ -189,7 +189,7 @@ def dense_kernels(network: nn.Module, params: Params, *inputs: Any) -> Params:
 
     def note(next_fn: Callable[..., Any], args: tuple, kwargs: Any, context: nn.module.InterceptorContext) -> Any:
         module = context.module
-        if isinstance(module, Dense) and module.dtype is None:
+        if isinstance(module, Dense) and module.promote_dtype is _promoted and module.dtype is None:
             paths.add(("params", *module.path, "kernel"))
         return next_fn(*args, **kwargs)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax.errors import ScopeParamShapeError
 
-from evorl.networks.layers import Dense, dense, dense_kernels, orthogonal_matrix
+from evorl.networks.layers import Dense, dense, dense_kernels, he_normal_dense, orthogonal_matrix
 from evorl.ops.low_rank import LowRankNoise, PerturbedMatrix
 from tests.support.errors import raises_naming
 
@@ -99,11 +99,12 @@ def test_perturbed_kernels_multiply_as_explicit_ones() -> None:
         @nn.compact
         def __call__(self, x: jax.Array) -> jax.Array:
             x = nn.Dense(4, name="foreign")(x)
+            x = Dense(4, name="cell")(x)  # its product is that of Flax
             return dense(3, orthogonal=False, scale=1.0, name="head")(jnp.tanh(x))
 
     params = Network().init(KEY, X)
     kernels = dense_kernels(Network(), params, X)
-    both = {name: {"kernel": name == "head", "bias": False} for name in ("foreign", "head")}
+    both = {name: {"kernel": name == "head", "bias": False} for name in ("foreign", "cell", "head")}
     assert kernels == {"params": both}
     numbers = jax.random.normal(KEY, (2, 7))
     kernel = params["params"]["head"]["kernel"]
@@ -114,3 +115,14 @@ def test_perturbed_kernels_multiply_as_explicit_ones() -> None:
         outputs.append(Network().apply({"params": {**params["params"], "head": head}}, X))
     np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-5)
     assert not np.allclose(outputs[0], Network().apply(params, X), rtol=1e-2)
+
+
+def test_dense_layers_of_residual_blocks_may_be_perturbed() -> None:
+    layer = he_normal_dense(3)
+    params = layer.init(KEY, X)
+    assert dense_kernels(layer, params, X) == {"params": {"kernel": True, "bias": False}}
+    mean = params["params"]["kernel"]
+    numbers = jax.random.normal(KEY, (2, sum(mean.shape)))
+    kernel = PerturbedMatrix(mean=mean, noise=LowRankNoise.from_normal(numbers, len(mean)))
+    outputs = [layer.apply({"params": {**params["params"], "kernel": x}}, X) for x in (kernel, kernel.matrix())]
+    np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
