@@ -27,17 +27,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # bounded rewards) add to the lines of a step, XQC to the settings that differ; residual blocks and the
 # projection are two more files.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1211,
+    "lines of the functions that a PPO step enters": 1217,
     "files of the functions that a PPO step enters": 26,
-    "lines of the functions that a SAC step enters": 1457,
+    "lines of the functions that a SAC step enters": 1463,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5363,
+    "lines of the functions that evorl train enters before a step": 5375,
     "files of the functions that evorl train enters before a step": 106,
-    "files that the import of algorithms/ppo.py reads": 128,
-    "lines of configs/agent that stand in another of its files, %": 40.9,
+    "files that the import of algorithms/ppo.py reads": 130,
+    "lines of configs/agent that stand in another of its files, %": 42.6,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
-    "settings in configs/agent that differ from it": 56,
+    "settings in configs/agent that differ from it": 60,
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
