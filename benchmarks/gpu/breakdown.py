@@ -21,7 +21,8 @@ class Breakdown:
     """Kernels of one iteration.
 
     Attributes:
-        step: kernels of one step of all environments; ``None`` if the program has no loop over steps.
+        step: kernels of one step of all environments, with an equal share of the work of each block of steps; ``None``
+            if the program has no loop over steps.
         update: kernels of one gradient step, with an equal share of the work of each epoch; ``None`` without a loop.
         rest: all others of an iteration.
     """
@@ -60,6 +61,8 @@ def break_down(setting: GpuSetting, cost: Mapping[str, Any]) -> Breakdown:
     """Divide the kernels of a side among the parts of an iteration."""
     chains = list(_chains(_with_assumed_turns(cost["loops"], setting.unknown_turns)))
     steps = [chain for chain in chains if chain[-1]["trip_count"] == setting.rollout > 1]
+    # Evaluators play episodes in blocks of steps.
+    steps = steps or [chain[:-1] for chain in chains if len(chain) > 1 and _turns(chain[-2:]) == setting.rollout > 1]
     rollout = max(steps, key=lambda chain: _kernels(chain[-1]), default=[])
     repeats = _turns(rollout[:-1])
     update = max(
@@ -69,8 +72,9 @@ def break_down(setting: GpuSetting, cost: Mapping[str, Any]) -> Breakdown:
     )
     rest, step_kernels, update_kernels = cost["kernels"], None, None
     if rollout:
-        step_kernels = _kernels(rollout[-1])
-        rest -= repeats * setting.rollout * step_kernels
+        total = _turns(rollout[-1:]) * _kernels(rollout[-1])
+        step_kernels = total / setting.rollout
+        rest -= repeats * total
     if update:
         shared = next(depth for depth, loop in enumerate(update) if depth >= len(rollout) or loop is not rollout[depth])
         total = _turns(update[: shared + 1]) * _kernels(update[shared])

@@ -36,6 +36,7 @@ class TestEmitters(WorkflowContract):
     workflow = MAPElitesWorkflow
     SMALL = {**TestContract.SMALL, "emitter": {"num_emitters": 2, "ranking": "2rd"}}
     endless_env = TestContract.endless_env
+    has_other_products = True  # adaptation of the covariance
 
 
 class TestThresholds(WorkflowContract):
@@ -48,6 +49,7 @@ class TestThresholds(WorkflowContract):
         "emitter": {"num_emitters": 2, "ranking": "imp", "selection": "mu", "restart": "basic"},
     }
     endless_env = TestContract.endless_env
+    has_other_products = True  # as above
 
 
 class TestDominatedNovelty(WorkflowContract):

@@ -44,6 +44,7 @@ class TestLowRankContract(WorkflowContract):
     workflow = NeuroevolutionWorkflow
     SMALL = {**TestContract.SMALL, "optimizer": {"name": "openes", "pop_size": POP_SIZE, "rank": 1}}
     endless_env = ("Pendulum-v1", 3)
+    has_other_products = True  # of the factors of the noise
 
 
 class TestAgent(AgentContract):

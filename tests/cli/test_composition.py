@@ -101,7 +101,7 @@ def test_a_search_brings_its_own_settings_and_none_of_another(agent: str, name: 
     optimizer = dict(config.optimizer)
     assert (optimizer.pop("name"), optimizer["initial_std"]) == (name, 0.7)
     fields = {
-        "cmaes": {"pop_size", "num_elites", "initial_std"},
+        "cmaes": {"pop_size", "num_elites", "initial_std", "positive_weights"},
         "evosax/SNES": {"pop_size", "initial_std", "num_populations", "params"},
     }.get(name, {"pop_size", "step_size", "initial_std"})
     assert set(optimizer) == fields

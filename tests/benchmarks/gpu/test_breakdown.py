@@ -45,6 +45,11 @@ def test_episodes_of_any_length_count_as_a_whole_rollout() -> None:
     )
 
 
+def test_blocks_of_steps_are_a_rollout() -> None:
+    search = cost(loop(10, 26, loop(50, 6)), loop(2, 19), outside=90, kernels=10 * 326 + 38 + 90)
+    assert break_down(setting(rollout=500, updates=0), search) == Breakdown(step=6.52, update=None, rest=128)
+
+
 def test_updates_of_unknown_number_count_as_the_setting_says() -> None:
     off_policy = cost(loop(None, 82), loop(None, 9), outside=55, kernels=64 * 82 + 9 + 55, unknown_loops=65)
     found = break_down(setting(rollout=1, updates=64, unknown_turns=64), off_policy)
