@@ -104,7 +104,7 @@ def read_changes(
         if key in _STORED_RUN or key.startswith(("hydra.", "hydra/")):
             continue
         if key in (*_GROUPS, *AGENT_PARTS):
-            raise ValueError(f"{key} is determined by the run folder: remove it.")
+            raise ValueError(f"{key} is determined by the run folder: remove {override.input_line}.")
         if allowed is not None and key not in allowed:
             raise ValueError(f"{key} has no effect here; valid settings: {', '.join(allowed)}.")
         if override.is_delete() or (key not in known and not override.is_add()):

@@ -124,7 +124,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
     ("arguments", "parts"),
     [
         (["rolout_length=3"], ("setting of the run", "'rolout_length'", "'rollout_length'")),
-        (["agent=sac"], ("agent comes", "run folder")),
+        (["agent=sac"], ("agent", "run folder", "agent=sac")),
         (["num_epochs=x"], ("num_epochs", "got 'x'.")),
         (["agent.network.torso=[4]"], ("different structure",)),
     ],
