@@ -168,10 +168,13 @@ def pack(tree: Tree, num_axes: int = 1) -> Packed[Tree]:
 
 
 def _as_words(numbers: jax.Array) -> jax.Array:
-    """Return bools and 32-bit numbers as uint32, others unchanged."""
+    """Return bools and numbers of 32 bits as int32, others unchanged.
+
+    XLA cannot convert uint32 back in all kernels for GPUs: Triton rejects bitcasts of unsigned numbers.
+    """
     if numbers.dtype == jnp.bool_:
-        return numbers.astype(jnp.uint32)
-    return jax.lax.bitcast_convert_type(numbers, jnp.uint32) if numbers.dtype.itemsize == 4 else numbers
+        return numbers.astype(jnp.int32)
+    return jax.lax.bitcast_convert_type(numbers, jnp.int32) if numbers.dtype.itemsize == 4 else numbers
 
 
 def means(tree: Tree) -> Tree:
