@@ -14,15 +14,17 @@ from evorl.types import check_entries, declared_entries
 from evorl.workflows.off_policy_state import LearnerState, OffPolicyState
 from tests.support.small_workflows import small
 
-OPTIONAL = {"intrinsic", "intrinsic_metrics"}
+# Entries that only states with a setting have.
+OPTIONAL = {"intrinsic": "intrinsic", "intrinsic_metrics": "intrinsic", "reward_scale": "reward_bound"}
 
 
-@pytest.mark.parametrize("options", [{}, {"prioritized": True}, {"intrinsic": "rnd"}])
+@pytest.mark.parametrize("options", [{}, {"prioritized": True}, {"intrinsic": "rnd"}, {"reward_bound": 5.0}])
 def test_entries_are_those_declared(options: dict[str, Any]) -> None:
     workflow = small("sac", **options)
     state = jax.eval_shape(workflow.setup, jax.random.key(0))
     assert type(check_entries(state)) is OffPolicyState
-    assert set(declared_entries(OffPolicyState)) - set(state) == (set() if "intrinsic" in options else OPTIONAL)
+    absent = {name for name, setting in OPTIONAL.items() if setting not in options}
+    assert set(declared_entries(OffPolicyState)) - set(state) == absent
     _, following = jax.eval_shape(workflow.pure_step, state)
     assert jax.tree.structure(following) == jax.tree.structure(state)
 
