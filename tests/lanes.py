@@ -19,6 +19,8 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/algorithms/test_\w+\.py::test_\w+\[.*(pqn|r2d2|a2c|impala)",
         r"tests/algorithms/test_map_elites\.py::Test(Thresholds|DominatedNovelty)::",
         r"tests/ec/test_covariance_emitter\.py::test_the_gate_of_qdax\[(?!imp)",
+        r"tests/ec/test_covariance_emitter\.py::test_a_generation\w*\[(?!imp-filter-elites|2imp-mu-thresholds)",
+        r"tests/algorithms/test_mf_pbt\.py::TestMultiFrequencyContract::",
         r"tests/workflows/test_quality_diversity\.py::test_\w+\[.*pga_me",
         r"tests/workflows/test_(on_policy|policy_improvement)\.py::test_\w+\[.*(a2c|impala|reinforce|sac)",
         r"tests/workflows/test_replay_settings\.py::test_every_off_policy_agent\w*\[(?!dqn)",
