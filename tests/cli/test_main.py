@@ -106,7 +106,7 @@ def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.
     assert sorted(states[0].members) == ["agent_state", "eval_key"]  # no environments, no optimizers
     assert states[0].eval_key == jax.random.key(7)
     out, err = run(cli.train, f"resume={folder.path}", "inner=ppo")
-    assert_names(err, "inner comes", "run folder")
+    assert_names(err, "inner", "run folder", "inner=ppo")
     run(cli.train, f"resume={folder.path}", "total_timesteps=768", "inner.agent.value_coefficient=0.4")
     assert RunCheckpointer(folder.checkpoints).steps[-1] == 6
     assert folder.load_config().inner.agent.value_coefficient == 0.4

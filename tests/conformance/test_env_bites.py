@@ -95,6 +95,10 @@ def _faulty(fault: str, mode: AutoresetMode, parallel: int) -> VectorEnv:
         def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
             return super().partial_reset(env_state, mask | (fault == "resets all"), key)
 
+        def starts_of(self, keys: jax.Array, episode: jax.Array) -> EnvState:
+            is_other = fault == "starts of every step differ" and self.starts == "every_step"
+            return super().starts_of(keys, episode + is_other)
+
         def _identity(self) -> Any:
             return super()._identity(), fault, mode
 
@@ -113,6 +117,7 @@ FAULTS = {
     "pays for nothing": "test_disabled_freezes",
     "new starts": "test_fast_reuses_the_first_start",
     "no reset step": "test_envpool_has_reset_steps",
+    "starts of every step differ": "test_when_starts_are_computed_does_not_show",
     "rows mix": "test_no_block_no_seed_and_no_device_shows",
     "seeds mix": "test_no_block_no_seed_and_no_device_shows",
     "devices show": "test_no_block_no_seed_and_no_device_shows",
