@@ -127,7 +127,7 @@ def test_wrong_actions_and_states_are_refused() -> None:
     env.reset(SEEDS[:2])
     with raises_naming(ValueError, "actions [2, 3]", "got [2, 1]"):
         env.step(np.zeros((2, 1)))
-    with raises_naming(ValueError, "2 rows of Hopper"):
+    with raises_naming(ValueError, "2 environments of Hopper"):
         env.set_state(make_mujoco_simulators("walker2d", 2).get_state())
 
 
