@@ -13,7 +13,6 @@ from contextvars import ContextVar
 
 import jax
 
-_PRECISION = "jax_default_matmul_precision"
 _chosen: ContextVar[str | None] = ContextVar("platform", default=None)
 
 
@@ -55,10 +54,10 @@ def set_precision(precision: str) -> None:
     """Set the precision of JAX's matrix products; ``"default"`` restores the user's setting."""
     users = _users_precision()
     chosen = users if precision == "default" else precision
-    if chosen != getattr(jax.config, _PRECISION):
-        jax.config.update(_PRECISION, chosen)
+    if chosen != jax.default_matmul_precision.value:
+        jax.config.update("jax_default_matmul_precision", chosen)
 
 
 @functools.cache  # read before the first run changes it
 def _users_precision() -> str | None:
-    return getattr(jax.config, _PRECISION)
+    return jax.default_matmul_precision.value
