@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
-from evorl.algorithms.sac import SACAgent, bellman_loss
+from evorl.algorithms.sac import SACAgent
 from evorl.algorithms.tqc import TQCAgent
 from evorl.envs import create_env
 from evorl.ops.random import split_rows
@@ -107,7 +107,9 @@ def test_weights_may_be_of_each_critic() -> None:
     batch = SampleBatch(
         rewards=jnp.zeros(2), extras=PyTreeDict(discounts=jnp.ones(2), weights=jnp.array([[1.0, 0.0], [0.0, 3.0]]))
     )
-    loss, _ = bellman_loss(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.zeros(2), batch)
+    agent, _, _ = _agent("Pendulum-v1")
+    q_values, zeros = jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.zeros(2)
+    loss, _ = agent.soft_bellman_loss(q_values, zeros, zeros, batch)
     np.testing.assert_allclose(loss, 0.5 * (1.0 / 2 + 3 * 16.0 / 2))
 
 
