@@ -99,7 +99,7 @@ def test_accelerators_pack_into_one_array() -> None:
     tree.reward = tree.reward.at[0, 0].set(jnp.nan).at[1, 1].set(-0.0)
     with compiled_for("gpu"):
         packed = pack(tree, 2)
-        assert set(packed.arrays) == {"uint32", "uint8"}
+        assert set(packed.arrays) == {"int32", "uint8"}
         _assert_equal(packed.unpack(), tree)
         _assert_equal(jax.jit(lambda tree: pack(tree, 2).unpack())(tree), tree)
 
