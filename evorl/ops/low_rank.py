@@ -103,6 +103,6 @@ def population_axes(population: Params) -> Any:
     """Return ``in_axes`` of ``vmap`` over a population: 0, and ``None`` for the means of perturbed matrices."""
 
     def axes(x: Any) -> Any:
-        return PerturbedMatrix(mean=None, noise=0) if _is_perturbed(x) else 0  # pyright: ignore[reportArgumentType]
+        return PerturbedMatrix(mean=None, noise=0) if _is_perturbed(x) else 0  # pyright: ignore[reportArgumentType]  # axes
 
     return jax.tree.map(axes, population, is_leaf=_is_perturbed)

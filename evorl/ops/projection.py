@@ -30,4 +30,4 @@ def unit_norm_kernels(params: Params) -> Params:
         norm = jnp.sqrt(jnp.square(x).sum(axis=axes, keepdims=True))
         return x / jnp.maximum(norm, _SMALLEST_NORM)
 
-    return jax.tree_util.tree_map_with_path(projected, params)
+    return jax.tree.map_with_path(projected, params)

@@ -14,7 +14,7 @@ from evorl.runs.structure import CheckpointError
 
 STEPS = (1, 2, 3)
 TEMPLATE = {"large": np.zeros(2**18 + 7, np.float32), "small": np.zeros(1000), "count": np.int32(0)}
-TRIALS = 64
+TRIALS = 96
 
 
 def make_state(step: int) -> dict[str, np.ndarray]:
@@ -94,4 +94,4 @@ def test_no_damage_is_believed(whole: Path, tmp_path: Path) -> None:
         else:
             outcomes["refused" if step is None else "passed over"] += 1
             assert " is corrupted: " in message or "There is no checkpoint 2" in message or was_removed, damages
-    assert min(outcomes.values()) >= 4, outcomes  # names of a checkpoint's files are random, so the damage varies
+    assert min(outcomes.values()) >= 8, outcomes  # names of a checkpoint's files are random, so the damage varies

@@ -106,6 +106,11 @@ class Archive(PyTreeNode):
     def cells_of(self, shares: jax.Array) -> jax.Array:
         """Return the cells, int32 ``[N]``, of descriptors ``[N, D]`` that are scaled from [low, high] to [0, 1]."""
 
+    @property
+    def num_slots(self) -> int:
+        """Number of stored solutions C: one for each cell."""
+        return self.num_cells
+
     def cells(self, descriptors: jax.Array) -> jax.Array:
         """Return the cells, int32 ``[N]``, of descriptors ``[N, D]``."""
         # Scaled by a power of two, so that differences and their reciprocals are normal numbers of float32.
@@ -114,7 +119,7 @@ class Archive(PyTreeNode):
 
     def init(self, solution: Params) -> ArchiveState:
         """Create an empty archive for solutions with the structure and shapes of ``solution``."""
-        num = self.num_cells
+        num = self.num_slots
         return ArchiveState(
             solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *jnp.shape(x))), solution),
             fitness=jnp.full(num, -jnp.inf, jnp.float32),

@@ -39,14 +39,10 @@ class DominatedNoveltyArchive(GridArchive):
                 "or choose name=grid or name=centroid."
             )
 
-    def init(self, solution: Params) -> ArchiveState:
-        """Create an empty archive for solutions with the structure and shapes of ``solution``."""
-        num = self.capacity
-        return ArchiveState(
-            solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *jnp.shape(x))), solution),
-            fitness=jnp.full(num, -jnp.inf, jnp.float32),
-            descriptors=jnp.zeros((num, self.num_dimensions), jnp.float32),
-        )
+    @property
+    def num_slots(self) -> int:
+        """Number of stored solutions C."""
+        return self.capacity
 
     def add(self, state: ArchiveState, solutions: Params, fitness: jax.Array, descriptors: jax.Array) -> ArchiveState:
         """Keep the ``capacity`` solutions with the largest novelty among the old ones and the candidates.
