@@ -56,8 +56,7 @@ def evorl(settings: Settings) -> tuple[Step, Any]:
 
     workflow = make_workflow(settings)
     shapes = programs.laid_out(workflow, jax.eval_shape(workflow.init, jax.random.key(0)))
-    iterate = programs.step_program.__wrapped__
-    return lambda state: iterate(workflow, state), shapes
+    return lambda state: programs.iterations_on_mesh(workflow, state, 1), shapes
 
 
 def make_rejax(settings: Settings) -> tuple[Step, Callable[[Any], Any], Any]:
