@@ -15,7 +15,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 
 from evorl.ops.platform import on_cpu
-from evorl.ops.traced_programs import programs_in
+from evorl.ops.traced_programs import programs_in, scan_sizes
 
 # Fused with the operations that read them.
 _FUSED = frozenset(
@@ -93,10 +93,9 @@ def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]
     if name not in _LOOPS and inside and all(len(outs) == len(eqn.outvars) for outs in inside):
         return [max(sizes) for sizes in zip(*inside, strict=True)]  # a call or a conditional
     sizes = [aval_bytes(var.aval) for var in eqn.outvars]
-    carried = list(range(len(sizes))) if name == "while" else list(range(eqn.params.get("num_carry", 0)))
     if name in _LOOPS:
-        first = len(eqn.invars) - len(sizes) if name == "while" else eqn.params["num_consts"]
-        operands = {out: eqn.invars[first + out] for out in carried}
+        first, num_carried = (len(eqn.invars) - len(sizes), len(sizes)) if name == "while" else scan_sizes(eqn)
+        operands = {out: eqn.invars[first + out] for out in range(num_carried)}
     else:
         operands = {0: eqn.invars[0]} if name in _IN_PLACE else {}
     for out, operand in operands.items():

@@ -11,6 +11,7 @@ from jax.extend.core import JaxprEqn
 from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, Rule, Value, as_operand, output_of
 from evorl.export.inlined_program import walk
 from evorl.export.products import convolve, dot, padded, pool
+from evorl.ops.traced_programs import scan_sizes
 
 MAX_TURNS = 64  # maximum number of iterations of a loop that is unrolled
 
@@ -216,8 +217,8 @@ def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> 
     Raises:
         NoRule: it has more than ``MAX_TURNS`` iterations.
     """
-    params = eqn.params
-    length, num_consts, num_carry, body = (params[k] for k in ("length", "num_consts", "num_carry", "jaxpr"))
+    params, (num_consts, num_carry) = eqn.params, scan_sizes(eqn)
+    length, body = params["length"], params["jaxpr"]
     if length > MAX_TURNS:
         raise NoRule(
             f"the policy has a loop of {length} iterations, but at most {MAX_TURNS} can be unrolled: use format=jax."

@@ -39,6 +39,14 @@ def work_of(jaxpr: Any) -> Work:
     return Work(operations, numbers)
 
 
+def scan_sizes(eqn: Any) -> tuple[int, int]:
+    """Return the number of constants and of carried values of a ``scan``, its first operands."""
+    if "ft_in" in eqn.params:  # JAX 0.11.2 and later
+        consts, carried, _ = eqn.params["ft_in"].unpack()
+        return len(consts), len(carried)
+    return eqn.params["num_consts"], eqn.params["num_carry"]
+
+
 def programs_in(eqn: Any) -> Iterator[Any]:
     """Yield the programs that an equation calls or repeats."""
     for value in eqn.params.values():

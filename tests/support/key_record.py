@@ -13,6 +13,8 @@ import numpy as np
 from jax.extend import core
 from jax.extend.core import primitives
 
+from evorl.ops.traced_programs import scan_sizes
+
 CONSUMING = (primitives.random_bits_p, primitives.random_split_p, primitives.random_gamma_p)
 _CALLS = (primitives.jit_p, primitives.remat_p, primitives.custom_jvp_call_p, primitives.custom_vjp_call_p)
 _MORE_THAN_CALLS = (primitives.scan_p, primitives.while_p, primitives.cond_p)
@@ -75,8 +77,8 @@ class NeededEquations:
         """Return the carried values of a loop that are needed for some of its results or by the next iteration."""
         params, is_scan = eqn.params, eqn.primitive is primitives.scan_p
         program = params["jaxpr"] if is_scan else params["body_jaxpr"]
-        num_consts = params["num_consts"] if is_scan else params["body_nconsts"]
-        kept = list(results[: params["num_carry"]] if is_scan else results)
+        num_consts, num_carry = scan_sizes(eqn) if is_scan else (params["body_nconsts"], len(results))
+        kept = list(results[:num_carry])
         if not is_scan:
             ends = self.of(params["cond_jaxpr"], [True])[1][params["cond_nconsts"] :]
             kept = [a or b for a, b in zip(kept, ends, strict=True)]
@@ -91,7 +93,7 @@ class NeededEquations:
         """Return the operands that an equation needs for some of its results and for records of keys."""
         params = eqn.params
         if eqn.primitive is primitives.scan_p:
-            kept, first = self.carried(eqn, results), params["num_consts"]
+            kept, (first, _) = self.carried(eqn, results), scan_sizes(eqn)
             needed = self.of(params["jaxpr"], [*kept, *results[len(kept) :]])[1]
             return [*needed[:first], *kept, *needed[first + len(kept) :]]
         if eqn.primitive is primitives.while_p:
@@ -266,8 +268,8 @@ class KeyRecord:
         return outputs, [use for of_one in found for use in of_one]
 
     def _scan(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
-        program, num_consts = eqn.params["jaxpr"], eqn.params["num_consts"]
-        kept, num_carry = self._needed.carried(eqn, results), eqn.params["num_carry"]
+        program, (num_consts, num_carry) = eqn.params["jaxpr"], scan_sizes(eqn)
+        kept = self._needed.carried(eqn, results)
         wanted = [*kept, *results[num_carry:]]
         has_row = self._needed.of(program, wanted)[1][num_consts + num_carry :]
         consts, carry, rows = (operands[:num_consts], *_cut(operands[num_consts:], num_carry))
