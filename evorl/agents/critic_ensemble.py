@@ -67,10 +67,9 @@ class CriticEnsembleAgent(Agent):
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
+        torso, scale = build_torso(options, keeps_statistics=keeps), settings.pop("policy_output_scale", 0.01)
         return {
-            "policy_network": PolicyNetwork(
-                build_torso(options, keeps_statistics=keeps), num_policy_outputs, ndims["policy"]
-            ),
+            "policy_network": PolicyNetwork(torso, num_policy_outputs, ndims["policy"], scale),
             "critic_network": EnsembleQNetwork(
                 differing_torso(options, differences, keeps_statistics=keeps),
                 settings.pop("num_critics"),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.observations import preprocess
-from evorl.agents.part_settings import CategoricalCriticSettings, TorsoDifferences, TorsoSettings
+from evorl.agents.part_settings import CategoricalSoftActorCriticSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.space import Space
@@ -46,7 +46,7 @@ class CrossQAgent(SACAgent):
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
     keeps_statistics: ClassVar[bool] = True
-    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings(
+    part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings(
         network=TorsoSettings(_normalized_layers(256), "relu", orthogonal=False),
         critic_network=TorsoDifferences(_normalized_layers(2048)),
     )

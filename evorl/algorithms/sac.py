@@ -26,12 +26,13 @@ from evorl.agents.critic_ensemble import (
     with_target_networks,
 )
 from evorl.agents.observations import allowed_only
-from evorl.agents.part_settings import CategoricalCriticSettings
+from evorl.agents.part_settings import CategoricalSoftActorCriticSettings
 from evorl.config.values import require_positive
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
+from evorl.ops.exploration import NoiseRepetition
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
@@ -51,6 +52,7 @@ class SACAgent(CriticEnsembleAgent):
             maximum entropy of discrete actions; ``None`` for 1.0 and 0.5.
         support_low: lowest return on the grid of categorical values.
         support_high: highest return on that grid.
+        noise_repetition: repetition of exploration noise over several steps, of box actions.
     """
 
     distribution: ActionDistribution = pytree_field(static=True)
@@ -59,15 +61,24 @@ class SACAgent(CriticEnsembleAgent):
     target_entropy_scale: float | None = None
     support_low: float = pytree_field(default=-10.0, kw_only=True)
     support_high: float = pytree_field(default=10.0, kw_only=True)
+    noise_repetition: NoiseRepetition = pytree_field(default=NoiseRepetition(), kw_only=True)
 
-    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings()
+    part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks from the settings, and the distribution for the action space."""
-        distribution, num_atoms = action_distribution(env.action_space), cls.pop_num_atoms(settings, env)
+        bounds = {name: settings.pop(name) for name in ("min_log_std", "max_log_std", "log_std_bound")}
+        distribution, num_atoms = action_distribution(env.action_space, **bounds), cls.pop_num_atoms(settings, env)
         parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
         return {**parts, "distribution": distribution}
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Initialize the agent; with repetition of noise, ``recurrent_state`` is the initial state of the noise."""
+        state = super().init(obs_space, action_space, key)
+        if self.noise_repetition.max_steps == 1 or self.distribution.is_discrete:
+            return state
+        return state.replace(recurrent_state=self.noise_repetition.initial_state(self.distribution.size))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize the networks and the temperature."""
@@ -90,14 +101,20 @@ class SACAgent(CriticEnsembleAgent):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the policy."""
-        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key), PyTreeDict()
+        """Sample actions from the policy; with repetition of noise, ``recurrent_state`` is the state of the noise."""
+        policy = self.policy(agent_state, agent_state.params.policy, sample_batch.obs)
+        if agent_state.recurrent_state is None:
+            return policy.sample(key), PyTreeDict()
+        noise, recurrent_state = self.noise_repetition.next_noise(key, sample_batch.extras.recurrent_state)
+        actions = self.distribution.squash(policy.loc + policy.scale * noise)
+        return actions, PyTreeDict(recurrent_state=recurrent_state)
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """Return the mode of the policy."""
-        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
+        actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode()
+        return actions, PyTreeDict(sample_batch.extras or {})
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Return the expected values of the greedy actions by every critic, ``[K, N]``."""
