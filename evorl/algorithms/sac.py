@@ -70,13 +70,18 @@ class SACAgent(CriticEnsembleAgent):
         """Build the networks from the settings, and the distribution for the action space."""
         bounds = {name: settings.pop(name) for name in ("min_log_std", "max_log_std", "log_std_bound")}
         distribution, num_atoms = action_distribution(env.action_space, **bounds), cls.pop_num_atoms(settings, env)
+        if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
+            raise ValueError(
+                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but the "
+                f"action space is {env.action_space}: set it to 1."
+            )
         parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
         return {**parts, "distribution": distribution}
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Initialize the agent; with repetition of noise, ``recurrent_state`` is the initial state of the noise."""
         state = super().init(obs_space, action_space, key)
-        if self.noise_repetition.max_steps == 1 or self.distribution.is_discrete:
+        if self.noise_repetition.max_steps == 1:
             return state
         return state.replace(recurrent_state=self.noise_repetition.initial_state(self.distribution.size))
 

@@ -1,6 +1,6 @@
 """Settings of layers of a torso, and residual blocks of them that let torsos grow: SimBa (Lee et al. 2025,
-https://arxiv.org/abs/2410.09754), SimbaV2 (Lee et al. 2025, https://arxiv.org/abs/2502.15280) and BroNet (Nauman et al.
-2024, https://arxiv.org/abs/2405.16158).
+https://arxiv.org/abs/2410.09754), SimbaV2 (Lee et al. 2025, https://arxiv.org/abs/2502.15280), BroNet (Nauman et al.
+2024, https://arxiv.org/abs/2405.16158) and FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 
 Blocks use the initial weights, normalization and activation of their papers, independent of the torso's settings.
 """
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.networks.activations import Activation
-from evorl.networks.layers import Dtype, compute_dtype, dense, he_normal_dense
+from evorl.networks.layers import BatchRenorm, Dtype, compute_dtype, dense, he_normal_dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +71,40 @@ class SimbaBlocks(nn.Module):
             hidden = nn.relu(he_normal_dense(4 * x.shape[-1], self.dtype)(nn.LayerNorm(dtype=dtype)(x)))
             x = x + he_normal_dense(x.shape[-1], self.dtype)(hidden)
         return nn.LayerNorm(dtype=dtype)(x)
+
+
+class FlashBlocks(nn.Module):
+    """Residual blocks with an inverted bottleneck and batch normalization, and a last RMS normalization (FlashSAC).
+
+    A block is ``x + relu(BatchNorm(Dense(F)(relu(BatchNorm(Dense(4 F)(x))))))``. The embedding is
+    ``Dense(size)(BatchNorm(x))``. No dense layer has a bias. Optimizers should have
+    ``projection: unit_norm_and_gains``.
+
+    Attributes:
+        num_blocks: number of residual blocks.
+        size: width of the embedding; ``None`` for no embedding.
+        dtype: one of ``DTYPES``, in which the dense layers compute; normalizations are float32.
+    """
+
+    num_blocks: int
+    size: int | None = None
+    dtype: Dtype = "float32"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        dtype = compute_dtype(self.dtype)
+
+        def product(x: jax.Array, size: int) -> jax.Array:
+            return dense(size, orthogonal=True, scale=1.0, use_bias=False, dtype=dtype)(x)
+
+        def normalized(x: jax.Array) -> jax.Array:
+            return BatchRenorm(epsilon=1e-5, warmup=None)(x)
+
+        x = x if self.size is None else product(normalized(x), self.size)
+        for _ in range(self.num_blocks):
+            hidden = nn.relu(normalized(product(x, 4 * x.shape[-1])))
+            x = x + nn.relu(normalized(product(hidden, x.shape[-1]))).astype(x.dtype)
+        return nn.RMSNorm(dtype=dtype)(x)
 
 
 class BroBlocks(nn.Module):
@@ -180,7 +214,7 @@ class ResidualBlocks:
     num_blocks: int
     size: int | None = None
 
-    module: ClassVar[type[SimbaBlocks | SimbaV2Blocks | BroBlocks]]
+    module: ClassVar[type[SimbaBlocks | SimbaV2Blocks | BroBlocks | FlashBlocks]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,8 +238,15 @@ class Bro(ResidualBlocks):
     module = BroBlocks
 
 
+@dataclasses.dataclass(frozen=True)
+class Flash(ResidualBlocks):
+    """Settings of ``FlashBlocks``."""
+
+    module = FlashBlocks
+
+
 # Residual blocks by their name in a list of layers.
-RESIDUAL_BLOCKS: dict[str, type[ResidualBlocks]] = {"simba": Simba, "simba_v2": SimbaV2, "bro": Bro}
+RESIDUAL_BLOCKS: dict[str, type[ResidualBlocks]] = {"simba": Simba, "simba_v2": SimbaV2, "bro": Bro, "flash": Flash}
 
 
 def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
@@ -221,4 +262,4 @@ def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
 
 def has_statistics(layer: Any) -> bool:
     """Return true if the layer has running statistics of batches."""
-    return isinstance(layer, BatchRenormalization) or (isinstance(layer, Dense) and layer.batch_norm)
+    return isinstance(layer, BatchRenormalization | Flash) or (isinstance(layer, Dense) and layer.batch_norm)

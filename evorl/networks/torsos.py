@@ -235,9 +235,9 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
     ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` is two residual blocks, as are
-    ``simba_v2`` and ``bro``, see ``evorl.networks.blocks``; a dense layer directly before them, without further
-    settings, is their embedding. A user-defined layer, a Flax module or a function of an array, is ``package.module:name``, or
-    ``{name: package.module:name, size: 64}`` with settings; it is not followed by an activation.
+    ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer directly before them, without
+    further settings, is their embedding. A user-defined layer, a Flax module or a function of an array, is
+    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it has no activation after it.
 
     Args:
         options: options from a config.
@@ -282,8 +282,8 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         built = blocks.with_embeddings(built)
     if any(blocks.has_statistics(layer) for layer in built) and not keeps_statistics:
         raise ValueError(
-            f"{where}: batch_renorm and batch_norm need running statistics, which this algorithm does not keep. Use "
-            "CrossQ, or layer_norm, which all algorithms support."
+            f"{where}: batch_renorm, batch_norm and flash need running statistics, which this algorithm does not keep. "
+            "Use CrossQ, or layer_norm, which all algorithms support."
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0

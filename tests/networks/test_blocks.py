@@ -12,6 +12,8 @@ import pytest
 from evorl.networks.blocks import (
     Bro,
     BroBlocks,
+    Flash,
+    FlashBlocks,
     ResidualBlocks,
     Scaler,
     Simba,
@@ -19,6 +21,8 @@ from evorl.networks.blocks import (
     SimbaV2,
     SimbaV2Blocks,
 )
+from evorl.networks.layers import STATISTICS
+from evorl.networks.q_networks import apply_in_training
 from evorl.networks.torsos import Dense, build_torso
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays, small
@@ -112,6 +116,45 @@ def test_vectors_of_length_0_have_finite_gradients() -> None:
     params = jax.jit(module.init)(KEY, X)
     gradient = jax.jit(jax.grad(lambda x: module.apply(params, x).sum()))(jnp.zeros((2, 6)))
     assert np.isfinite(gradient).all()
+
+
+def test_flash_normalizes_over_the_batch_before_each_relu() -> None:
+    """Training uses the statistics of the batch, and moves the running ones by a hundredth; acting uses those."""
+    module = FlashBlocks(2, 8)
+    variables = jax.jit(module.init)(KEY, X)
+    p = _moved(module)
+    assert not [path for path in arrays(p) if "Dense" in path and "bias" in path]
+
+    def forward(statistics: Any) -> np.ndarray:
+        def norm(x: np.ndarray, i: int) -> np.ndarray:
+            own = statistics(x, i)
+            return (x - own[0]) / np.sqrt(own[1] + 1e-5) * p[f"BatchRenorm_{i}"]["scale"] + p[f"BatchRenorm_{i}"][
+                "bias"
+            ]
+
+        kernel = [p[f"Dense_{i}"]["kernel"] for i in range(5)]
+        x = norm(X, 0) @ kernel[0]
+        for i in (1, 3):
+            hidden = np.maximum(norm(x @ kernel[i], i), 0.0)
+            assert hidden.shape == (5, 32)
+            x = x + np.maximum(norm(hidden @ kernel[i + 1], i + 1), 0.0)
+        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6) * p["RMSNorm_0"]["scale"]
+
+    outputs, running = apply_in_training(module, {"params": p}, variables[STATISTICS], jnp.asarray(X))
+    np.testing.assert_allclose(outputs, forward(lambda x, _: (x.mean(axis=0), x.var(axis=0))), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(running["BatchRenorm_0"]["mean"], 0.01 * X.mean(axis=0), rtol=1e-4)
+    running = jax.tree.map(lambda x: np.asarray(x) + 0.1, running)
+    acted = module.apply({"params": p, STATISTICS: running}, jnp.asarray(X))
+    known = [running[f"BatchRenorm_{i}"] for i in range(5)]
+    expected = forward(lambda _, i: (known[i]["mean"], known[i]["variance"]))
+    np.testing.assert_allclose(acted, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_flash_needs_running_statistics() -> None:
+    torso = build_torso({"torso": [8, {"flash": 2}]}, keeps_statistics=True)
+    assert torso.layers == (Flash(2, 8),)
+    with raises_naming(ValueError, "flash", "running statistics", "CrossQ"):
+        build_torso({"torso": [8, {"flash": 2}]})
 
 
 def test_bro_normalizes_after_each_dense_layer() -> None:
