@@ -72,8 +72,8 @@ class SACAgent(CriticEnsembleAgent):
         distribution, num_atoms = action_distribution(env.action_space, **bounds), cls.pop_num_atoms(settings, env)
         if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
             raise ValueError(
-                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but the "
-                f"action space is {env.action_space}: set it to 1."
+                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but "
+                f"the action space is {env.action_space}: set it to 1."
             )
         parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
         return {**parts, "distribution": distribution}
