@@ -228,14 +228,14 @@ def test_simba_v2_projects_kernels_only() -> None:
 
 
 def test_outputs_do_not_depend_on_the_length_of_weights() -> None:
-    """Up to the scalers, SimbaV2's features are the same for kernels of any length, and not for those of SimBa."""
+    """SimbaV2's features are the same for kernels of any length, except the last one; those of SimBa are not."""
     for contract, is_free in ((TestContractSimbaV2, True), (TestContract, False)):
         workflow: Any = contract.make()
         agent, state = workflow.agent, fresh_state(workflow.agent, workflow.env)
         torso = agent.policy_network.torso
         params = state.params.policy["params"]["torso"]
         (name, blocks), *_ = params.items()
-        last = sorted(x for x in blocks if "Dense" in x)[-1]
+        last = sorted(x for x in blocks if "Dense" in x)[-1] if is_free else None
         longer = {k: jax.tree.map(lambda x: 3.0 * x, v) if "Dense" in k and k != last else v for k, v in blocks.items()}
         obs = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), jnp.float32)
         features = [torso.apply({"params": {name: each}}, obs) for each in (blocks, longer)]
@@ -247,7 +247,6 @@ def test_outputs_do_not_depend_on_the_length_of_weights() -> None:
     [
         ({"min_log_std": 3.0}, ("min_log_std", "max_log_std")),
         ({"log_std_bound": "tan"}, ("log_std_bound", "tanh", "'tan'")),
-        ({"policy_output_scal": 1.0}, ("'policy_output_scal'", "'policy_output_scale'")),
     ],
 )
 def test_impossible_options_are_refused(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
