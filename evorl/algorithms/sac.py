@@ -10,80 +10,51 @@ derive from this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, action_distribution
+from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import (
-    CriticEnsembleAgent,
+    StochasticPolicyAgent,
     delay_state,
     update_if_due,
     update_part,
     with_projections,
     with_target_networks,
 )
-from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import CategoricalSoftActorCriticSettings
 from evorl.config.values import require_positive
-from evorl.distributions import ActionDistribution
-from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
-from evorl.ops.exploration import NoiseRepetition
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.off_policy_state import LearnerState
 
 
-class SACAgent(CriticEnsembleAgent):
+class SACAgent(StochasticPolicyAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a temperature.
 
     Attributes:
-        distribution: action distribution: tanh-normal or categorical.
         temperature: initial entropy coefficient alpha.
         adaptive_temperature: adapt the temperature so that the entropy approaches its target.
         target_entropy_scale: the target entropy is minus this number per dimension of a box, or this fraction of the
             maximum entropy of discrete actions; ``None`` for 1.0 and 0.5.
         support_low: lowest return on the grid of categorical values.
         support_high: highest return on that grid.
-        noise_repetition: repetition of exploration noise over several steps, of box actions.
     """
 
-    distribution: ActionDistribution = pytree_field(static=True)
     temperature: Annotated[float, Within("(0, inf)")] = 1.0
     adaptive_temperature: bool = True
     target_entropy_scale: float | None = None
     support_low: float = pytree_field(default=-10.0, kw_only=True)
     support_high: float = pytree_field(default=10.0, kw_only=True)
-    noise_repetition: NoiseRepetition = pytree_field(default=NoiseRepetition(), kw_only=True)
 
     part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings()
-
-    @classmethod
-    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from the settings, and the distribution for the action space."""
-        bounds = {name: settings.pop(name) for name in ("min_log_std", "max_log_std", "log_std_bound")}
-        distribution, num_atoms = action_distribution(env.action_space, **bounds), cls.pop_num_atoms(settings, env)
-        if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
-            raise ValueError(
-                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but "
-                f"the action space is {env.action_space}: set it to 1."
-            )
-        parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
-        return {**parts, "distribution": distribution}
-
-    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Initialize the agent; with repetition of noise, ``recurrent_state`` is the initial state of the noise."""
-        state = super().init(obs_space, action_space, key)
-        if self.noise_repetition.max_steps == 1:
-            return state
-        return state.replace(recurrent_state=self.noise_repetition.initial_state(self.distribution.size))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize the networks and the temperature."""
@@ -97,29 +68,6 @@ class SACAgent(CriticEnsembleAgent):
         # For discrete actions a scale of 1 would require uniformly random actions.
         unit, default_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
         return unit * (default_scale if self.target_entropy_scale is None else self.target_entropy_scale)
-
-    def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
-        """Return the action distributions for observations ``[N, ...]``."""
-        outputs = self.policy_outputs(agent_state, policy_params, obs)
-        return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
-
-    def compute_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the policy; with repetition of noise, ``recurrent_state`` is the state of the noise."""
-        policy = self.policy(agent_state, agent_state.params.policy, sample_batch.obs)
-        if agent_state.recurrent_state is None:
-            return policy.sample(key), PyTreeDict()
-        noise, recurrent_state = self.noise_repetition.next_noise(key, sample_batch.extras.recurrent_state)
-        actions = self.distribution.squash(policy.loc + policy.scale * noise)
-        return actions, PyTreeDict(recurrent_state=recurrent_state)
-
-    def evaluate_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """Return the mode of the policy."""
-        actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode()
-        return actions, PyTreeDict(sample_batch.extras or {})
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Return the expected values of the greedy actions by every critic, ``[K, N]``."""

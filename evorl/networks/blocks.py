@@ -162,7 +162,7 @@ def _of_unit_length(x: jax.Array) -> jax.Array:
     return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-16))
 
 
-class SimbaV2Blocks(nn.Module):
+class HypersphereBlocks(nn.Module):
     """Blocks whose features are vectors of length 1, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
 
     A block steps from ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))``, by learned shares: it is
@@ -214,7 +214,7 @@ class ResidualBlocks:
     num_blocks: int
     size: int | None = None
 
-    module: ClassVar[type[SimbaBlocks | SimbaV2Blocks | BroBlocks | FlashBlocks]]
+    module: ClassVar[type[SimbaBlocks | HypersphereBlocks | BroBlocks | FlashBlocks]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,10 +225,10 @@ class Simba(ResidualBlocks):
 
 
 @dataclasses.dataclass(frozen=True)
-class SimbaV2(ResidualBlocks):
-    """Settings of ``SimbaV2Blocks``."""
+class Hypersphere(ResidualBlocks):
+    """Settings of ``HypersphereBlocks``."""
 
-    module = SimbaV2Blocks
+    module = HypersphereBlocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +246,7 @@ class Flash(ResidualBlocks):
 
 
 # Residual blocks by their name in a list of layers.
-RESIDUAL_BLOCKS: dict[str, type[ResidualBlocks]] = {"simba": Simba, "simba_v2": SimbaV2, "bro": Bro, "flash": Flash}
+RESIDUAL_BLOCKS: dict[str, type[ResidualBlocks]] = {"simba": Simba, "simba_v2": Hypersphere, "bro": Bro, "flash": Flash}
 
 
 def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from evorl.algorithms.sac import SACWorkflow
 from evorl.assembly import workflow_from_config
-from evorl.networks.blocks import Simba, SimbaV2
+from evorl.networks.blocks import Hypersphere, Simba
 from evorl.ops.normalization import normalize
 from evorl.ops.optimization import Optimizer
 from tests.conformance.agent import AgentContract
@@ -51,7 +51,7 @@ class TestAgent(AgentContract):
     settings = SIMBA_AGENT
 
 
-class TestContractSimbaV2(WorkflowContract):
+class TestContractHypersphere(WorkflowContract):
     workflow = SACWorkflow
     has_other_products = True  # means of categorical values
     SMALL = {
@@ -63,7 +63,7 @@ class TestContractSimbaV2(WorkflowContract):
     }
 
 
-class TestAgentSimbaV2(AgentContract):
+class TestAgentHypersphere(AgentContract):
     workflow = SACWorkflow
     settings = SIMBA_V2_AGENT
 
@@ -98,8 +98,8 @@ def test_the_shipped_settings_of_simba_v2() -> None:
     workflow = _shipped("simba_v2")
     _same_in_both(workflow)
     agent = workflow.agent
-    assert agent.policy_network.torso.layers == (SimbaV2(1, 128),)
-    assert agent.critic_network.torso.layers == (SimbaV2(2, 512),)
+    assert agent.policy_network.torso.layers == (Hypersphere(1, 128),)
+    assert agent.critic_network.torso.layers == (Hypersphere(2, 512),)
     for optimizer in (workflow.actor_optimizer, workflow.critic_optimizer):
         rates = (float(optimizer.learning_rate.start), float(optimizer.learning_rate.end))
         assert (rates, optimizer.projection, optimizer.weight_decay) == ((1e-4, 5e-5), "unit_norm", None)
@@ -172,7 +172,7 @@ def test_the_buffer_holds_observations_as_they_are() -> None:
     np.testing.assert_array_equal(agent_state.obs_preprocessor_state.count, 5 * workflow.timesteps_per_iteration)
 
 
-@pytest.mark.parametrize("contract", [TestContract, TestContractSimbaV2])
+@pytest.mark.parametrize("contract", [TestContract, TestContractHypersphere])
 def test_time_limits_do_not_end_the_return(contract: type[WorkflowContract]) -> None:
     """Pendulum is only truncated: all targets bootstrap, although episodes in the buffer have ended."""
     workflow: Any = contract.make()
@@ -203,7 +203,7 @@ def _columns(params: Any) -> list[np.ndarray]:
 def test_simba_v2_projects_kernels_only() -> None:
     """After updates all kernels have columns of length 1; scalers and biases have moved freely."""
     fast = {**UNIT_NORM, "learning_rate": 0.05}
-    workflow: Any = TestContractSimbaV2.make(actor_optimizer=fast, critic_optimizer=fast, learning_starts=0)
+    workflow: Any = TestContractHypersphere.make(actor_optimizer=fast, critic_optimizer=fast, learning_starts=0)
     state = workflow.init(0)
     before = {name: arrays(state.agent_state.params[name]) for name in ("policy", "critic")}
     for _ in range(4):
@@ -228,8 +228,8 @@ def test_simba_v2_projects_kernels_only() -> None:
 
 
 def test_outputs_do_not_depend_on_the_length_of_weights() -> None:
-    """SimbaV2's features are the same for kernels of any length, except the last one; those of SimBa are not."""
-    for contract, is_free in ((TestContractSimbaV2, True), (TestContract, False)):
+    """SimbaV2's features are the same for kernels of any length, except the last one; the features of SimBa differ."""
+    for contract, is_free in ((TestContractHypersphere, True), (TestContract, False)):
         workflow: Any = contract.make()
         agent, state = workflow.agent, fresh_state(workflow.agent, workflow.env)
         torso = agent.policy_network.torso

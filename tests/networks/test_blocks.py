@@ -14,12 +14,12 @@ from evorl.networks.blocks import (
     BroBlocks,
     Flash,
     FlashBlocks,
+    Hypersphere,
+    HypersphereBlocks,
     ResidualBlocks,
     Scaler,
     Simba,
     SimbaBlocks,
-    SimbaV2,
-    SimbaV2Blocks,
 )
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
@@ -82,7 +82,7 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 def test_simba_v2_steps_on_a_sphere() -> None:
     """The outputs follow the paper's formulas: embedding, two interpolations, and the first layer of the head."""
-    module = SimbaV2Blocks(2, 8)
+    module = HypersphereBlocks(2, 8)
     p = _moved(module)
     assert not [path for path in arrays(p) if "bias" in path]
     kernel = [p[f"Dense_{i}"]["kernel"] for i in range(6)]
@@ -102,7 +102,7 @@ def test_simba_v2_steps_on_a_sphere() -> None:
 
 def test_scalers_start_at_the_published_values() -> None:
     """Stored values of width 8 and two blocks; the shares of a step start at 1/3."""
-    p = jax.jit(SimbaV2Blocks(2, 8).init)(KEY, X)["params"]
+    p = jax.jit(HypersphereBlocks(2, 8).init)(KEY, X)["params"]
     stored = [0.5, 0.25, 8**-0.5, 0.25, 8**-0.5, 1.0]
     assert [p[f"Scaler_{i}"]["scale"].shape for i in range(6)] == [(8,), (32,), (8,), (32,), (8,), (8,)]
     for i, value in enumerate(stored):
@@ -112,7 +112,7 @@ def test_scalers_start_at_the_published_values() -> None:
 
 
 def test_vectors_of_length_0_have_finite_gradients() -> None:
-    module = SimbaV2Blocks(1)
+    module = HypersphereBlocks(1)
     params = jax.jit(module.init)(KEY, X)
     gradient = jax.jit(jax.grad(lambda x: module.apply(params, x).sum()))(jnp.zeros((2, 6)))
     assert np.isfinite(gradient).all()
@@ -183,7 +183,7 @@ def test_initial_weights_are_the_published_ones() -> None:
         assert not np.any(params[f"Dense_{i}"]["bias"])
 
 
-@pytest.mark.parametrize(("kind", "blocks"), [("simba", Simba), ("simba_v2", SimbaV2), ("bro", Bro)])
+@pytest.mark.parametrize(("kind", "blocks"), [("simba", Simba), ("simba_v2", Hypersphere), ("bro", Bro)])
 def test_the_dense_layer_before_blocks_is_their_embedding(kind: str, blocks: type[ResidualBlocks]) -> None:
     torso = build_torso({"torso": [16, 8, {kind: 2}], "activation": "relu"})
     assert torso.layers == (Dense(16), blocks(2, 8))
