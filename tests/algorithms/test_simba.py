@@ -137,7 +137,7 @@ def test_initial_deviations_lie_around_the_middle_of_the_bounds() -> None:
     """The last layer starts with gain 1: deviations differ between observations. With gain 0.01 all equal exp(-4)."""
     spreads = {}
     for scale in (1.0, 0.01):
-        workflow = TestContract.make(agent={**SIMBA_AGENT, "policy_output_scale": scale})
+        workflow: Any = TestContract.make(agent={**SIMBA_AGENT, "policy_output_scale": scale})
         state = fresh_state(workflow.agent, workflow.env)
         obs = jnp.asarray(np.random.default_rng(0).normal(size=(256, 3)), jnp.float32)
         log_std = np.log(workflow.agent.policy(state, state.params.policy, obs).scale)

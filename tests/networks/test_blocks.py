@@ -112,7 +112,7 @@ def test_scalers_start_at_the_published_values() -> None:
 
 
 def test_vectors_of_length_0_have_finite_gradients() -> None:
-    module = HypersphereBlocks(1)
+    module: Any = HypersphereBlocks(1)
     params = jax.jit(module.init)(KEY, X)
     gradient = jax.jit(jax.grad(lambda x: module.apply(params, x).sum()))(jnp.zeros((2, 6)))
     assert np.isfinite(gradient).all()
@@ -144,7 +144,7 @@ def test_flash_normalizes_over_the_batch_before_each_relu() -> None:
     np.testing.assert_allclose(outputs, forward(lambda x, _: (x.mean(axis=0), x.var(axis=0))), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(running["BatchRenorm_0"]["mean"], 0.01 * X.mean(axis=0), rtol=1e-4)
     running = jax.tree.map(lambda x: np.asarray(x) + 0.1, running)
-    acted = module.apply({"params": p, STATISTICS: running}, jnp.asarray(X))
+    acted: Any = module.apply({"params": p, STATISTICS: running}, jnp.asarray(X))
     known = [running[f"BatchRenorm_{i}"] for i in range(5)]
     expected = forward(lambda _, i: (known[i]["mean"], known[i]["variance"]))
     np.testing.assert_allclose(acted, expected, rtol=1e-3, atol=1e-4)
