@@ -181,7 +181,7 @@ def test_time_limits_do_not_end_the_return(contract: type[WorkflowContract]) -> 
         _, state = workflow.step(state)
     batches, rows, envs = workflow.draw_batches(state, jax.random.key(0), jnp.zeros(()))
     np.testing.assert_allclose(batches.extras.discounts, 0.99, rtol=1e-6)
-    assert np.asarray(state.replay_state.data.dones).any()  # the planted fault: 1 - dones as the factor of the next value
+    assert np.asarray(state.replay_state.data.dones).any()  # the planted fault: 1 - dones as factor
     assert rows.shape == envs.shape == batches.rewards.shape
 
 
