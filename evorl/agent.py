@@ -183,12 +183,13 @@ def _name_of(agent: type[Agent]) -> str:
     return agent.__name__.removesuffix("Agent")
 
 
-def action_distribution(action_space: Space, squashed: bool = True) -> ActionDistribution:
+def action_distribution(action_space: Space, squashed: bool = True, **options: Any) -> ActionDistribution:
     """Return the distribution of a stochastic policy: categorical, or normal, squashed by tanh in bounded dimensions.
 
     Args:
         action_space: action space of the agent.
         squashed: if true, samples are squashed; otherwise call ``ActionDistribution.squash`` on them.
+        **options: bounds of the log standard deviation, see ``ActionDistribution``.
 
     Raises:
         ValueError: the space is neither ``Discrete`` nor a flat ``Box``.
@@ -198,6 +199,6 @@ def action_distribution(action_space: Space, squashed: bool = True) -> ActionDis
         known = describe_kinds(ActionSpaces.DISCRETE_AND_BOXES)
         raise ValueError(f"policies have distributions over {known}, but this action space is {action_space!r}.")
     if kind is ActionSpaces.DISCRETE:
-        return distribution_for(num_actions=num_outputs(action_space))
+        return distribution_for(num_actions=num_outputs(action_space), **options)
     bounded = bounded_dimensions(action_space)
-    return distribution_for(action_size=num_outputs(action_space), squashed=squashed, bounded=bounded)
+    return distribution_for(action_size=num_outputs(action_space), squashed=squashed, bounded=bounded, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -182,6 +182,7 @@ class ActionDistribution:
         bounded: for each action dimension, true if actions are within [-1, 1]; empty for all.
         min_log_std: lower bound on the log standard deviation.
         max_log_std: upper bound on the log standard deviation.
+        log_std_bound: ``clip`` clips outputs to the bounds; ``tanh`` maps them into the bounds, 0 to the middle.
     """
 
     kind: str
@@ -189,6 +190,7 @@ class ActionDistribution:
     min_log_std: float = -20.0
     max_log_std: float = 2.0
     bounded: tuple[bool, ...] = ()
+    log_std_bound: Literal["clip", "tanh"] = "clip"
 
     def __post_init__(self) -> None:
         kinds = ("categorical", "normal", "tanh_normal")
@@ -225,8 +227,14 @@ class ActionDistribution:
         if self.is_discrete:
             return Categorical(parameters)
         loc, log_std = jnp.split(parameters, 2, axis=-1)
-        scale = jnp.exp(jnp.clip(log_std, self.min_log_std, self.max_log_std))
+        scale = jnp.exp(self._bounded_log_std(log_std))
         return Normal(loc, scale) if self.kind == "normal" else TanhNormal(loc, scale, self.bounded)
+
+    def _bounded_log_std(self, outputs: jax.Array) -> jax.Array:
+        low, high = self.min_log_std, self.max_log_std
+        if self.log_std_bound == "clip":
+            return jnp.clip(outputs, low, high)
+        return low + 0.5 * (high - low) * (1.0 + jnp.tanh(outputs))
 
     def squash(self, samples: jax.Array) -> jax.Array:
         """Map samples ``[..., A]`` of an unsquashed normal into the action space; discrete actions stay unchanged."""
@@ -248,7 +256,7 @@ def distribution_for(
         action_size: number of dimensions of a box.
         squashed: for boxes, a tanh-normal with actions in (-1, 1) instead of an unbounded normal.
         bounded: for each dimension of a box, true if it is bounded and so squashed; empty for all.
-        **options: ``min_log_std`` and ``max_log_std``.
+        **options: ``min_log_std``, ``max_log_std`` and ``log_std_bound``.
 
     Raises:
         ValueError: not exactly one of the two sizes is passed, or ``bounded`` does not have ``action_size`` entries.

@@ -135,9 +135,10 @@ def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict
 def test_settings_stand_in_one_file() -> None:
     texts = {str(file): (CONFIGS / file).read_text() for file in FILES}
     repeated = repeated_lines(texts)
-    # 0.15 before the settings of runs, which are never repeated, moved from YAML to classes.
-    assert len(repeated) < 0.16 * sum(len(setting_lines(text)) for text in texts.values()), sorted(repeated)
-    assert sum(text.count("\n") for text in texts.values()) <= 1040
+    # 0.15 before the settings of runs, which are never repeated, moved from YAML to classes, and before SimbaV2 and
+    # FlashSAC, whose categorical values and target entropy are published with the numbers of XQC.
+    assert len(repeated) < 0.21 * sum(len(setting_lines(text)) for text in texts.values()), sorted(repeated)
+    assert sum(text.count("\n") for text in texts.values()) <= 1145
 
 
 def test_a_copied_file_is_noticed() -> None:

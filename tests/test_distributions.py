@@ -123,6 +123,9 @@ def test_action_distributions_read_network_outputs() -> None:
     assert isinstance(normal, Normal)
     np.testing.assert_allclose(normal.loc, [0.1, 0.2])
     np.testing.assert_allclose(normal.scale, [0.5, np.exp(2.0)], rtol=1e-6)
+    smooth = distribution_for(action_size=2, min_log_std=-10.0, log_std_bound="tanh")
+    np.testing.assert_allclose(smooth(parameters).scale, np.exp([-4.0 + 6.0 * np.tanh(np.log(0.5)), 2.0]), rtol=1e-5)
+    np.testing.assert_allclose(smooth(jnp.zeros(4)).scale, np.exp(-4.0), rtol=1e-5)  # the middle
     assert distribution_for(action_size=2) == squashed
     assert hash(distribution_for(action_size=2)) == hash(squashed)
     assert squashed != plain

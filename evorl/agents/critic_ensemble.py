@@ -1,31 +1,33 @@
-"""Base agent of off-policy actor-critics: a policy, and an ensemble of critics of observations and actions."""
+"""Base agents of off-policy actor-critics: a policy, and an ensemble of critics of observations and actions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, shipped_agents
-from evorl.agents.observations import observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState, action_distribution, shipped_agents
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
 from evorl.config.values import checked_num_atoms
+from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.q_networks import EnsembleQNetwork
 from evorl.networks.torsos import build_torso
 from evorl.ops import collectives
+from evorl.ops.exploration import NoiseRepetition
 from evorl.ops.loops import when_due
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.trees import polyak_update
 from evorl.ops.value_distributions import categorical_losses
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 
 
 class CriticEnsembleAgent(Agent):
@@ -67,10 +69,9 @@ class CriticEnsembleAgent(Agent):
         options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
+        torso, scale = build_torso(options, keeps_statistics=keeps), settings.pop("policy_output_scale", 0.01)
         return {
-            "policy_network": PolicyNetwork(
-                build_torso(options, keeps_statistics=keeps), num_policy_outputs, ndims["policy"]
-            ),
+            "policy_network": PolicyNetwork(torso, num_policy_outputs, ndims["policy"], scale),
             "critic_network": EnsembleQNetwork(
                 differing_torso(options, differences, keeps_statistics=keeps),
                 settings.pop("num_critics"),
@@ -190,6 +191,61 @@ class CriticEnsembleAgent(Agent):
         losses, errors = self.value_losses(outputs, rewards, discounts, next_outputs)
         loss, q_value = (batch.extras.weights * losses).mean(axis=-1).sum(), self.expected(outputs).mean()
         return half * loss, PyTreeDict(critic_loss=loss, q_value=q_value, td_errors=errors)
+
+
+class StochasticPolicyAgent(CriticEnsembleAgent):
+    """Stochastic policy and ensemble of critics, the base of soft actor-critics.
+
+    Attributes:
+        distribution: action distribution: tanh-normal or categorical.
+        noise_repetition: repetition of exploration noise over several steps, of box actions.
+    """
+
+    distribution: ActionDistribution = pytree_field(static=True)
+    noise_repetition: NoiseRepetition = pytree_field(default=NoiseRepetition(), kw_only=True)
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """Build the networks from the settings, and the distribution for the action space."""
+        bounds = {name: settings.pop(name) for name in ("min_log_std", "max_log_std", "log_std_bound")}
+        distribution, num_atoms = action_distribution(env.action_space, **bounds), cls.pop_num_atoms(settings, env)
+        if distribution.is_discrete and settings["noise_repetition"]["max_steps"] > 1:
+            raise ValueError(
+                f"agent.noise_repetition.max_steps={settings['noise_repetition']['max_steps']} needs box actions, but "
+                f"the action space is {env.action_space}: set it to 1."
+            )
+        parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
+        return {**parts, "distribution": distribution}
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Initialize the agent; with repetition of noise, ``recurrent_state`` is the initial state of the noise."""
+        state = super().init(obs_space, action_space, key)
+        if self.noise_repetition.max_steps == 1:
+            return state
+        return state.replace(recurrent_state=self.noise_repetition.initial_state(self.distribution.size))
+
+    def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
+        """Return the action distributions for observations ``[N, ...]``."""
+        outputs = self.policy_outputs(agent_state, policy_params, obs)
+        return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Sample actions from the policy; with repetition of noise, ``recurrent_state`` is the state of the noise."""
+        policy = self.policy(agent_state, agent_state.params.policy, sample_batch.obs)
+        if agent_state.recurrent_state is None:
+            return policy.sample(key), PyTreeDict()
+        noise, recurrent_state = self.noise_repetition.next_noise(key, sample_batch.extras.recurrent_state)
+        actions = self.distribution.squash(policy.loc + policy.scale * noise)
+        return actions, PyTreeDict(recurrent_state=recurrent_state)
+
+    def evaluate_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Return the mode of the policy."""
+        actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode()
+        return actions, PyTreeDict(sample_batch.extras or {})
 
 
 def update_part(

@@ -129,6 +129,27 @@ class CategoricalCriticSettings(CriticEnsembleSettings):
     num_atoms: int | None = None
 
 
+class SoftActorCriticSettings(CriticEnsembleSettings):
+    """Settings of the parts of a soft actor-critic.
+
+    Attributes:
+        policy_output_scale: gain of the initial weights of the policy's last layer.
+        min_log_std: least logarithm of the policy's standard deviation, before squashing.
+        max_log_std: largest one.
+        log_std_bound: bound of that logarithm: ``clip`` clips it; ``tanh`` bounds it smoothly, so that an output of 0
+            is the middle.
+    """
+
+    policy_output_scale: float = 0.01
+    min_log_std: float = -20.0
+    max_log_std: float = 2.0
+    log_std_bound: Literal["clip", "tanh"] = "clip"
+
+
+class CategoricalSoftActorCriticSettings(SoftActorCriticSettings, CategoricalCriticSettings):
+    """Settings of the parts of a soft actor-critic whose critics may estimate distributions of returns."""
+
+
 class ActionValueSettings(PyTreeNode):
     """Settings of the parts of an action-value agent.
 

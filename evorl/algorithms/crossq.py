@@ -2,7 +2,8 @@
 
 Wide critics with batch renormalization evaluate both ends of each transition, (s, a) and (s', a'), in one forward pass,
 so that the batch statistics cover the distributions of both. The same pass yields the targets. With target networks,
-categorical values and projected weights this is XQC (Palenicek et al. 2026, https://arxiv.org/abs/2509.25174).
+categorical values and projected weights this is XQC (Palenicek et al. 2026, https://arxiv.org/abs/2509.25174); with
+residual blocks and repeated exploration noise FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.observations import preprocess
-from evorl.agents.part_settings import CategoricalCriticSettings, TorsoDifferences, TorsoSettings
+from evorl.agents.part_settings import CategoricalSoftActorCriticSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.space import Space
@@ -40,13 +41,15 @@ class CrossQAgent(SACAgent):
     Attributes:
         target_critics: compute targets by target networks, whose batches also are both ends of the transitions, and
             which have separate statistics. By default, the pass of the critics yields the targets.
+        joint_policy: batches of the policy are both ends of the transitions as well; only the first ends have a loss.
     """
 
     target_critics: bool = pytree_field(static=True, default=False, kw_only=True)
+    joint_policy: bool = pytree_field(static=True, default=False, kw_only=True)
 
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
     keeps_statistics: ClassVar[bool] = True
-    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings(
+    part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings(
         network=TorsoSettings(_normalized_layers(256), "relu", orthogonal=False),
         critic_network=TorsoDifferences(_normalized_layers(2048)),
     )
@@ -101,9 +104,10 @@ class CrossQAgent(SACAgent):
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
         """Return the loss of SAC; the policy uses batch statistics, the critics their running statistics."""
-        obs = preprocess(agent_state, batch.obs, self.policy_obs_key)
+        ends = (batch.obs, batch.next_obs) if self.joint_policy else (batch.obs,)
+        obs = jnp.concatenate([preprocess(agent_state, x, self.policy_obs_key) for x in ends])
         outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
-        loss, losses = self.policy_loss(self.distribution(outputs), agent_state, batch, keys)
+        loss, losses = self.policy_loss(self.distribution(outputs[: len(batch)]), agent_state, batch, keys)
         return loss, losses | {"statistics": statistics}
 
 

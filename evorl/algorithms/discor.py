@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import update_part
-from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, differing_torso
+from evorl.agents.part_settings import SoftActorCriticSettings, TorsoDifferences, differing_torso
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -27,7 +27,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
-class DisCorSettings(CriticEnsembleSettings):
+class DisCorSettings(SoftActorCriticSettings):
     """Settings of the networks.
 
     Attributes:

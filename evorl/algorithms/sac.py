@@ -10,41 +10,36 @@ derive from this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, action_distribution
+from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import (
-    CriticEnsembleAgent,
+    StochasticPolicyAgent,
     delay_state,
     update_if_due,
     update_part,
     with_projections,
     with_target_networks,
 )
-from evorl.agents.observations import allowed_only
-from evorl.agents.part_settings import CategoricalCriticSettings
+from evorl.agents.part_settings import CategoricalSoftActorCriticSettings
 from evorl.config.values import require_positive
-from evorl.distributions import ActionDistribution
-from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.fields import Within
 from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.off_policy_state import LearnerState
 
 
-class SACAgent(CriticEnsembleAgent):
+class SACAgent(StochasticPolicyAgent):
     """A stochastic policy, an ensemble of critics with target networks, and a temperature.
 
     Attributes:
-        distribution: action distribution: tanh-normal or categorical.
         temperature: initial entropy coefficient alpha.
         adaptive_temperature: adapt the temperature so that the entropy approaches its target.
         target_entropy_scale: the target entropy is minus this number per dimension of a box, or this fraction of the
@@ -53,21 +48,13 @@ class SACAgent(CriticEnsembleAgent):
         support_high: highest return on that grid.
     """
 
-    distribution: ActionDistribution = pytree_field(static=True)
     temperature: Annotated[float, Within("(0, inf)")] = 1.0
     adaptive_temperature: bool = True
     target_entropy_scale: float | None = None
     support_low: float = pytree_field(default=-10.0, kw_only=True)
     support_high: float = pytree_field(default=10.0, kw_only=True)
 
-    part_settings: ClassVar[PyTreeNode] = CategoricalCriticSettings()
-
-    @classmethod
-    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
-        """Build the networks from the settings, and the distribution for the action space."""
-        distribution, num_atoms = action_distribution(env.action_space), cls.pop_num_atoms(settings, env)
-        parts = cls.build_networks(settings, env, distribution.num_parameters, num_atoms)
-        return {**parts, "distribution": distribution}
+    part_settings: ClassVar[PyTreeNode] = CategoricalSoftActorCriticSettings()
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """Initialize the networks and the temperature."""
@@ -81,23 +68,6 @@ class SACAgent(CriticEnsembleAgent):
         # For discrete actions a scale of 1 would require uniformly random actions.
         unit, default_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
         return unit * (default_scale if self.target_entropy_scale is None else self.target_entropy_scale)
-
-    def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
-        """Return the action distributions for observations ``[N, ...]``."""
-        outputs = self.policy_outputs(agent_state, policy_params, obs)
-        return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
-
-    def compute_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """Sample actions from the policy."""
-        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key), PyTreeDict()
-
-    def evaluate_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """Return the mode of the policy."""
-        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Return the expected values of the greedy actions by every critic, ``[K, N]``."""

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.agents.part_settings import SoftActorCriticSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
@@ -22,7 +22,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
-class TQCSettings(CriticEnsembleSettings):
+class TQCSettings(SoftActorCriticSettings):
     """Settings of the networks.
 
     Attributes:

@@ -1,5 +1,6 @@
 """Settings of layers of a torso, and residual blocks of them that let torsos grow: SimBa (Lee et al. 2025,
-https://arxiv.org/abs/2410.09754) and BroNet (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
+https://arxiv.org/abs/2410.09754), SimbaV2 (Lee et al. 2025, https://arxiv.org/abs/2502.15280), BroNet (Nauman et al.
+2024, https://arxiv.org/abs/2405.16158) and FlashSAC (Kim et al. 2026, https://arxiv.org/abs/2604.04539).
 
 Blocks use the initial weights, normalization and activation of their papers, independent of the torso's settings.
 """
@@ -13,9 +14,10 @@ from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from evorl.networks.activations import Activation
-from evorl.networks.layers import Dtype, compute_dtype, dense, he_normal_dense
+from evorl.networks.layers import BatchRenorm, Dtype, compute_dtype, dense, he_normal_dense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +73,40 @@ class SimbaBlocks(nn.Module):
         return nn.LayerNorm(dtype=dtype)(x)
 
 
+class FlashBlocks(nn.Module):
+    """Residual blocks with an inverted bottleneck and batch normalization, and a last RMS normalization (FlashSAC).
+
+    A block is ``x + relu(BatchNorm(Dense(F)(relu(BatchNorm(Dense(4 F)(x))))))``. The embedding is
+    ``Dense(size)(BatchNorm(x))``. No dense layer has a bias. Optimizers should have
+    ``projection: unit_norm_and_gains``.
+
+    Attributes:
+        num_blocks: number of residual blocks.
+        size: width of the embedding; ``None`` for no embedding.
+        dtype: one of ``DTYPES``, in which the dense layers compute; normalizations are float32.
+    """
+
+    num_blocks: int
+    size: int | None = None
+    dtype: Dtype = "float32"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        dtype = compute_dtype(self.dtype)
+
+        def product(x: jax.Array, size: int) -> jax.Array:
+            return dense(size, orthogonal=True, scale=1.0, use_bias=False, dtype=dtype)(x)
+
+        def normalized(x: jax.Array) -> jax.Array:
+            return BatchRenorm(epsilon=1e-5, warmup=None)(x)
+
+        x = x if self.size is None else product(normalized(x), self.size)
+        for _ in range(self.num_blocks):
+            hidden = nn.relu(normalized(product(x, 4 * x.shape[-1])))
+            x = x + nn.relu(normalized(product(hidden, x.shape[-1]))).astype(x.dtype)
+        return nn.RMSNorm(dtype=dtype)(x)
+
+
 class BroBlocks(nn.Module):
     """Residual blocks with a layer normalization after each dense layer (BroNet, section 3).
 
@@ -100,6 +136,72 @@ class BroBlocks(nn.Module):
         return x
 
 
+class Scaler(nn.Module):
+    """Multiply each feature by a learned number (SimbaV2, section 4.1), ``[..., F] -> [..., F]``.
+
+    The number is ``scale * initial / stored``, where the parameter ``scale`` starts at ``stored``: with the same
+    learning rate, a smaller ``stored`` makes the number change faster.
+
+    Attributes:
+        initial: initial value of the numbers.
+        stored: initial value of the parameter.
+    """
+
+    initial: float
+    stored: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.constant(self.stored), x.shape[-1:])
+        return x * (scale * (self.initial / self.stored))
+
+
+def _of_unit_length(x: jax.Array) -> jax.Array:
+    """Scale vectors ``[..., F]`` to the Euclidean norm 1."""
+    # Equal to x / max(norm, 1e-8), with a finite gradient at 0.
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.square(x).sum(axis=-1, keepdims=True), 1e-16))
+
+
+class HypersphereBlocks(nn.Module):
+    """Blocks whose features are vectors of length 1, and the dense layer of a SimbaV2 head (SimbaV2, section 4).
+
+    A block steps from ``x`` towards ``y = unit(Dense(F)(relu(Scaler(Dense(4 F)(x)))))``, by learned shares: it is
+    ``unit(x + Scaler(y - x))``, where ``unit`` scales to length 1. The embedding appends a constant, so that the length
+    of its input is not lost: ``unit(Scaler(Dense(unit([x, 3]))))``. After the blocks follows ``Scaler(Dense(F)(x))``.
+    No dense layer has a bias. Optimizers should have ``projection: unit_norm``.
+
+    Attributes:
+        num_blocks: number of residual blocks.
+        size: width of the embedding; ``None`` for no embedding: inputs are scaled to length 1.
+        dtype: one of ``DTYPES``, in which the dense layers compute; lengths are float32.
+    """
+
+    num_blocks: int
+    size: int | None = None
+    dtype: Dtype = "float32"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        dtype = compute_dtype(self.dtype)
+
+        def product(x: jax.Array, size: int) -> jax.Array:
+            return dense(size, orthogonal=True, scale=1.0, use_bias=False, dtype=dtype)(x).astype(jnp.float32)
+
+        x = x.astype(jnp.float32)
+        if self.size is not None:
+            gain = math.sqrt(2.0 / self.size)
+            x = _of_unit_length(jnp.concatenate([x, jnp.full((*x.shape[:-1], 1), 3.0)], axis=-1))
+            x = Scaler(gain, gain)(product(x, self.size))
+        x, width = _of_unit_length(x), self.size or x.shape[-1]
+        gain = math.sqrt(2.0 / width) / 2.0
+        for _ in range(self.num_blocks):
+            hidden = Scaler(gain, gain)(product(x, 4 * width))
+            # The constant prevents vectors of length 0.
+            target = _of_unit_length(product(nn.relu(hidden) + 1e-8, width))
+            x = _of_unit_length(x + Scaler(1.0 / (self.num_blocks + 1), 1.0 / math.sqrt(width))(target - x))
+        return Scaler(1.0, 1.0)(product(x, width)).astype(dtype or jnp.float32)
+
+
 @dataclasses.dataclass(frozen=True)
 class ResidualBlocks:
     """Settings of residual blocks in a torso.
@@ -112,7 +214,7 @@ class ResidualBlocks:
     num_blocks: int
     size: int | None = None
 
-    module: ClassVar[type[SimbaBlocks | BroBlocks]]
+    module: ClassVar[type[SimbaBlocks | HypersphereBlocks | BroBlocks | FlashBlocks]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +225,28 @@ class Simba(ResidualBlocks):
 
 
 @dataclasses.dataclass(frozen=True)
+class Hypersphere(ResidualBlocks):
+    """Settings of ``HypersphereBlocks``."""
+
+    module = HypersphereBlocks
+
+
+@dataclasses.dataclass(frozen=True)
 class Bro(ResidualBlocks):
     """Settings of ``BroBlocks``."""
 
     module = BroBlocks
+
+
+@dataclasses.dataclass(frozen=True)
+class Flash(ResidualBlocks):
+    """Settings of ``FlashBlocks``."""
+
+    module = FlashBlocks
+
+
+# Residual blocks by their name in a list of layers.
+RESIDUAL_BLOCKS: dict[str, type[ResidualBlocks]] = {"simba": Simba, "simba_v2": Hypersphere, "bro": Bro, "flash": Flash}
 
 
 def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
@@ -142,4 +262,4 @@ def with_embeddings(layers: Sequence[Any]) -> tuple[Any, ...]:
 
 def has_statistics(layer: Any) -> bool:
     """Return true if the layer has running statistics of batches."""
-    return isinstance(layer, BatchRenormalization) or (isinstance(layer, Dense) and layer.batch_norm)
+    return isinstance(layer, BatchRenormalization | Flash) or (isinstance(layer, Dense) and layer.batch_norm)

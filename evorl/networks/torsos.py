@@ -25,7 +25,7 @@ from evorl.networks.activations import (
     check_features,
     custom_network_part,
 )
-from evorl.networks.blocks import BatchRenormalization, Bro, Dense, ResidualBlocks, Simba
+from evorl.networks.blocks import RESIDUAL_BLOCKS, BatchRenormalization, Dense, ResidualBlocks
 from evorl.networks.layers import DTYPES, BatchRenorm, Dtype, compute_dtype, convolution, dense
 
 
@@ -72,8 +72,7 @@ _LAYERS: dict[str, type] = {
     "dense": Dense,
     "residual": ResidualStage,
     "batch_renorm": BatchRenormalization,
-    "simba": Simba,
-    "bro": Bro,
+    **RESIDUAL_BLOCKS,
 }
 NORMALIZATIONS = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
 _NAMES = ("flatten", "batch_norm", *NORMALIZATIONS)
@@ -235,10 +234,10 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
-    ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` and ``{bro: 2}`` are residual blocks,
-    see ``evorl.networks.blocks``; a dense layer directly before them, without further settings, is their embedding. A
-    user-defined layer, a Flax module or a function of an array, is ``package.module:name``, or
-    ``{name: package.module:name, size: 64}`` with settings; it is not followed by an activation.
+    ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` is two residual blocks, as are
+    ``simba_v2``, ``bro`` and ``flash``, see ``evorl.networks.blocks``; a dense layer directly before them, without
+    further settings, is their embedding. A user-defined layer, a Flax module or a function of an array, is
+    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it has no activation after it.
 
     Args:
         options: options from a config.
@@ -283,8 +282,8 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         built = blocks.with_embeddings(built)
     if any(blocks.has_statistics(layer) for layer in built) and not keeps_statistics:
         raise ValueError(
-            f"{where}: batch_renorm and batch_norm need running statistics, which this algorithm does not keep. Use "
-            "CrossQ, or layer_norm, which all algorithms support."
+            f"{where}: batch_renorm, batch_norm and flash need running statistics, which this algorithm does not keep. "
+            "Use CrossQ, or layer_norm, which all algorithms support."
         )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0

@@ -64,6 +64,44 @@ def ou_noise_step(
     return noise - theta * noise * step + sigma * jnp.sqrt(step) * draw(jax.random.normal, key, noise.shape)
 
 
+class NoiseRepetition(PyTreeNode):
+    """Repetition of a stochastic policy's standard normal noise over several steps, configurable (FlashSAC, Kim et al.
+    2026, https://arxiv.org/abs/2604.04539).
+
+    The number of steps n is random, with probability proportional to ``n ** -exponent``. Each environment has its own
+    noise and number. The recurrent state is zeros at the start of an episode, which starts new noise.
+
+    Attributes:
+        max_steps: largest number of steps with the same noise; 1 for new noise at each step.
+        exponent: exponent of the distribution of the number of steps; larger ones make repetitions shorter.
+    """
+
+    max_steps: int = 1
+    exponent: Annotated[float, Within("[0, inf)")] = 2.0
+
+    def initial_state(self, action_size: int) -> PyTreeDict:
+        """Return the recurrent state of one environment at the start of an episode."""
+        return PyTreeDict(noise=jnp.zeros(action_size), remaining=jnp.zeros((), jnp.int32))
+
+    def next_noise(self, key: Key, recurrent_state: PyTreeDict) -> tuple[jax.Array, PyTreeDict]:
+        """Return the noise ``[..., A]`` of this step, and the next recurrent state.
+
+        Args:
+            key: one key, or one per environment.
+            recurrent_state: recurrent state per environment, leaves ``[..., *]``.
+        """
+        noise_key, steps_key = split_rows(key)
+        remaining = recurrent_state.remaining
+        weights = jnp.arange(1.0, self.max_steps + 1.0) ** -self.exponent
+        shares = jnp.cumsum(weights / weights.sum())[:-1]
+        drawn = draw(jax.random.uniform, steps_key, remaining.shape)
+        steps = 1 + (drawn[..., None] >= shares).sum(axis=-1, dtype=jnp.int32)
+        is_over = remaining == 0
+        new_noise = draw(jax.random.normal, noise_key, recurrent_state.noise.shape)
+        noise = jnp.where(is_over[..., None], new_noise, recurrent_state.noise)
+        return noise, PyTreeDict(noise=noise, remaining=jnp.where(is_over, steps, remaining) - 1)
+
+
 class ActionNoise(PyTreeNode):
     """Noise on the actions in [-1, 1] of a deterministic policy, configurable.
 

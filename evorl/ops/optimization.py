@@ -18,7 +18,7 @@ from evorl.ops import collectives
 from evorl.ops.custom_name import CustomName
 from evorl.ops.loops import in_loop, unpacked
 from evorl.ops.platform import on_cpu
-from evorl.ops.projection import unit_norm_kernels
+from evorl.ops.projection import PROJECTIONS, Projection
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -103,8 +103,9 @@ class Optimizer(PyTreeNode):
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for the optimizer's default, which is
             nonzero for some, such as adamw.
         options: further arguments of the optimizer function, such as ``{"momentum": 0.9, "nesterov": True}`` for sgd.
-        projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step, see
-            ``evorl.ops.projection``; ``None`` for no projection.
+        projection: ``unit_norm`` scales the weights of each unit to norm 1 after each step; ``unit_norm_and_gains``
+            scales the gains of normalization layers as well, to mean square 1, see ``evorl.ops.projection``; ``None``
+            for no projection.
 
     Raises:
         ValueError: the optimizer or an option is unknown.
@@ -117,7 +118,7 @@ class Optimizer(PyTreeNode):
     beta1: Annotated[float | None, Within("[0, 1)")] = None
     weight_decay: Annotated[float | None, Within("[0, inf)")] = None
     options: Mapping = pytree_field(default_factory=PyTreeDict)
-    projection: Literal["unit_norm"] | None = pytree_field(static=True, default=None)
+    projection: Projection | None = pytree_field(static=True, default=None)
 
     def __post_init__(self) -> None:
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, CustomName):
@@ -181,7 +182,7 @@ class Optimizer(PyTreeNode):
 
     def projected(self, params: Params) -> Params:
         """Return the parameters after the ``projection``, if any."""
-        return params if self.projection is None else unit_norm_kernels(params)
+        return params if self.projection is None else PROJECTIONS[self.projection](params)
 
     def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
         """Return the optimizer with the learning rate multiplied by ``scale`` for a part, see ``PartOptimizer``."""

@@ -6,12 +6,25 @@ Networks with normalized features do not depend on the length of their weights, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
 import jax
 import jax.numpy as jnp
 
 from evorl.types import Params
 
 _SMALLEST_NORM = 1e-8
+_NORMALIZATIONS = ("BatchRenorm", "RMSNorm", "LayerNorm")
+Projection: TypeAlias = Literal["unit_norm", "unit_norm_and_gains"]
+
+
+def _name(path: tuple) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _layer(path: tuple) -> str:
+    return _name(path).rpartition("/")[0]
 
 
 def unit_norm_kernels(params: Params) -> Params:
@@ -23,7 +36,7 @@ def unit_norm_kernels(params: Params) -> Params:
     """
 
     def projected(path: tuple, x: jax.Array) -> jax.Array:
-        names = jax.tree_util.keystr(path, simple=True, separator="/").split("/")
+        names = _name(path).split("/")
         if names[-1] != "kernel":
             return x
         axes = (-4, -3, -2) if any(name.startswith("Conv") for name in names) else (-2,)
@@ -31,3 +44,29 @@ def unit_norm_kernels(params: Params) -> Params:
         return x / jnp.maximum(norm, _SMALLEST_NORM)
 
     return jax.tree.map_with_path(projected, params)
+
+
+def unit_norm_kernels_and_gains(params: Params) -> Params:
+    """Return ``unit_norm_kernels(params)`` with the gains and shifts of each normalization layer scaled as well, to the
+    Euclidean norm ``sqrt(F)`` together, for F features (FlashSAC, Kim et al. 2026, https://arxiv.org/abs/2604.04539).
+
+    These are the leaves ``scale`` and ``bias`` ``[..., F]`` of batch, RMS and layer normalizations.
+    """
+    squares: dict[str, Any] = {}
+    for path, x in jax.tree_util.tree_leaves_with_path(params):
+        layer = _layer(path)
+        if layer.rpartition("/")[2].startswith(_NORMALIZATIONS):
+            squares[layer] = squares.get(layer, 0.0) + jnp.square(x).mean(axis=-1, keepdims=True)
+
+    def projected(path: tuple, x: jax.Array) -> jax.Array:
+        layer = _layer(path)
+        return x * jax.lax.rsqrt(squares[layer] + _SMALLEST_NORM) if layer in squares else x
+
+    return jax.tree.map_with_path(projected, unit_norm_kernels(params))
+
+
+# Projections by their name in a config.
+PROJECTIONS: dict[str, Callable[[Params], Params]] = {
+    "unit_norm": unit_norm_kernels,
+    "unit_norm_and_gains": unit_norm_kernels_and_gains,
+}

@@ -25,15 +25,16 @@ class Schedule(PyTreeNode):
         end: final value, reached after the fraction ``share`` of training.
         share: fraction of training until the final value is reached; above 1, training ends before that. In a config,
             ``steps``, a number of environment steps, can replace it.
-        kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; or ``exponential``,
-            ``start (end / start)^progress``, which requires positive start and end.
+        kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; ``cosine``, half a period from
+            ``start`` to ``end``; or ``exponential``, ``start (end / start)^progress``, which requires positive start
+            and end.
         power: exponent of a polynomial schedule; above 1, the value changes fast at first and slowly at the end.
     """
 
     start: float
     end: float = 0.0
     share: Annotated[float, Within("(0, inf)")] = 1.0
-    kind: Literal["linear", "polynomial", "exponential"] = "linear"
+    kind: Literal["linear", "polynomial", "cosine", "exponential"] = "linear"
     power: Annotated[float, Within("(0, inf)")] = 2.0
 
 
@@ -47,6 +48,9 @@ def value_at(value: jax.Array | float | Schedule, progress: jax.Array | float) -
     progress = jnp.asarray(progress, jnp.float32) / value.share
     if value.kind == "exponential":
         return value.start * (value.end / value.start) ** jnp.clip(progress, 0.0, 1.0)
+    if value.kind == "cosine":
+        share_left = 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+        return value.end + (value.start - value.end) * share_left
     power = 1.0 if value.kind == "linear" else value.power
     return jnp.asarray(optax.polynomial_schedule(value.start, value.end, power, transition_steps=1)(progress))
 

@@ -36,6 +36,7 @@ NETWORKS = {
     "policy": (PolicyNetwork(build_torso(SMALL), 4, state_independent_std=True), (X,)),
     "normalized": (PolicyNetwork(build_torso(NORMALIZED), 4, output_scale=1.0), (X,)),
     "renormalized": (PolicyNetwork(RENORMALIZED, 4), (X,)),
+    "hypersphere": (PolicyNetwork(build_torso({"torso": [16, {"simba_v2": 1}], "dtype": "bfloat16"}), 4), (X,)),
     "linear": (ValueNetwork(Torso(dtype="bfloat16")), (X,)),
     "images": (ValueNetwork(build_torso(CONVOLUTIONS), observation_ndim=3), (IMAGES,)),
     "ensemble": (EnsembleQNetwork(build_torso(SMALL), 3), (X, ACTIONS)),

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.exploration import ActionNoise, add_gaussian_noise, epsilon_greedy_probabilities, ou_noise_step
+from evorl.ops.exploration import (
+    ActionNoise,
+    NoiseRepetition,
+    add_gaussian_noise,
+    epsilon_greedy_probabilities,
+    ou_noise_step,
+)
 from evorl.rollout import recurrent_state_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
@@ -102,6 +108,38 @@ def test_noise_that_wanders_goes_on_from_what_is_remembered() -> None:
 def test_a_greatest_scale_below_the_least_is_refused() -> None:
     with raises_naming(ValueError, "max_scale=0.1", "scale=0.2"):
         ActionNoise(scale=0.2, max_scale=0.1)
+
+
+def _repeated(repetition: NoiseRepetition, num_steps: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return noise ``[T, B, 2]`` and remaining steps ``[T, B]`` after each step."""
+    start = jax.tree.map(lambda x: jnp.zeros((num_rows, *x.shape), x.dtype), repetition.initial_state(2))
+
+    def step(state: PyTreeDict, key: jax.Array) -> tuple[PyTreeDict, tuple[jax.Array, jax.Array]]:
+        noise, state = repetition.next_noise(jax.random.split(key, num_rows), state)
+        return state, (noise, state.remaining)
+
+    _, (noise, remaining) = jax.lax.scan(step, start, jax.random.split(jax.random.key(0), num_steps))
+    return np.asarray(noise), np.asarray(remaining)
+
+
+def test_noise_is_held_for_a_random_number_of_steps() -> None:
+    """Numbers of steps n have shares ``n ** -2``, up to the largest; the noise itself is standard normal."""
+    noise, remaining = _repeated(NoiseRepetition(max_steps=4), 400, 64)
+    changed = (noise[1:] != noise[:-1]).any(axis=-1)
+    np.testing.assert_array_equal(changed, remaining[:-1] == 0)  # the number is drawn with the noise, and kept to
+    lengths = remaining[1:][changed] + 1
+    weights = np.arange(1.0, 5.0) ** -2
+    shares = np.bincount(lengths, minlength=5)[1:] / lengths.size
+    np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.015)
+    fresh = noise[1:][changed]
+    np.testing.assert_allclose([fresh.mean(), fresh.std()], [0.0, 1.0], atol=0.03)
+    assert len(np.unique(remaining[10])) > 1  # each environment has its own number
+
+
+def test_noise_without_repetition_is_new_at_each_step() -> None:
+    noise, remaining = _repeated(NoiseRepetition(), 50, 8)
+    assert (noise[1:] != noise[:-1]).all()
+    assert not remaining.any()
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])

@@ -13,7 +13,7 @@ from evorl.algorithms.sac import SACWorkflow
 from evorl.networks.q_networks import EnsembleQNetwork
 from evorl.networks.torsos import build_torso
 from evorl.ops.optimization import Optimizer, gradient_step
-from evorl.ops.projection import unit_norm_kernels
+from evorl.ops.projection import unit_norm_kernels, unit_norm_kernels_and_gains
 from evorl.types import PyTreeDict
 from tests.support.errors import raises_naming
 from tests.support.small_workflows import arrays
@@ -47,6 +47,27 @@ def test_the_norm_is_over_the_inputs_of_each_unit() -> None:
     assert len(unchanged) == 5
     for path in unchanged:
         np.testing.assert_array_equal(after[path], before[path])
+
+
+def test_gains_and_shifts_are_scaled_together() -> None:
+    """Mean squares of gain and shift of each normalization sum to 1; biases of dense layers and scalers are free."""
+    params = {
+        "Dense_0": {"kernel": _normal(6, 4), "bias": _normal(4)},
+        "members": {"BatchRenorm_0": {"scale": 2.0 + _normal(3, 4), "bias": _normal(3, 4)}},
+        "RMSNorm_0": {"scale": 5.0 + _normal(4)},
+        "Scaler_0": {"scale": _normal(4)},
+    }
+    after = jax.jit(unit_norm_kernels_and_gains)(params)
+    np.testing.assert_allclose(np.linalg.norm(after["Dense_0"]["kernel"], axis=0), 1.0, rtol=1e-5)
+    norm, rms = after["members"]["BatchRenorm_0"], after["RMSNorm_0"]["scale"]
+    squares = np.square(norm["scale"]).sum(axis=-1) + np.square(norm["bias"]).sum(axis=-1)
+    np.testing.assert_allclose(squares, 4.0, rtol=1e-5)  # the number of features, for each member of an ensemble
+    assert not np.allclose(np.square(norm["scale"]).sum(axis=-1), 4.0, rtol=1e-2)  # a planted fault: gains alone
+    np.testing.assert_allclose(np.square(rms).sum(), 4.0, rtol=1e-5)
+    ratio = norm["scale"] / params["members"]["BatchRenorm_0"]["scale"]
+    np.testing.assert_allclose(ratio, norm["bias"] / params["members"]["BatchRenorm_0"]["bias"], rtol=1e-4)
+    for layer, name in (("Dense_0", "bias"), ("Scaler_0", "scale")):
+        np.testing.assert_array_equal(after[layer][name], params[layer][name])
 
 
 def test_weights_of_zero_stay_finite() -> None:

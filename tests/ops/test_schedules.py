@@ -15,6 +15,7 @@ from evorl.ops.schedules import ExponentialScheduleSpec, Schedule, value_at
         (Schedule(10.0, 0.1, kind="polynomial"), 2.575),
         (Schedule(10.0, 0.1, kind="polynomial", power=3.0), 0.1 + 9.9 / 8),
         (Schedule(10.0, 0.1, kind="exponential"), 1.0),
+        (Schedule(10.0, 0.1, kind="cosine"), 5.05),
     ],
 )
 def test_schedules_run_forwards_and_stop_at_their_ends(schedule: Schedule, middle: float) -> None:
@@ -25,6 +26,11 @@ def test_schedules_run_forwards_and_stop_at_their_ends(schedule: Schedule, middl
 def test_the_end_is_reached_after_its_share_of_the_training() -> None:
     values = value_at(Schedule(1.0, 0.0, share=0.2), jnp.array([0.0, 0.1, 0.2, 0.9]))
     np.testing.assert_allclose(values, [1.0, 0.5, 0.0, 0.0], atol=1e-7)
+
+
+def test_a_cosine_is_slow_at_both_ends() -> None:
+    values = value_at(Schedule(3e-4, 1.5e-4, kind="cosine"), jnp.array([0.0, 1 / 3, 2 / 3, 1.0]))
+    np.testing.assert_allclose(values, 1.5e-4 * np.array([2.0, 1.75, 1.25, 1.0]), rtol=1e-5)
 
 
 def test_a_number_is_always_itself() -> None:
