@@ -38,6 +38,11 @@ def check_supported(workflow: Workflow) -> None:
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
+    if resets := getattr(workflow, "resets", ()):
+        raise ValueError(
+            f"resets={list(resets)} initializes the parameters of one worker anew, but the server keeps those of all "
+            "workers: remove resets."
+        )
     if workflow.env.is_remote and workflow.eval_interval > 0:
         raise ValueError(
             f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "
