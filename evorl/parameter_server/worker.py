@@ -38,10 +38,11 @@ def check_supported(workflow: Workflow) -> None:
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
-    if resets := getattr(workflow, "resets", ()):
+    resets, interval = list(getattr(workflow, "resets", ())), getattr(workflow, "redo_interval", None)
+    if resets or interval is not None:
         raise ValueError(
-            f"resets={list(resets)} initializes the parameters of one worker anew, but the server keeps those of all "
-            "workers: remove resets."
+            f"resets={resets} and redo_interval={interval} change the parameters of one worker, but the parameters of "
+            "all workers are on the parameter server: remove both."
         )
     if workflow.env.is_remote and workflow.eval_interval > 0:
         raise ValueError(

@@ -32,7 +32,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.off_policy_state import DrawnBatches, LearnerState, OffPolicyState, transition_spec
 from evorl.workflows.replay_settings import ReplaySettings, draw_from_both
-from evorl.workflows.resets import check_resets, reset_if_due, with_count
+from evorl.workflows.resets import check_renewal, renewed_if_due, with_counts
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 S = TypeVar("S", bound=State)
@@ -56,6 +56,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
         resets: numbers of updates after which networks and optimizers are initialized anew; the replay buffer is kept.
+        redo_interval: number of updates between two recyclings of dormant units; ``None`` for none.
+        redo_threshold: largest activity of a dormant unit, relative to the mean of its layer.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """
 
@@ -73,6 +75,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     intrinsic: Any = None
     offline: bool = pytree_field(static=True, default=False)
     resets: tuple[int, ...] = ()
+    redo_interval: int | None = None
+    redo_threshold: Annotated[float, Within("[0, inf)")] = 0.025
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
@@ -82,19 +86,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "batch_size", "n_step", "replay_capacity")
-        collected = self.timesteps_per_iteration * self.num_sharing
-        if self.replay_capacity < collected:
-            raise ValueError(
-                f"replay_capacity={self.replay_capacity} is less than one iteration collects "
-                f"({collected} transitions): choose {collected} or more."
-            )
         self.replay.check(self)
-        check_resets(self.resets)
-        if self.n_step > self.replay_buffer.num_rows:
-            raise ValueError(
-                f"n_step={self.n_step} exceeds the {self.replay_buffer.num_rows} steps per environment that "
-                f"replay_capacity={self.replay_capacity} holds: choose fewer steps, or a larger capacity."
-            )
+        check_renewal(self)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -193,7 +186,7 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         extras = self._stored_extras(env_state.done, recurrent_state_of(env_state))
         return LearnerState(
             agent_state=agent_state,
-            opt_state=with_count(self.resets, self.init_optimizers(agent_state)),
+            opt_state=with_counts(self, self.init_optimizers(agent_state)),
             replay_state=init_buffer(transition_spec(env_state, self.env.action_space, extras)),
         )
 
@@ -239,6 +232,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         between = (math.floor(self.updates_per_iteration), self.most_updates)
         metrics, state = self.learn_repeatedly(state, keys, self._num_updates(state), progress, between)
         metrics |= state.get("intrinsic_metrics", {})
+        if self.redo_interval is not None:
+            metrics |= {"dormant_share": state.opt_state.dormant_share}
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
     def take_in(self, state: S, batch: SampleBatch) -> S:
@@ -325,12 +320,13 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             return agent_state, opt_state, jax.tree.map(jnp.add, sums, metrics), errors
 
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
-        opt_state = state.opt_state.optimizers if self.resets else state.opt_state
+        is_renewed = bool(self.resets) or self.redo_interval is not None
+        opt_state = state.opt_state.optimizers if is_renewed else state.opt_state
         carry = (state.agent_state, opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
         agent_state, opt_state, sums, errors = repeated(one_update, carry, num_updates, between)
-        if self.resets:
-            counts, key = (state.opt_state.num_updates, num_updates), jax.random.fold_in(keys[1], self.most_updates)
-            agent_state, opt_state = reset_if_due(self, agent_state, opt_state, counts, key)
+        if is_renewed:
+            key = jax.random.fold_in(keys[1], self.most_updates)
+            agent_state, opt_state = renewed_if_due(self, state, (agent_state, opt_state), num_updates, key)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
             is_used = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)

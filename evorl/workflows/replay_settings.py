@@ -54,6 +54,12 @@ class ReplaySettings(PyTreeNode):
 
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raise ``ValueError`` if the settings are incompatible with each other or with the workflow."""
+        collected = workflow.timesteps_per_iteration * workflow.num_sharing
+        if workflow.replay_capacity < collected:
+            raise ValueError(
+                f"replay_capacity={workflow.replay_capacity} is less than one iteration collects "
+                f"({collected} transitions): choose {collected} or more."
+            )
         self._check_overwriting(workflow)
         self._check_recorded(workflow)
         if self.mixed and self.load is not None:
@@ -63,8 +69,17 @@ class ReplaySettings(PyTreeNode):
                 "replay.recency samples single transitions by their age alone: remove prioritized=true, "
                 "replay.hindsight and replay.overwrite=random, and use an agent without a recurrent network."
             )
-        if self.hindsight is None:
-            return
+        if self.hindsight is not None:
+            self._check_hindsight(workflow)
+        num_rows = workflow.replay_buffer.num_rows
+        if workflow.n_step > num_rows:
+            raise ValueError(
+                f"n_step={workflow.n_step} exceeds the {num_rows} steps per environment that "
+                f"replay_capacity={workflow.replay_capacity} holds: choose fewer steps, or a larger capacity."
+            )
+
+    @staticmethod
+    def _check_hindsight(workflow: OffPolicyWorkflow) -> None:
         required_goal_task(workflow.env, "replay.hindsight")
         if workflow.stores_recurrent_state:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Resets of off-policy learners (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802): networks and optimizers are
-initialized anew at some points of the training, while the replay buffer is kept.
+"""Renewal of off-policy learners, which restores the plasticity that many updates per step cost.
 
-A reset restores the plasticity that many updates per step cost. The number of updates so far is stored with the
-optimizers, only if resets are set.
+Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) initialize networks and optimizers anew at some points
+of the training, while the replay buffer is kept. Recycling (``evorl.workflows.recycling``) renews dormant units only.
+The number of updates so far is stored with the optimizers, only if one of them is set.
 """
 
 from __future__ import annotations
@@ -15,53 +15,67 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.values import LONGEST_AXIS, whole_number
 from evorl.ops.loops import when_due
-from evorl.types import Key, PyTreeDict
+from evorl.types import Key, PyTreeDict, State
+from evorl.workflows.recycling import check_recycling, recycle_if_due
 
 OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
 
 
-def check_resets(resets: Any) -> None:
-    """Raise ``ValueError`` if a number of updates is not a positive integer."""
-    for number in resets:
+def check_renewal(workflow: OffPolicyWorkflow) -> None:
+    """Raise ``ValueError`` if a number of ``resets`` is not a positive integer; see also ``check_recycling``."""
+    for number in workflow.resets:
         whole_number(number, "resets", 1, LONGEST_AXIS)
+    check_recycling(workflow)
 
 
-def with_count(resets: tuple[int, ...], opt_state: Any) -> Any:
-    """Return the state of the optimizers, with a count of the updates if there are ``resets``."""
-    return PyTreeDict(optimizers=opt_state, num_updates=jnp.zeros((), jnp.int32)) if resets else opt_state
+def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
+    """Return the state of the optimizers, with what the workflow's resets and recyclings have to remember, if any."""
+    if not workflow.resets and workflow.redo_interval is None:
+        return opt_state
+    shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}
+    return PyTreeDict(optimizers=opt_state, num_updates=jnp.zeros((), jnp.int32), **shares)
 
 
-def reset_if_due(
+def renewed_if_due(
     workflow: OffPolicyWorkflow,
-    agent_state: AgentState,
-    optimizers: Any,
-    counts: tuple[jax.Array, jax.Array | int],
+    state: State,
+    learned: tuple[AgentState, Any],
+    num_updates: jax.Array | int,
     key: Key,
 ) -> tuple[AgentState, PyTreeDict]:
-    """Count updates, and initialize the learner anew if they reach one of the workflow's ``resets``.
+    """Count updates; recycle dormant units, then reset the learner, if the count reaches one of their numbers.
 
-    Networks, target networks, temperatures, statistics of batches and optimizers are new; statistics of observations,
-    which describe the contents of the replay buffer, are kept. An accelerator waits for the host once per call, not
-    once per update.
+    An accelerator waits for the host once per call for each of the two, not once per update.
 
     Args:
-        workflow: off-policy workflow with ``resets``.
-        agent_state: state of the agent after the updates.
-        optimizers: state of the optimizers after the updates.
-        counts: number of all updates before, int32, and number of these updates.
-        key: random key of the new parameters, equal on all devices.
+        workflow: off-policy workflow with ``resets`` or ``redo_interval``.
+        state: state before the updates, with the entries of ``init_learning``.
+        learned: states of the agent and of the optimizers after the updates.
+        num_updates: number of the updates.
+        key: random key, equal on all devices.
 
     Returns:
-        The state of the agent, and that of the optimizers with the count, see ``with_count``.
+        The state of the agent, and that of the optimizers with the counts, see ``with_counts``.
     """
-    before, numbers = counts[0], jnp.asarray(workflow.resets, jnp.int32)
-    after = before + counts[1]
+    before, shares = state.opt_state.num_updates, PyTreeDict()
+    after, interval = before + num_updates, workflow.redo_interval
+    if interval is not None:
+        is_due, recycling_key = after // interval > before // interval, jax.random.fold_in(key, 1)
+        learned, shares["dormant_share"] = recycle_if_due(workflow, state, learned, is_due, recycling_key)
+    if workflow.resets:
+        numbers = jnp.asarray(workflow.resets, jnp.int32)
+        is_due = ((before < numbers) & (numbers <= after)).any()
+        learned = when_due(is_due, lambda learned: _reset(workflow, learned[0], jax.random.fold_in(key, 0)), learned)
+    agent_state, optimizers = learned
+    return agent_state, PyTreeDict(optimizers=optimizers, num_updates=after, **shares)
 
-    def reset(learned: tuple[AgentState, Any]) -> tuple[AgentState, Any]:
-        fresh = workflow.init_learning(key)
-        statistics = learned[0].obs_preprocessor_state
-        return fresh.agent_state.replace(obs_preprocessor_state=statistics), fresh.opt_state.optimizers
 
-    is_due = ((before < numbers) & (numbers <= after)).any()
-    agent_state, optimizers = when_due(is_due, reset, (agent_state, optimizers))
-    return agent_state, PyTreeDict(optimizers=optimizers, num_updates=after)
+def _reset(workflow: OffPolicyWorkflow, agent_state: AgentState, key: Key) -> tuple[AgentState, Any]:
+    """Return new states of the agent and of the optimizers.
+
+    Networks, target networks, temperatures and statistics of batches are new; statistics of observations, which
+    describe the contents of the replay buffer, are kept.
+    """
+    fresh = workflow.init_learning(key)
+    statistics = agent_state.obs_preprocessor_state
+    return fresh.agent_state.replace(obs_preprocessor_state=statistics), fresh.opt_state.optimizers
