@@ -154,6 +154,8 @@ _NAMES = {
     "iql": "cql awac implicit_q_learning",
     "crossq": "cross_q",
     "xqc": "crossq_wn",
+    "bro": "bronet bro_fast",
+    "rlpd": "redq droq",
     "ec/openes": "es openai_es evolution_strategies open_es",
     "ec/cmaes": "cma_es cma",
     "ec/ars": "augmented_random_search",

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.parameter_server.worker import check_supported
 from evorl.types import PyTreeDict, State
 from evorl.workflows.nested_learner import UPDATES_AT_ONCE, learn_in_blocks
 from evorl.workflows.off_policy import OffPolicyWorkflow
@@ -129,5 +128,3 @@ def test_wrong_numbers_are_refused() -> None:
     for resets in ([0], [-3], [2**40]):
         with raises_naming(ValueError, "resets", str(resets[0])):
             small("sac", "Pendulum-v1", resets=resets)
-    with raises_naming(ValueError, "resets=[5]", "parameter", "server"):
-        check_supported(small("sac", "Pendulum-v1", resets=[5]))
