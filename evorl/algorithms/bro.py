@@ -181,7 +181,7 @@ def factor_of_number(number: jax.Array) -> jax.Array:
 
 
 def number_of_factor(factor: jax.Array | float) -> jax.Array:
-    """Return the number of which ``factor_of_number`` returns ``factor``."""
+    """Return the inverse of ``factor_of_number``."""
     share = (jnp.log(jnp.float32(factor)) - MIN_LOG_FACTOR) / (MAX_LOG_FACTOR - MIN_LOG_FACTOR)
     return jnp.arctanh(2.0 * share - 1.0)
 

@@ -1,8 +1,8 @@
 """RLPD (Ball et al. 2023, https://arxiv.org/abs/2302.02948): reinforcement learning with prior data.
 
 Soft actor-critic that learns online, with half of each batch from recorded transitions (``replay.mixed``). Many updates
-per step are made possible by an ensemble of critics with layer normalization, of which each update samples a few as its
-target (REDQ, Chen et al. 2021, https://arxiv.org/abs/2101.05982); the policy follows the mean of all.
+per step are made possible by an ensemble of critics with layer normalization. Each update samples a few target critics
+(REDQ, Chen et al. 2021, https://arxiv.org/abs/2101.05982); the policy follows the mean of all critics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recycling of dormant units, ReDo (Sokar et al. 2023, https://arxiv.org/abs/2302.12902).
 
 A unit is dormant if its mean absolute activation is at most a fraction of the mean over its layer. Its incoming weights
-are drawn anew and its outgoing weights set to zero, so that the outputs of the network hardly change.
+are replaced by random ones and its outgoing weights by zero, so that outputs of the network hardly change.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from evorl.ops.loops import when_due
 from evorl.types import Key, State
 
 OffPolicyWorkflow: TypeAlias = Any  # its module imports another that imports this one
-BATCH_SIZE = 256  # transitions of which activities are means, as published
+BATCH_SIZE = 256  # transitions per recycling, as published
 # Entries of the optimizers' states by the names of the parameters.
 _OPTIMIZERS = {"policy": ("policy", "actor"), "critic": ("critic",), "online": ("network",)}
 _TORSOS = {"policy": "agent.network.torso", "critic": "agent.critic_network.torso", "online": "agent.network.torso"}

@@ -1,8 +1,8 @@
 """Renewal of off-policy learners, which restores the plasticity that many updates per step cost.
 
-Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) initialize networks and optimizers anew at some points
-of the training, while the replay buffer is kept. Recycling (``evorl.workflows.recycling``) renews dormant units only.
-The number of updates so far is stored with the optimizers, only if one of them is set.
+Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) initialize networks and optimizers again at some
+points of the training, while the replay buffer is kept. Recycling (``evorl.workflows.recycling``) renews dormant units
+only. The number of updates so far is stored with the optimizers, only if one of them is set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_renewal(workflow: OffPolicyWorkflow) -> None:
 
 
 def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
-    """Return the state of the optimizers, with what the workflow's resets and recyclings have to remember, if any."""
+    """Return the state of the optimizers, with the counts that the workflow's resets and recyclings need, if any."""
     if not workflow.resets and workflow.redo_interval is None:
         return opt_state
     shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}

@@ -28,6 +28,7 @@ KEYS = jax.random.split(jax.random.key(5), 6)
 
 class TestContract(WorkflowContract):
     workflow = BROWorkflow
+    has_other_products = True  # orthogonal initial weights after the reset
     SMALL = {
         **SAC_CONFIG,
         "resets": [5],  # in the middle of the contract's runs

@@ -113,7 +113,7 @@ def test_only_critics_have_layer_normalization() -> None:
 
 
 def test_policy_and_temperature_are_updated_last() -> None:
-    """Of three updates per iteration, the third one moves them, by the critics after it."""
+    """The last of three updates moves them, by the critics after it."""
     workflow = small("rlpd", "Pendulum-v1", updates_per_iteration=1, policy_delay=3, learning_starts=0)
     state = workflow.init(0)
     changed = []

@@ -26,7 +26,7 @@ from tests.support.errors import assert_names
         ),
         (
             ["agent=ppo", "tau=0.1"],
-            ("other agents (bro, crossq, ddpg, discor, dqn, fast_td3, iql, r2d2, rai",),
+            ("other agents (bro, crossq, ddpg, discor, dqn, fast_td3, iql, r2d2 ...",),
         ),
         (
             ["agent=td3", "env=pendulum", "agent.noise={name: my_parts:Noise, width: 3}"],

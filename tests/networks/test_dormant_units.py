@@ -1,4 +1,4 @@
-"""Dormant units are found by their activity, and recycled without a change of what the network computes."""
+"""Dormant units are found by their activity, and recycled without a change of the outputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_incoming_weights_are_new_and_outgoing_ones_zero(dueling: bool) -> None:
     assert sorted(set(np.argwhere(is_new["['params']['torso']['Dense_0']['kernel']"])[:, 1])) == [1, 4]
     np.testing.assert_array_equal(first["bias"][np.array([1, 4])], 0.0)
     assert (first["kernel"][:, 1] != old["torso"]["Dense_0"]["kernel"][:, 1]).all()
-    bound = np.sqrt(6 / (3 + 6))  # Xavier's rule, whatever the initial weights were
+    bound = np.sqrt(6 / (3 + 6))  # Xavier's rule, for all initial weights
     assert np.abs(first["kernel"][:, np.array([1, 4])]).max() <= bound
     np.testing.assert_array_equal(second["kernel"][np.array([1, 4])], 0.0)  # also to the dormant unit behind
     assert (second["kernel"][np.array([0, 2, 3, 5]), 2] != old["torso"]["Dense_1"]["kernel"][[0, 2, 3, 5], 2]).all()

@@ -1,4 +1,4 @@
-"""Resets of networks and optimizers: their number, what they renew, and what they keep."""
+"""Resets of networks and optimizers: their number, and the entries that they renew and keep."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_networks_and_optimizers_are_renewed_where_due_only() -> None:
     for after in (states[2], states[4]):
         fresh, learned = after.agent_state.params, states[1].agent_state.params
         assert float(fresh.log_temperature) == float(states[0].agent_state.params.log_temperature)
-        assert_identical(fresh.target_critic, fresh.critic)  # not those of the critics before
+        assert_identical(fresh.target_critic, fresh.critic)  # fresh, too
         for name in ("policy", "critic", "target_critic"):
             pairs = zip(arrays(fresh[name]).items(), arrays(learned[name]).values(), strict=True)
             assert all((x != y).mean() > 0.9 for (path, x), y in pairs if "kernel" in path)
         assert not any(np.asarray(x).any() for x in jax.tree.leaves(after.opt_state.optimizers))  # also both moments
     first, second = (arrays(states[i].agent_state.params.critic) for i in (2, 4))
     assert all((first[path] != second[path]).all() for path in first if "kernel" in path)  # each has its own weights
-    # Statistics of observations and transitions are those of a training without resets.
+    # Statistics of observations and transitions are as without resets.
     assert_identical(states[2].agent_state.obs_preprocessor_state, plain[2].agent_state.obs_preprocessor_state)
     assert int(states[2].replay_state.size) == int(plain[2].replay_state.size)
 
