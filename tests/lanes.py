@@ -13,8 +13,9 @@ from collections.abc import Iterable
 LONG: dict[str, tuple[str, ...]] = {
     # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. tests/test_configs.py builds every algorithm.
     "further algorithms of a family": (
-        r"tests/algorithms/test_(a2c|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2|reinforce)\.py::",
-        r"tests/algorithms/test_(td3|td3_bc|tqc|trpo|soft_updates|td3_noise|soft_actor_critics)\.py::",
+        r"tests/algorithms/test_(a2c|bro|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2|reinforce)\.py::",
+        r"tests/workflows/test_(recycling\.py::TestContract::|resets\.py::test_every_off_policy_algorithm\w*\[(?!sac))",
+        r"tests/algorithms/test_(rlpd|td3|td3_bc|tqc|trpo|soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/algorithms/test_(action_spaces|dict_observations)\.py::",
         r"tests/algorithms/test_\w+\.py::test_\w+\[.*(pqn|r2d2|a2c|impala)",
         r"tests/algorithms/test_map_elites\.py::Test(Thresholds|DominatedNovelty)::",

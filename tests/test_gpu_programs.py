@@ -48,6 +48,8 @@ FAMILIES = (
     ("td3", "Pendulum-v1"),
     ("tqc", "Pendulum-v1"),
     ("crossq", "Pendulum-v1"),
+    ("bro", "Pendulum-v1"),
+    ("rlpd", "Pendulum-v1"),
     ("erl", "Pendulum-v1"),
     ("cemrl", "Pendulum-v1"),
     ("pga_me", "Pendulum-v1"),

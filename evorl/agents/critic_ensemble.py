@@ -122,6 +122,16 @@ class CriticEnsembleAgent(Agent):
         outputs = apply_network(network, params, obs)  # [K, N, A]
         return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
 
+    def recyclable_networks(self) -> dict[str, nn.Module]:
+        """Return the networks whose dormant units can be recycled, by the names of their parameters."""
+        return {"policy": self.policy_network, "critic": self.critic_network}
+
+    def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
+        """Return the inputs ``[N, ...]`` of these networks for transitions, by name."""
+        policy_obs, obs = (preprocess(agent_state, batch.obs, x) for x in (self.policy_obs_key, self.value_obs_key))
+        actions = (batch.actions,) if self.critic_network.num_actions is None else ()
+        return {"policy": (policy_obs,), "critic": (obs, *actions)}
+
     @classmethod
     def pop_num_atoms(cls, settings: dict[str, Any], env: Env) -> int | None:
         """Remove ``values`` and ``num_atoms`` from the settings; return the size of the grid, ``None`` for no grid.

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import optax
+from flax import linen as nn
 
 from evorl.agent import AgentState
 from evorl.agents.action_value import (
@@ -22,7 +23,7 @@ from evorl.agents.action_value import (
     update_online_and_target,
     values_of_actions,
 )
-from evorl.agents.observations import allowed_only
+from evorl.agents.observations import allowed_only, preprocess
 from evorl.agents.part_settings import TorsoSettings
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.envs.env import Env
@@ -125,6 +126,14 @@ class DQNAgent(ActionValueAgent):
         """Initialize the online network; the target network starts as a copy."""
         online = super().init_params(obs_space, action_space, key)
         return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
+
+    def recyclable_networks(self) -> dict[str, nn.Module]:
+        """Return the network whose dormant units can be recycled, by the name of its parameters; none if noisy."""
+        return {} if self.network.noisy else {"online": self.network}
+
+    def recyclable_inputs(self, agent_state: AgentState, batch: SampleBatch) -> dict[str, tuple[Any, ...]]:
+        """Return the inputs ``[N, ...]`` of that network for transitions, by name."""
+        return {"online": (preprocess(agent_state, batch.obs, self.obs_key),)}
 
     def acting_params(self, params: Params) -> Params:
         """Return the parameters of the online network."""

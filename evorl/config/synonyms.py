@@ -157,6 +157,8 @@ _NAMES = {
     "simba": "sac_simba simba_sac",
     "simba_v2": "simbav2 hyper_simba",
     "flash_sac": "flashsac fast_sac fastsac",
+    "bro": "bronet bro_fast",
+    "rlpd": "redq droq",
     "ec/openes": "es openai_es evolution_strategies open_es",
     "ec/cmaes": "cma_es cma",
     "ec/ars": "augmented_random_search",

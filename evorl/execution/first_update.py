@@ -59,6 +59,12 @@ def weak_spots(workflow: Any) -> Iterator[str]:
     rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
     if rates and all(_is_zero(rate) for rate in rates.values()):
         yield f"All learning rates are 0, so nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
+    replay = getattr(workflow, "replay", None)
+    if replay is not None and replay.mixed and replay.load is None:
+        yield (
+            "All transitions are collected in the environment: replay.mixed=true has no effect without replay.load, "
+            "which names recorded transitions."
+        )
     if getattr(workflow, "exploit", False) and steps and total < 2 * steps:
         yield (
             f"The run has a single generation, so no member trains after a selection: a generation takes {steps:,} "

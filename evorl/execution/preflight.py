@@ -26,6 +26,7 @@ RUNNING_BYTES = 500_000_000
 _LABELS = {
     "env_state": "environments",
     "replay_state": "replay",
+    "recorded_state": "replay",
     "opt_state": "optimizers",
     "agent_state": "agent",
     "members": "population",

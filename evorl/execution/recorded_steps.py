@@ -72,6 +72,8 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
 def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     """Add the transitions that ``replay.load`` names to the replay buffer and observation statistics of a first state.
 
+    With ``replay.mixed``, they are in the buffer ``recorded_state`` instead, and the replay buffer is empty.
+
     Each environment gets one contiguous piece of the transitions, so that only episodes at the boundaries are cut. If
     the number of transitions is not a multiple of the number of environments, the oldest ones are dropped.
 
@@ -93,7 +95,9 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     at_once = max(1, MAX_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
         state = _store(workflow, state, jax.tree.map(lambda x, i=start: x[i : i + at_once], rows))
-    return state
+    if not workflow.replay.mixed:
+        return state
+    return state.replace(replay_state=state.recorded_state, recorded_state=state.replay_state)  # that was empty
 
 
 @functools.partial(jax.jit, donate_argnames="state")

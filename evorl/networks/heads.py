@@ -88,6 +88,30 @@ class ValueNetwork(nn.Module):
         return output_layer(self.torso, 1, self.output_scale)(hidden)[..., 0]
 
 
+class ShiftNetwork(nn.Module):
+    """Network that maps observations and means of actions to shifts of the means: ``[..., A] -> [..., A]``.
+
+    Attributes:
+        torso: a module for flat inputs, the joined observations and means.
+        size: number of dimensions of an action, A.
+        observation_ndim: number of axes of one observation.
+        output_scale: gain of the head's initial weights; with a small gain, initial shifts are small.
+    """
+
+    torso: nn.Module
+    size: int
+    observation_ndim: int = 1
+    output_scale: float = 0.01
+
+    @nn.compact
+    def __call__(self, obs: Observation, means: jax.Array) -> jax.Array:
+        if self.torso.input_ndim != 1:
+            raise ValueError("shifts of actions need a torso for flat inputs: means are joined to flat observations.")
+        features = network_input(obs, self.observation_ndim, 1)
+        hidden = self.torso(jnp.concatenate([features, means], axis=-1))
+        return output_layer(self.torso, self.size, self.output_scale, use_bias=False)(hidden)
+
+
 def apply_network(network: nn.Module, params: Params, *inputs: Any) -> jax.Array:
     """Apply a network to ``inputs`` with the parameters that its ``init`` returned."""
     # Flax's ``apply`` returns a pair if asked for mutated collections, which is never done here.
@@ -99,9 +123,9 @@ def torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> j
     return torso(network_input(obs, observation_ndim, torso.input_ndim))
 
 
-def output_layer(torso: nn.Module, size: int, scale: float, name: str = "head") -> nn.Dense:
+def output_layer(torso: nn.Module, size: int, scale: float, name: str = "head", **options: Any) -> nn.Dense:
     """Return the last layer of a network: dense, with float32 outputs, initial weights and dtype as in the torso."""
-    return dense(size, torso.orthogonal, scale, name, **float32_outputs(torso.dtype))
+    return dense(size, torso.orthogonal, scale, name, **float32_outputs(torso.dtype), **options)
 
 
 def as_float(x: jax.typing.ArrayLike) -> jax.Array:

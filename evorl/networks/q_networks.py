@@ -91,6 +91,12 @@ class EnsembleQNetwork(nn.Module):
     output_scale: float = 1.0
     num_atoms: int | None = None
 
+    @nn.nowrap
+    def member(self) -> QNetwork:
+        """Return the network of one member, whose parameters are slices of the entry ``members``."""
+        torso = self.torso.clone(parent=None)
+        return QNetwork(torso, self.num_actions, self.observation_ndim, self.output_scale, self.num_atoms)
+
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None) -> jax.Array:
         if self.num_critics < 1:

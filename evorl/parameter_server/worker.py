@@ -38,6 +38,12 @@ def check_supported(workflow: Workflow) -> None:
         )
     if workflow.execution.collector is not None or workflow.execution.num_seeds is not None:
         raise ValueError("A worker of a parameter server has one seed and no actors: remove num_seeds and actors.")
+    resets, interval = list(getattr(workflow, "resets", ())), getattr(workflow, "redo_interval", None)
+    if resets or interval is not None:
+        raise ValueError(
+            f"resets={resets} and redo_interval={interval} change the parameters of one worker, but the parameters of "
+            "all workers are on the parameter server: remove both."
+        )
     if workflow.env.is_remote and workflow.eval_interval > 0:
         raise ValueError(
             f"eval_interval={workflow.eval_interval:g} needs evaluations, but no simulators connect to a parameter "

@@ -30,8 +30,9 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.rollout import Acting, ActionFn, collect_rollout, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
-from evorl.workflows.off_policy_state import LearnerState, OffPolicyState
-from evorl.workflows.replay_settings import ReplaySettings
+from evorl.workflows.off_policy_state import DrawnBatches, LearnerState, OffPolicyState, transition_spec
+from evorl.workflows.replay_settings import ReplaySettings, draw_from_both
+from evorl.workflows.resets import check_renewal, renewed_if_due, with_counts
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 S = TypeVar("S", bound=State)
@@ -54,6 +55,9 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         replay: initial contents, eviction policy, and goal relabeling of the replay buffer.
         intrinsic: intrinsic reward: icm, rnd, diayn or {name: icm, weight: 0.1}; see ``evorl.agents.intrinsic``.
         offline: learn only from the transitions that ``replay.load`` names; a step of the training is an update.
+        resets: numbers of updates after which networks and optimizers are initialized again; the replay buffer is kept.
+        redo_interval: number of updates between two recyclings of dormant units; ``None`` for none.
+        redo_threshold: largest activity of a dormant unit, relative to the mean of its layer.
         num_sharing: number of population members that share the replay buffer; set by the population.
     """
 
@@ -70,6 +74,9 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
     replay: ReplaySettings = ReplaySettings()
     intrinsic: Any = None
     offline: bool = pytree_field(static=True, default=False)
+    resets: tuple[int, ...] = ()
+    redo_interval: int | None = None
+    redo_threshold: Annotated[float, Within("[0, inf)")] = 0.025
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
@@ -79,18 +86,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "batch_size", "n_step", "replay_capacity")
-        collected = self.timesteps_per_iteration * self.num_sharing
-        if self.replay_capacity < collected:
-            raise ValueError(
-                f"replay_capacity={self.replay_capacity} is less than one iteration collects "
-                f"({collected} transitions): choose {collected} or more."
-            )
         self.replay.check(self)
-        if self.n_step > self.replay_buffer.num_rows:
-            raise ValueError(
-                f"n_step={self.n_step} exceeds the {self.replay_buffer.num_rows} steps per environment that "
-                f"replay_capacity={self.replay_capacity} holds: choose fewer steps, or a larger capacity."
-            )
+        check_renewal(self)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -173,6 +170,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
         if self.reward_bound is not None:
             state.reward_scale = RewardScale.of_none(len(state.env_state.reward), bounded=True)
+        if self.replay.mixed and self.replay.load is not None:
+            state.recorded_state = jax.tree.map(jnp.copy, state.replay_state)
         return state
 
     def init_learning(self, key: Key) -> LearnerState:
@@ -184,24 +183,12 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         one_env = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
         env_state = jax.eval_shape(lambda keys: with_recurrent_state(self.env.reset(keys), agent_state), one_env)
+        extras = self._stored_extras(env_state.done, recurrent_state_of(env_state))
         return LearnerState(
             agent_state=agent_state,
-            opt_state=self.init_optimizers(agent_state),
-            replay_state=init_buffer(self._transition_spec(env_state)),
+            opt_state=with_counts(self, self.init_optimizers(agent_state)),
+            replay_state=init_buffer(transition_spec(env_state, self.env.action_space, extras)),
         )
-
-    def _transition_spec(self, env_state: Any) -> SampleBatch:
-        """Return shapes and dtypes of one stored transition, given the state ``[1, ...]`` of one environment."""
-        actions = jax.eval_shape(lambda key: random_actions(self.env.action_space, key, 1), jax.random.key(0))
-        stored = SampleBatch(
-            obs=env_state.obs,
-            actions=actions,
-            rewards=env_state.reward,
-            next_obs=env_state.obs,
-            dones=env_state.done,
-            extras=self._stored_extras(env_state.done, recurrent_state_of(env_state)),
-        )
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
     def acting(self, state: OffPolicyState) -> tuple[Acting, OffPolicyState]:
         """Return the acting state for the next rollout, and the workflow's state with a new key."""
@@ -245,6 +232,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         between = (math.floor(self.updates_per_iteration), self.most_updates)
         metrics, state = self.learn_repeatedly(state, keys, self._num_updates(state), progress, between)
         metrics |= state.get("intrinsic_metrics", {})
+        if self.redo_interval is not None:
+            metrics |= {"dormant_share": state.opt_state.dormant_share}
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
     def take_in(self, state: S, batch: SampleBatch) -> S:
@@ -276,18 +265,19 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
         """Return the n-step transitions ``[M, ...]`` that start at the sampled steps ``[M]``; ``extras`` is a dict."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
-    def draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
+    def draw_batches(self, state: State, key: Key, progress: jax.Array, size: int | None = None) -> DrawnBatches:
         """Sample the batches ``[U, N, ...]`` of all updates of an iteration; return them, their rows and environments.
 
         All batches are sampled before the updates, so that devices do not communicate in between; new priorities take
-        effect in the next iteration. Rows and environments are ``[U, N]``.
+        effect in the next iteration. Rows and environments are ``[U, N]``. N is ``size``, by default ``batch_size``.
         """
-        buffer, replay_state, shape = self.replay_buffer, state.replay_state, (self.most_updates, self.batch_size)
+        buffer, replay_state = self.replay_buffer, state.replay_state
+        shape = (self.most_updates, self.batch_size if size is None else size)
         take = self.take
         if self.replay.hindsight is not None:
             key, goal_key = jax.random.split(key)
             take = partial(self.replay.take_under_goals, self, key=goal_key)
-        rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
+        rows, envs = buffer.draw_indices(replay_state, key, math.prod(shape))
         batches = take(replay_state, rows, envs)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
@@ -309,7 +299,8 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             progress: completed fraction of the training.
             between: least and largest number of updates, if there are any, see ``repeated``.
         """
-        batches, rows, envs = self.draw_batches(state, keys[0], progress)
+        draw = partial(draw_from_both, self) if "recorded_state" in state else self.draw_batches
+        batches, rows, envs = draw(state, keys[0], progress)
         if self.reward_bound is not None:
             batches = batches.replace(rewards=bounded_rewards(state.reward_scale, batches.rewards, self.reward_bound))
 
@@ -329,8 +320,13 @@ class OffPolicyWorkflow(Workflow[OffPolicyState]):
             return agent_state, opt_state, jax.tree.map(jnp.add, sums, metrics), errors
 
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
-        carry = (state.agent_state, state.opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
+        is_renewed = bool(self.resets) or self.redo_interval is not None
+        opt_state = state.opt_state.optimizers if is_renewed else state.opt_state
+        carry = (state.agent_state, opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
         agent_state, opt_state, sums, errors = repeated(one_update, carry, num_updates, between)
+        if is_renewed:
+            key = jax.random.fold_in(keys[1], self.most_updates)
+            agent_state, opt_state = renewed_if_due(self, state, (agent_state, opt_state), num_updates, key)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
         if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
             is_used = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
+
+import jax
 
 from evorl.agent import AgentState
+from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState
+from evorl.envs.space import Space
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import RewardScale
+from evorl.sample_batch import SampleBatch
 from evorl.types import Entry, Key, PyTreeDict, State
+
+DrawnBatches: TypeAlias = tuple[SampleBatch, jax.Array, jax.Array]  # batches, rows and environments, ``[U, N, ...]``
 
 
 class LearnerState(State):
@@ -33,6 +40,7 @@ class OffPolicyState(LearnerState):
         key: random key of the training.
         eval_key: random key of evaluations.
         iterations: number of finished iterations.
+        recorded_state: buffer of recorded transitions, like ``replay_state``; absent without ``replay.mixed``.
         reward_scale: running scale of rewards; absent without ``reward_bound``.
         intrinsic: state of the intrinsic reward, ``IntrinsicState``; absent without intrinsic rewards.
         intrinsic_metrics: metrics of the intrinsic reward for the last trajectory; absent without one.
@@ -42,6 +50,27 @@ class OffPolicyState(LearnerState):
     key: Key
     eval_key: Key
     iterations: WideCounter
+    recorded_state: Annotated[Any, Entry(axis=1, optional=True)]
     reward_scale: Annotated[RewardScale, Entry(axis=0, optional=True)]
     intrinsic: Annotated[Any, Entry(optional=True)]
     intrinsic_metrics: Annotated[PyTreeDict, Entry(optional=True)]
+
+
+def transition_spec(env_state: EnvState, action_space: Space, extras: PyTreeDict) -> SampleBatch:
+    """Return shapes and dtypes of one stored transition.
+
+    Args:
+        env_state: shapes of the state ``[1, ...]`` of one environment.
+        action_space: action space of the agent.
+        extras: shapes of the stored extras, ``[1, ...]``.
+    """
+    actions = jax.eval_shape(lambda key: random_actions(action_space, key, 1), jax.random.key(0))
+    stored = SampleBatch(
+        obs=env_state.obs,
+        actions=actions,
+        rewards=env_state.reward,
+        next_obs=env_state.obs,
+        dones=env_state.done,
+        extras=extras,
+    )
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from evorl.envs.goals.setting import required_goal_task
 from evorl.envs.vector import VectorEnv
@@ -18,7 +19,8 @@ from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, PyTreeNode, pytree_field
+from evorl.types import Key, PyTreeNode, State, pytree_field
+from evorl.workflows.off_policy_state import DrawnBatches
 
 OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
 
@@ -29,6 +31,8 @@ class ReplaySettings(PyTreeNode):
     Attributes:
         load: initial contents: a file made by evorl save-replay, the folder of a run that has one, or minari:<id> for a
             Minari dataset. Null starts empty.
+        mixed: keep the transitions of ``load``, if any, in a second buffer of the same capacity, and sample half of
+            each batch from it (Ball et al. 2023).
         other_env: accept initial contents of an environment with another name, as long as all shapes match.
         overwrite: eviction policy of a full buffer: the oldest transitions, or a random completed episode. With random,
             each episode has a slot whose length is the environment's time limit.
@@ -41,6 +45,7 @@ class ReplaySettings(PyTreeNode):
     """
 
     load: str | None = pytree_field(static=True, default=None)
+    mixed: bool = pytree_field(static=True, default=False)
     other_env: bool = pytree_field(static=True, default=False)
     overwrite: Literal["oldest", "random"] = pytree_field(static=True, default="oldest")
     hindsight: Strategy | None = pytree_field(static=True, default=None)
@@ -49,15 +54,32 @@ class ReplaySettings(PyTreeNode):
 
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raise ``ValueError`` if the settings are incompatible with each other or with the workflow."""
+        collected = workflow.timesteps_per_iteration * workflow.num_sharing
+        if workflow.replay_capacity < collected:
+            raise ValueError(
+                f"replay_capacity={workflow.replay_capacity} is less than one iteration collects "
+                f"({collected} transitions): choose {collected} or more."
+            )
         self._check_overwriting(workflow)
         self._check_recorded(workflow)
+        if self.mixed and self.load is not None:
+            self._check_mixed(workflow)
         if self.recency is not None and (self.has_episodes or workflow.prioritized or workflow.stores_recurrent_state):
             raise ValueError(
                 "replay.recency samples single transitions by their age alone: remove prioritized=true, "
                 "replay.hindsight and replay.overwrite=random, and use an agent without a recurrent network."
             )
-        if self.hindsight is None:
-            return
+        if self.hindsight is not None:
+            self._check_hindsight(workflow)
+        num_rows = workflow.replay_buffer.num_rows
+        if workflow.n_step > num_rows:
+            raise ValueError(
+                f"n_step={workflow.n_step} exceeds the {num_rows} steps per environment that "
+                f"replay_capacity={workflow.replay_capacity} holds: choose fewer steps, or a larger capacity."
+            )
+
+    @staticmethod
+    def _check_hindsight(workflow: OffPolicyWorkflow) -> None:
         required_goal_task(workflow.env, "replay.hindsight")
         if workflow.stores_recurrent_state:
             raise ValueError(
@@ -136,6 +158,17 @@ class ReplaySettings(PyTreeNode):
                 "replay.overwrite=random from the members, or set shared_replay=false."
             )
 
+    def _check_mixed(self, workflow: OffPolicyWorkflow) -> None:
+        if workflow.offline or workflow.prioritized or self.overwrite == "random":
+            raise ValueError(
+                "replay.mixed=true samples uniformly from two ring buffers, half of each batch from the environment: "
+                "remove offline=true, prioritized=true and replay.overwrite=random, or set replay.mixed=false."
+            )
+        if workflow.batch_size % 2:
+            raise ValueError(
+                f"batch_size={workflow.batch_size} has no half for replay.mixed=true: choose an even number."
+            )
+
     def _check_recorded(self, workflow: OffPolicyWorkflow) -> None:
         if workflow.offline:
             if self.load is None:
@@ -156,3 +189,18 @@ class ReplaySettings(PyTreeNode):
                 )
         if self.load is not None:
             check_recorded_steps(workflow, self.load, self.other_env)
+
+
+def draw_from_both(workflow: OffPolicyWorkflow, state: State, key: Key, progress: jax.Array) -> DrawnBatches:
+    """Return batches as ``OffPolicyWorkflow.draw_batches`` does, with recorded and new transitions in turn.
+
+    Any part of a batch has equally many of both: also the shares of several devices.
+    """
+    keys, size = jax.random.split(key), workflow.batch_size // 2
+    recorded = workflow.draw_batches(state.replace(replay_state=state.recorded_state), keys[0], progress, size)
+    new = workflow.draw_batches(state, keys[1], progress, size)
+
+    def in_turn(first: jax.Array, second: jax.Array) -> jax.Array:
+        return jnp.stack([first, second], axis=2).reshape(first.shape[0], 2 * size, *first.shape[2:])
+
+    return jax.tree.map(in_turn, recorded, new)

@@ -26,7 +26,7 @@ from tests.support.errors import assert_names
         ),
         (
             ["agent=ppo", "tau=0.1"],
-            ("other agents (crossq, ddpg, discor, dqn, fast_td3, flash_sac, iql,",),
+            ("other agents (bro, crossq, ddpg, discor, dqn, fast_td3, flash_sac,",),
         ),
         (
             ["agent=td3", "env=pendulum", "agent.noise={name: my_parts:Noise, width: 3}"],

@@ -107,6 +107,8 @@ def test_several_optimizers_are_refused() -> None:
         ("trpo", {}, ("policy_optimizer",)),
         ("map_elites", {}, ("optimizer", "gradients")),
         ("a2c", {"num_seeds": 2}, ("one seed", "actors")),
+        ("dqn", {"resets": [5]}, ("resets=[5]", "parameter server")),
+        ("dqn", {"redo_interval": 5}, ("redo_interval=5", "parameter server")),
     ],
 )
 def test_workflows_that_cannot_work_for_a_server(algorithm: str, changes: dict, parts: tuple[str, ...]) -> None:

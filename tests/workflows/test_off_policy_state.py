@@ -12,15 +12,24 @@ from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.types import check_entries, declared_entries
 from evorl.workflows.off_policy_state import LearnerState, OffPolicyState
+from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import small
 
 # Entries that only states with a setting have.
-OPTIONAL = {"intrinsic": "intrinsic", "intrinsic_metrics": "intrinsic", "reward_scale": "reward_bound"}
+OPTIONAL = {
+    "intrinsic": "intrinsic",
+    "intrinsic_metrics": "intrinsic",
+    "reward_scale": "reward_bound",
+    "recorded_state": "replay",
+}
+RECORDED = {"load": recorded_pendulum(), "other_env": True, "mixed": True}
 
 
-@pytest.mark.parametrize("options", [{}, {"prioritized": True}, {"intrinsic": "rnd"}, {"reward_bound": 5.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"prioritized": True}, {"intrinsic": "rnd"}, {"reward_bound": 5.0}, {"replay": RECORDED}]
+)
 def test_entries_are_those_declared(options: dict[str, Any]) -> None:
-    workflow = small("sac", **options)
+    workflow = small("sac", "Pendulum-v1", replay_capacity=256, **options)
     state = jax.eval_shape(workflow.setup, jax.random.key(0))
     assert type(check_entries(state)) is OffPolicyState
     absent = {name for name, setting in OPTIONAL.items() if setting not in options}

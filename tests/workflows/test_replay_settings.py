@@ -12,11 +12,15 @@ import pytest
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.config.names import load
 from evorl.execution.collector import iterate
+from evorl.execution.first_update import weak_spots
 from evorl.replay_buffers.recency import RecencyReplayBuffer
+from evorl.workflows.replay_settings import draw_from_both
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
 from tests.support.errors import raises_naming
 from tests.support.key_record import KeyRecord
+from tests.support.recorded_pendulum import NUM_STEPS as RECORDED
+from tests.support.recorded_pendulum import pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays, assert_close, assert_identical, small
 from tests.support.training_runs import resume_in, run_in, stop_after
 
@@ -127,6 +131,57 @@ def test_recency_goes_alone() -> None:
     for changes in ({"prioritized": True}, {"replay": {"overwrite": "random", "recency": 1.0}}):
         with raises_naming(ValueError, "replay.recency", "age"):
             small("dqn", **{"replay": {"recency": 1.0}, **changes})
+
+
+MIXED: dict[str, Any] = {"replay": {"load": recorded_pendulum(), "other_env": True, "mixed": True}}
+MIXED |= {"replay_capacity": RECORDED, "learning_starts": 0}
+
+
+def test_recorded_and_new_transitions_are_sampled_in_turn() -> None:
+    """Any contiguous even part of a batch, such as the share of a device, consists of both in equal numbers."""
+    workflow: Any = small("sac", "Pendulum-v1", batch_size=12, agent={"network": {"torso": [8]}}, **MIXED)
+    state = workflow.init(0)
+    assert (int(state.recorded_state.size), int(state.replay_state.size)) == (RECORDED // NUM_ENVS, 0)
+    before = jax.tree.map(np.asarray, state.recorded_state)
+    for _ in range(RECORDED // NUM_ENVS + 2):  # the buffer of new transitions is full
+        _, state = workflow.step(state)
+    assert_identical(state.recorded_state, before)
+    recorded = {x.tobytes() for x in pendulum_columns()["obs"]}
+    assert not recorded & {x.tobytes() for x in np.asarray(state.replay_state.data.obs).reshape(-1, 3)}
+    batches, rows, envs = jax.jit(draw_from_both)(workflow, state, jax.random.key(3), 0.0)
+    is_recorded = np.array([[x.tobytes() in recorded for x in batch] for batch in np.asarray(batches.obs)])
+    assert is_recorded.shape == rows.shape == envs.shape == (workflow.most_updates, 12)
+    np.testing.assert_array_equal(is_recorded, np.broadcast_to(np.arange(12) % 2 == 0, is_recorded.shape))
+    assert batches.extras.weights.shape == rows.shape
+    assert (rows[:, ::2] != rows[:, 1::2]).any()  # samples of both are independent
+
+
+@pytest.mark.parametrize(("algorithm", "changes"), [("td3", {"n_step": 2}), ("crossq", {}), ("sac", {"num_seeds": 2})])
+def test_every_algorithm_learns_from_both(algorithm: str, changes: dict[str, Any]) -> None:
+    workflow = small(algorithm, "Pendulum-v1", **MIXED, **changes)
+    state = workflow.init(0)
+    for _ in range(2):
+        metrics, state = workflow.step(state)
+    assert all(np.isfinite(metrics[name]).all() for name in workflow.loss_names)
+
+
+def test_without_recorded_transitions_there_is_one_buffer() -> None:
+    workflow = small("sac", "Pendulum-v1", replay={"mixed": True})
+    assert "recorded_state" not in jax.eval_shape(workflow.setup, jax.random.key(0))
+    assert any("replay.load" in sentence for sentence in weak_spots(workflow))
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"prioritized": True}, ("replay.mixed=true", "prioritized=true")),
+        ({"offline": True}, ("replay.mixed=true", "offline=true")),
+        ({"batch_size": 7}, ("batch_size=7", "even")),
+    ],
+)
+def test_batches_that_cannot_be_mixed_are_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with raises_naming(ValueError, *parts):
+        small("sac", "Pendulum-v1", **MIXED, **changes)
 
 
 def test_sequences_have_no_hindsight() -> None:

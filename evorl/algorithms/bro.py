@@ -1,0 +1,235 @@
+"""BRO, bigger, regularized, optimistic (Nauman et al. 2024, https://arxiv.org/abs/2405.16158).
+
+Soft actor-critic with wide residual critics, which estimate quantiles of the return and whose mean, not minimum, is
+the target. A second policy explores: it shifts the means of the first one towards actions on whose values the critics
+disagree, within an adaptive distance. Networks and optimizers are reset early in the training. The defaults are those
+of BRO (fast), with two updates per step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from evorl.agent import AgentState
+from evorl.agents.critic_ensemble import update_part
+from evorl.agents.observations import observation_ndim, one_observation, preprocess
+from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
+from evorl.algorithms.sac import SACAgent, SACWorkflow
+from evorl.envs.action_spaces import ActionSpaces
+from evorl.envs.env import Env
+from evorl.envs.space import Space
+from evorl.fields import Within
+from evorl.networks.heads import ShiftNetwork, apply_network
+from evorl.ops.optimization import Optimizer
+from evorl.ops.random import split_rows
+from evorl.ops.value_distributions import quantile_huber
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
+
+MIN_LOG_STD, MAX_LOG_STD = -10.0, 2.0
+MIN_LOG_FACTOR, MAX_LOG_FACTOR = -10.0, 7.5  # of optimism and divergence weight
+
+
+class BROSettings(CriticEnsembleSettings):
+    """Settings of the networks.
+
+    Attributes:
+        num_atoms: number of quantiles of each critic.
+    """
+
+    num_atoms: int = 100
+
+
+class BROAgent(SACAgent):
+    """A policy, an optimistic policy for exploration, an ensemble of quantile critics, and a temperature.
+
+    Optimism and divergence weight are ``exp`` of learned numbers within ``[-10, 7.5]``.
+
+    Attributes:
+        shift_network: maps an observation and the means of the policy, before ``tanh``, to shifts of these means.
+        optimism: initial weight of the critics' disagreement in the loss of the optimistic policy.
+        divergence_weight: initial weight of the divergence between the two policies in that loss.
+        target_divergence: target of this divergence, in nats per action dimension.
+        exploration_scale: standard deviation of the optimistic policy, as a multiple of the policy's.
+    """
+
+    shift_network: nn.Module = pytree_field(static=True, kw_only=True)
+    optimism: Annotated[float, Within("[1e-4, 1e3]")] = 1.0
+    divergence_weight: Annotated[float, Within("[1e-4, 1e3]")] = 0.25
+    target_divergence: Annotated[float, Within("(0, inf)")] = 0.05
+    exploration_scale: Annotated[float, Within("(0, inf)")] = 0.75
+    target_entropy_scale: float | None = 0.5
+    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
+    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
+
+    part_settings: ClassVar[PyTreeNode] = BROSettings(
+        network=TorsoSettings((256, 256), "relu", orthogonal=True), critic_network=TorsoDifferences((512, 512))
+    )
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """Build the networks, with critics that output ``num_atoms`` quantiles; the optimistic policy's is a third."""
+        num_atoms = settings.pop("num_atoms")
+        parts = super().parts(settings, env)
+        policy, critic = (parts[f"{name}_network"].clone(output_scale=math.sqrt(2.0)) for name in ("policy", "critic"))
+        ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
+        shift = ShiftNetwork(policy.torso, parts["distribution"].size, ndim)
+        networks = {"policy_network": policy, "critic_network": critic.clone(num_atoms=num_atoms)}
+        return {**parts, **networks, "shift_network": shift}
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """Initialize the networks, the temperature, and the two factors of the optimistic policy."""
+        key, shift_key = jax.random.split(key)
+        means = jnp.zeros((1, self.distribution.size))
+        return super().init_params(obs_space, action_space, key) | PyTreeDict(
+            shift=self.shift_network.init(shift_key, one_observation(obs_space, self.policy_obs_key), means),
+            optimism=number_of_factor(self.optimism),
+            divergence_weight=number_of_factor(self.divergence_weight),
+        )
+
+    def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
+        """Return means and log standard deviations ``[N, 2 A]``; ``tanh`` bounds the latter to [-10, 2]."""
+        means, raw = jnp.split(super().policy_outputs(agent_state, policy_params, obs), 2, axis=-1)
+        log_std = MIN_LOG_STD + 0.5 * (MAX_LOG_STD - MIN_LOG_STD) * (1.0 + jnp.tanh(raw))
+        return jnp.concatenate([means, log_std], axis=-1)
+
+    def optimistic_policy(self, agent_state: AgentState, shift_params: Params, obs: Observation) -> tuple[Any, Any]:
+        """Return the optimistic policy for observations ``[N, ...]``, and its divergence from the policy, ``[N]``.
+
+        The divergence is that of normal distributions before ``tanh`` with the policy's standard deviation, so that
+        ``exploration_scale`` does not count. It has no gradient with respect to the policy.
+        """
+        params = agent_state.params
+        outputs = jax.lax.stop_gradient(self.policy_outputs(agent_state, params.policy, obs))
+        means, log_std = jnp.split(outputs, 2, axis=-1)
+        inputs = (preprocess(agent_state, obs, self.policy_obs_key), means)
+        shifts = apply_network(self.shift_network, shift_params, *inputs)
+        scaled = log_std + jnp.log(self.exploration_scale)
+        divergence = 0.5 * jnp.square(shifts * jnp.exp(-log_std)).sum(axis=-1)
+        return self.distribution(jnp.concatenate([means + shifts, scaled], axis=-1)), divergence
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Sample actions from the optimistic policy."""
+        policy, _ = self.optimistic_policy(agent_state, agent_state.params.shift, sample_batch.obs)
+        return policy.sample(key), PyTreeDict()
+
+    def expected(self, outputs: jax.Array) -> jax.Array:
+        """Return the means of the distributions ``[..., M]``."""
+        return outputs.mean(axis=-1)
+
+    def pool_critics(self, outputs: jax.Array) -> jax.Array:
+        """Return the mean over all quantiles of all critics, from ``[K, N, M]`` to ``[N]``."""
+        return outputs.mean(axis=(0, -1))
+
+    def critic_loss(
+        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Return the quantile Huber loss of all critics against the mean of each quantile over the target critics."""
+        params = agent_state.params
+        policy = self.policy(agent_state, params.policy, batch.next_obs)
+        next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
+        next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions).mean(axis=0)
+        next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]  # [N, M]
+        targets = jax.lax.stop_gradient(batch.rewards[:, None] + batch.extras.discounts[:, None] * next_atoms)
+        atoms = self.critics(agent_state, critic_params, batch.obs, batch.actions)
+        losses = jax.vmap(quantile_huber, (0, None))(atoms, targets)  # [K, N]
+        loss = (batch.extras.weights * losses).mean(axis=-1).sum()
+        errors = targets.mean(axis=-1) - atoms.mean(axis=-1)
+        return loss, PyTreeDict(critic_loss=loss, q_value=atoms.mean(), td_errors=errors)
+
+    def shift_loss(
+        self, shift_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Return the loss of the optimistic policy: its divergence, minus values with a bonus for disagreement.
+
+        The disagreement is the mean distance of the critics' quantiles from their mean over critics, which is
+        ``|Q_1 - Q_2| / 2`` for two critics.
+        """
+        params = agent_state.params
+        policy, divergence = self.optimistic_policy(agent_state, shift_params, batch.obs)
+        atoms = self.critics(agent_state, params.critic, batch.obs, policy.sample(keys))  # [K, N, M]
+        disagreement = jnp.abs(atoms - atoms.mean(axis=0)).mean()
+        weight, divergence = factor_of_number(params.divergence_weight), divergence.mean()
+        loss = weight * divergence - atoms.mean() - factor_of_number(params.optimism) * disagreement
+        return loss, PyTreeDict(divergence=divergence)
+
+    def optimism_loss(self, number: jax.Array, divergence: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+        """Return the loss whose gradient step lowers the optimism while the divergence is above its target."""
+        optimism = factor_of_number(number)
+        return optimism * self._excess(divergence), PyTreeDict(optimism=optimism)
+
+    def divergence_weight_loss(self, number: jax.Array, divergence: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+        """Return the loss whose gradient step raises the weight while the divergence is above its target."""
+        weight = factor_of_number(number)
+        return -weight * self._excess(divergence), PyTreeDict(divergence_weight=weight)
+
+    def _excess(self, divergence: jax.Array) -> jax.Array:
+        return jax.lax.stop_gradient(divergence / self.distribution.size - self.target_divergence)
+
+
+def factor_of_number(number: jax.Array) -> jax.Array:
+    """Return ``exp`` of a number that ``tanh`` maps to [-10, 7.5]."""
+    return jnp.exp(MIN_LOG_FACTOR + 0.5 * (MAX_LOG_FACTOR - MIN_LOG_FACTOR) * (1.0 + jnp.tanh(number)))
+
+
+def number_of_factor(factor: jax.Array | float) -> jax.Array:
+    """Return the inverse of ``factor_of_number``."""
+    share = (jnp.log(jnp.float32(factor)) - MIN_LOG_FACTOR) / (MAX_LOG_FACTOR - MIN_LOG_FACTOR)
+    return jnp.arctanh(2.0 * share - 1.0)
+
+
+class BROWorkflow(SACWorkflow):
+    """BRO: updates critics, policy, temperature, optimistic policy and its factors, and target networks, in this order.
+
+    Attributes:
+        factor_optimizer: optimizer of optimism and divergence weight.
+    """
+
+    agent: BROAgent
+    updates_per_iteration: float = pytree_field(static=True, default=2)
+    batch_size: int = 128
+    learning_starts: float = 2500.0
+    replay_capacity: int = 1_000_000
+    resets: tuple[int, ...] = (25_002,)  # after 15,000 steps
+    policy_delay: int = pytree_field(default=1, setting=False)
+    actor_optimizer: Optimizer = Optimizer("adamw")
+    critic_optimizer: Optimizer = Optimizer("adamw")
+    temperature_optimizer: Optimizer = Optimizer(beta1=0.5)
+    factor_optimizer: Optimizer = Optimizer(learning_rate=3e-5, beta1=0.5)
+
+    loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "divergence", "optimism", "divergence_weight")
+
+    def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
+        """Return one optimizer state per group of parameters, by its name."""
+        params = agent_state.params
+        return super().init_optimizers(agent_state) | PyTreeDict(
+            shift=self.actor_optimizer.init(params.shift),
+            optimism=self.factor_optimizer.init(params.optimism),
+            divergence_weight=self.factor_optimizer.init(params.divergence_weight),
+        )
+
+    def update_actor(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """Update policy and temperature, then the optimistic policy around the new policy, and its factors."""
+        keys, shift_keys = split_rows(keys)
+        agent_state, opt_state, losses = super().update_actor(agent_state, opt_state, batch, keys, progress)
+        inputs: tuple[Any, ...] = (agent_state, batch, shift_keys)
+        for name, loss_fn, optimizer in (
+            ("shift", self.agent.shift_loss, self.actor_optimizer),
+            ("optimism", self.agent.optimism_loss, self.factor_optimizer),
+            ("divergence_weight", self.agent.divergence_weight_loss, self.factor_optimizer),
+        ):
+            step = {"loss_fn": loss_fn, "optimizer": optimizer, "progress": progress}
+            agent_state, opt_state, part_losses = update_part(name, agent_state, opt_state, *inputs, **step)
+            losses |= part_losses
+            inputs = (losses.divergence,)
+        return agent_state, opt_state, losses

@@ -1,0 +1,81 @@
+"""Renewal of off-policy learners, which restores the plasticity that many updates per step cost.
+
+Resets (Nikishin et al. 2022, https://arxiv.org/abs/2205.07802) initialize networks and optimizers again at some
+points of the training, while the replay buffer is kept. Recycling (``evorl.workflows.recycling``) renews dormant units
+only. The number of updates so far is stored with the optimizers, only if one of them is set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.config.values import LONGEST_AXIS, whole_number
+from evorl.ops.loops import when_due
+from evorl.types import Key, PyTreeDict, State
+from evorl.workflows.recycling import check_recycling, recycle_if_due
+
+OffPolicyWorkflow: TypeAlias = Any  # its module imports this one
+
+
+def check_renewal(workflow: OffPolicyWorkflow) -> None:
+    """Raise ``ValueError`` if a number of ``resets`` is not a positive integer; see also ``check_recycling``."""
+    for number in workflow.resets:
+        whole_number(number, "resets", 1, LONGEST_AXIS)
+    check_recycling(workflow)
+
+
+def with_counts(workflow: OffPolicyWorkflow, opt_state: Any) -> Any:
+    """Return the state of the optimizers, with the counts that the workflow's resets and recyclings need, if any."""
+    if not workflow.resets and workflow.redo_interval is None:
+        return opt_state
+    shares = {} if workflow.redo_interval is None else {"dormant_share": jnp.zeros(())}
+    return PyTreeDict(optimizers=opt_state, num_updates=jnp.zeros((), jnp.int32), **shares)
+
+
+def renewed_if_due(
+    workflow: OffPolicyWorkflow,
+    state: State,
+    learned: tuple[AgentState, Any],
+    num_updates: jax.Array | int,
+    key: Key,
+) -> tuple[AgentState, PyTreeDict]:
+    """Count updates; recycle dormant units, then reset the learner, if the count reaches one of their numbers.
+
+    An accelerator waits for the host once per call for each of the two, not once per update.
+
+    Args:
+        workflow: off-policy workflow with ``resets`` or ``redo_interval``.
+        state: state before the updates, with the entries of ``init_learning``.
+        learned: states of the agent and of the optimizers after the updates.
+        num_updates: number of the updates.
+        key: random key, equal on all devices.
+
+    Returns:
+        The state of the agent, and that of the optimizers with the counts, see ``with_counts``.
+    """
+    before, shares = state.opt_state.num_updates, PyTreeDict()
+    after, interval = before + num_updates, workflow.redo_interval
+    if interval is not None:
+        is_due, recycling_key = after // interval > before // interval, jax.random.fold_in(key, 1)
+        learned, shares["dormant_share"] = recycle_if_due(workflow, state, learned, is_due, recycling_key)
+    if workflow.resets:
+        numbers = jnp.asarray(workflow.resets, jnp.int32)
+        is_due = ((before < numbers) & (numbers <= after)).any()
+        learned = when_due(is_due, lambda learned: _reset(workflow, learned[0], jax.random.fold_in(key, 0)), learned)
+    agent_state, optimizers = learned
+    return agent_state, PyTreeDict(optimizers=optimizers, num_updates=after, **shares)
+
+
+def _reset(workflow: OffPolicyWorkflow, agent_state: AgentState, key: Key) -> tuple[AgentState, Any]:
+    """Return new states of the agent and of the optimizers.
+
+    Networks, target networks, temperatures and statistics of batches are new; statistics of observations, which
+    describe the contents of the replay buffer, are kept.
+    """
+    fresh = workflow.init_learning(key)
+    statistics = agent_state.obs_preprocessor_state
+    return fresh.agent_state.replace(obs_preprocessor_state=statistics), fresh.opt_state.optimizers
