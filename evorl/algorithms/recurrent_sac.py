@@ -52,10 +52,6 @@ class RecurrentSACAgent(SACAgent):
     memory: RecurrentNetwork = pytree_field(static=True, kw_only=True)
     obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
     priority_mix: Annotated[float, Within("[0, 1]")] = pytree_field(default=0.9, kw_only=True)
-    policy_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True, setting=False)
-    value_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True, setting=False)
-    support_low: float = pytree_field(default=-10.0, kw_only=True, setting=False)
-    support_high: float = pytree_field(default=10.0, kw_only=True, setting=False)
 
     improves_policies: ClassVar[bool] = False  # populations have policies of observations
     part_settings: ClassVar[PyTreeNode] = MemoryCriticSettings()
@@ -63,6 +59,11 @@ class RecurrentSACAgent(SACAgent):
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build memory and heads from ``network`` of the settings, and the distribution for the action space."""
+        for name in ("policy_obs_key", "value_obs_key"):
+            if settings.get(name) is not None:
+                raise ValueError(
+                    f"agent.{name} has no effect, since the heads read a memory: set agent.obs_key instead."
+                )
         options, distribution = settings.pop("network"), action_distribution(env.action_space)
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
