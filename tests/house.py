@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # import also reads action conversion, observation encoding, their spaces, the gate, the session, the collector and the
 # run's settings (94; 70 before them), and the 29 files that strings loaded late before this measure counted them:
 # actors, goals, intrinsic rewards, synonyms. Options of SAC's family (categorical values, policy delay, projection,
-# bounded rewards) add to the lines of a step, XQC to the settings that differ; residual blocks and the
-# projection are two more files.
+# bounded rewards) add to the lines of a step, XQC to the settings that differ; residual blocks, the
+# projection, and in an import the gated transformer, are further files.
 BARS: dict[str, float] = {
     "lines of the functions that a PPO step enters": 1217,
     "files of the functions that a PPO step enters": 26,
@@ -33,7 +33,7 @@ BARS: dict[str, float] = {
     "files of the functions that a SAC step enters": 31,
     "lines of the functions that evorl train enters before a step": 5375,
     "files of the functions that evorl train enters before a step": 106,
-    "files that the import of algorithms/ppo.py reads": 130,
+    "files that the import of algorithms/ppo.py reads": 131,
     "lines of configs/agent that stand in another of its files, %": 42.6,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
@@ -50,7 +50,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 68695,
+    "lines of the package": 69237,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
