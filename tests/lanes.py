@@ -13,11 +13,12 @@ from collections.abc import Iterable
 LONG: dict[str, tuple[str, ...]] = {
     # Short: PPO, SAC, DQN, neuroevolution, ERL and MAP-Elites. tests/test_configs.py builds every algorithm.
     "further algorithms of a family": (
-        r"tests/algorithms/test_(a2c|bro|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2|reinforce)\.py::",
+        r"tests/algorithms/test_(a2c|bro|cemrl|crossq|discor|impala|iql|multi_objective|pbt|pga_me|pqn|r2d2)\.py::",
+        r"tests/algorithms/test_(recurrent_sac|reinforce|rlpd|td3|td3_bc|tqc|trpo)\.py::",
+        r"tests/algorithms/test_(soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/workflows/test_(recycling\.py::TestContract::|resets\.py::test_every_off_policy_algorithm\w*\[(?!sac))",
-        r"tests/algorithms/test_(rlpd|td3|td3_bc|tqc|trpo|soft_updates|td3_noise|soft_actor_critics)\.py::",
         r"tests/algorithms/test_(action_spaces|dict_observations)\.py::",
-        r"tests/algorithms/test_\w+\.py::test_\w+\[.*(pqn|r2d2|a2c|impala)",
+        r"tests/algorithms/test_\w+\.py::test_\w+\[.*(pqn|r2d2|recurrent_sac|a2c|impala)",
         r"tests/algorithms/test_map_elites\.py::Test(Thresholds|DominatedNovelty)::",
         r"tests/ec/test_covariance_emitter\.py::test_the_gate_of_qdax\[(?!imp)",
         r"tests/ec/test_covariance_emitter\.py::test_a_generation\w*\[(?!imp-filter-elites|2imp-mu-thresholds)",
@@ -32,6 +33,7 @@ LONG: dict[str, tuple[str, ...]] = {
     # Short: SAC learns the continuous probes, PPO solves CartPole.
     "learning of a further algorithm, or with memory": (
         r"tests/algorithms/test_\w+\.py::TestProbesWithMemory::",
+        r"tests/algorithms/test_ppo\.py::Test(Contract|Agent)With\w+::",
         r"tests/algorithms/test_(?!sac)\w+\.py::(TestProbes::|test_\w+_probe)",
         r"tests/algorithms/test_sac\.py::TestProbes::test_\w+\[discrete",
         r"tests/algorithms/test_cartpole\.py::test_cartpole_is_solved\[(?!ppo)",
@@ -39,7 +41,7 @@ LONG: dict[str, tuple[str, ...]] = {
         r"tests/algorithms/test_action_masks\.py::test_what_is_learned_stays_finite",
         r"tests/agents/test_(intrinsic|actor_critic)\.py::test_(any|every|two|replay)_",
         r"tests/agents/test_intrinsic\.py::test_(a_training_is_resumed|no_key|diayn|a_repeated_step\w*\[(?!rnd-CartPole))",
-        r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm|lru)",
+        r"tests/agents/test_actor_critic\.py::test_\w+\[(dilated|lstm|lru|gtrxl)",
         r"tests/test_rollout\.py::test_memory_is_threaded\w*\[2",
     ),
     # Short: PPO and SAC train from the command line; invalid values, full disks and documented agents are tested once.
@@ -174,7 +176,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "experiments and combinations beyond the first of a kind": (
         r"tests/test_configs\.py::test_an_experiment_builds\[(?!ppo/cartpole\]|sac/pendulum\]|dqn/cartpole\])",
         r"tests/test_configs\.py::test_an_agent_builds\[cartpole-(crossq|ddpg|fast_td3|iql|td3|td3_bc|tqc|erl/|qd/pga_me)",
-        r"tests/test_configs\.py::test_an_agent_builds\[pendulum-(a2c|discor|ec/|impala|meta|ppo|pqn|qd/map|r2d2|rainbow|random)",
+        r"tests/test_configs\.py::test_an_agent_builds\[pendulum-(a2c|discor|ec/|impala|meta|ppo|pqn|qd/map|r2d2|rainbow|random|recurrent)",
         r"tests/test_configs\.py::test_an_agent_builds\[pendulum-(reinforce|trpo|dqn)",
         r"tests/workflows/test_on_policy\.py::test_the_value_function_learns\w*\[False",
         r"tests/workflows/test_on_policy\.py::test_statistics_count",

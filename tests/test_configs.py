@@ -41,7 +41,9 @@ EXPERIMENTS = sorted(
 )
 # Agents that equal the defaults of their class.
 ONE_LINE_AGENTS = set(
-    "a2c crossq discor dqn impala ppo pqn r2d2 random reinforce rlpd sac td3 tqc trpo ec/nsga2 ec/openes".split()
+    (
+        "a2c crossq discor dqn impala ppo pqn r2d2 random recurrent_sac reinforce rlpd sac td3 tqc trpo ec/nsga2 ec/openes"
+    ).split()
 )
 # Physics takes seconds to load: these represent all brax environments, whose files must have the same entries.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}

@@ -58,7 +58,7 @@ class CellSettings(PyTreeNode):
     """Settings of a recurrent cell, see ``build_cell``.
 
     Attributes:
-        name: gru, lstm, dilated_lstm, min_gru or lru.
+        name: gru, lstm, dilated_lstm, min_gru, lru or gtrxl.
         size: number of units.
     """
 
@@ -83,7 +83,7 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
     Attributes:
         shared: use one shared network below both heads instead of two.
-        recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru or lru, or a mapping,
+        recurrent: recurrent cell after the torso: null, gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping,
             {name: lstm, size: 128}.
         heads: further layers of each network, after the shared or recurrent part.
     """
@@ -176,7 +176,7 @@ class RecurrentNetworkSettings(TorsoSettings):
     """Settings of a recurrent action-value network.
 
     Attributes:
-        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru or lru, or a mapping.
+        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping.
         heads: head that reads the outputs of the cell.
     """
 
@@ -192,6 +192,30 @@ class RecurrentValueSettings(PyTreeNode):
     """
 
     network: RecurrentNetworkSettings = RecurrentNetworkSettings(torso=(64,), activation="relu", orthogonal=False)
+
+
+class MemoryNetworkSettings(TorsoSettings):
+    """Settings of a memory and of the networks that read it.
+
+    Attributes:
+        recurrent: recurrent cell after the torso: gru, lstm, dilated_lstm, min_gru, lru or gtrxl, or a mapping.
+        heads: further layers of each network, after the recurrent part.
+    """
+
+    recurrent: CellSettings = CellSettings("gru", size=64)
+    heads: ActorCriticHeads = ActorCriticHeads(policy=(128,), value=(128,))
+
+
+class MemoryCriticSettings(PyTreeNode):
+    """Settings of the parts of an agent whose policy and ensemble of critics read a memory.
+
+    Attributes:
+        network: memory, and the networks that read it.
+        num_critics: size of the ensemble.
+    """
+
+    network: MemoryNetworkSettings = MemoryNetworkSettings(torso=(64,), activation="relu", orthogonal=False)
+    num_critics: int = 2
 
 
 class PolicySettings(PyTreeNode):

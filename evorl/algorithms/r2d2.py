@@ -33,8 +33,9 @@ from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.value_rescaling import rescale, undo_rescale
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.sequence import (
-    PrioritizedSequenceReplayBuffer,
     SequenceReplayBuffer,
+    sequence_buffer,
+    sequence_priorities,
     take_sequences,
     with_swapped_axes,
 )
@@ -132,14 +133,10 @@ class R2D2Agent(action_value.ActionValueAgent):
         self, agent_state: AgentState, params: Params, batch: SampleBatch, burn_in: int
     ) -> tuple[jax.Array, jax.Array]:
         """Return the values of observations and of their true successors, each ``[T - burn_in, N, A]`` (section 3)."""
-        recurrent_state, starts = batch.extras.recurrent_state, batch.extras.starts
-        if burn_in:
-            early = jax.tree.map(lambda x: x[:burn_in], batch.obs)
-            _, recurrent_states = self.q_values_along(agent_state, params, early, recurrent_state, starts[:burn_in])
-            recurrent_state = jax.lax.stop_gradient(jax.tree.map(lambda x: x[-1], recurrent_states))
-        obs, next_obs = jax.tree.map(lambda x: x[burn_in:], (batch.obs, batch.next_obs))
-        values, recurrent_states = self.q_values_along(agent_state, params, obs, recurrent_state, starts[burn_in:])
-        return values, self.q_values_and_state(agent_state, params, next_obs, recurrent_states)[0]
+        obs, next_obs = (preprocess(agent_state, x, self.obs_key) for x in (batch.obs, batch.next_obs))
+        memory = (batch.extras.recurrent_state, batch.extras.starts, burn_in)
+        values, next_values = self.network.apply(params, obs, next_obs, *memory, method="after_burn_in")
+        return values, allowed_only(next_values, jax.tree.map(lambda x: x[burn_in:], batch.next_obs))
 
     def loss(
         self,
@@ -165,8 +162,7 @@ class R2D2Agent(action_value.ActionValueAgent):
         chosen = action_value.values_of_actions_along(values, batch.actions[burn_in:])
         errors = jax.lax.stop_gradient(targets) - chosen  # [T - burn_in, N]
         loss = (batch.extras.weights * 0.5 * jnp.square(errors).mean(axis=0)).mean()
-        magnitudes = jnp.abs(errors)
-        priorities = self.priority_mix * magnitudes.max(axis=0) + (1.0 - self.priority_mix) * magnitudes.mean(axis=0)
+        priorities = sequence_priorities(errors, self.priority_mix)
         return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean(), td_errors=priorities)
 
 
@@ -212,11 +208,13 @@ class R2D2Workflow(OffPolicyWorkflow):
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
         """Replay buffer of steps, which samples the starts of sequences."""
-        size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
-        sequences = {"length": (self.burn_in or 0) + self.sequence_length, "period": self.sequence_period}
-        if self.prioritized:
-            return PrioritizedSequenceReplayBuffer(**size, **sequences, exponent=self.priority_exponent)
-        return SequenceReplayBuffer(**size, **sequences)
+        return sequence_buffer(
+            self.priority_exponent if self.prioritized else None,
+            capacity=self.replay_capacity,
+            num_envs=self.num_stored_envs,
+            length=(self.burn_in or 0) + self.sequence_length,
+            period=self.sequence_period,
+        )
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """Return the sequences ``[M, T, ...]`` that start at ``rows`` of ``envs``."""

@@ -149,6 +149,7 @@ _NAMES = {
     "rainbow": "c51 rainbow_dqn",
     "r2d2": "drqn recurrent_dqn",
     "sac": "sac_v1 soft_actor_critic her",
+    "recurrent_sac": "sac_lstm rsac sac_rnn",
     "fast_td3": "fasttd3",
     "tqc": "truncated_quantile_critics",
     "iql": "cql awac implicit_q_learning",

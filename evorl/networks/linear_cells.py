@@ -6,6 +6,7 @@ A cell has the methods of ``evorl.networks.recurrent.GRU``, for one step at a ti
 from __future__ import annotations
 
 import math
+from typing import Any, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -15,6 +16,8 @@ from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initiali
 from evorl.ops.platform import on_cpu
 from evorl.types import Key, PyTreeDict
 
+# Real and imaginary parts of complex numbers.
+Parts: TypeAlias = tuple[jax.Array, jax.Array]
 # Initial eigenvalues of an LRU: at least this modulus, and at most this angle. The paper's choice for long sequences;
 # its defaults, moduli in [0, 1] and all angles, forget within 100 steps: 5 % of the units would remember a tenth.
 MIN_MODULUS, MAX_PHASE = 0.9, math.pi / 10
@@ -173,12 +176,12 @@ class LRU(nn.Module):
             starts: true where an episode starts with that step, ``[T, B]``: the state is zero there before the step.
         """
         real_x, imaginary_x, skipped = jnp.split(inputs, 3, axis=-1)
-        # Rotated back by t angles, the states of step t decay by the real modulus: one real scan computes both parts.
-        phases = jnp.exp(self.theta) * jnp.arange(1.0, len(starts) + 1.0)[:, None, None]  # [T, 1, size]
-        rotated = jnp.stack(_rotated(real_x, imaginary_x, -phases), axis=-2)  # [T, B, 2, size]
-        decays = jnp.where(starts[..., None, None], 0.0, jnp.exp(-jnp.exp(self.nu)))  # [T, B, 1, size]
-        states = linear_scan(decays, rotated, jnp.stack([state.real, state.imaginary], axis=-2))
-        real, imaginary = _rotated(states[..., 0, :], states[..., 1, :], phases)
+        modulus, phase = jnp.exp(-jnp.exp(self.nu)), jnp.exp(self.theta)
+        steps = (jnp.logical_not(starts)[..., None], (real_x, imaginary_x), (state.real, state.imaginary))
+        if on_cpu():
+            real, imaginary = _scan_in_sequence((modulus * jnp.cos(phase), modulus * jnp.sin(phase)), *steps)
+        else:
+            real, imaginary = _scan_at_once(modulus, phase, *steps)
         states = PyTreeDict(real=real, imaginary=imaginary)
         return states, self._outputs(states, skipped)
 
@@ -188,7 +191,62 @@ class LRU(nn.Module):
         return outputs * nn.sigmoid(self.output_gate(outputs))
 
 
-def _rotated(real: jax.Array, imaginary: jax.Array, phase: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _scan_at_once(modulus: jax.Array, phase: jax.Array, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
+    """Return the states of an LRU after each step, both parts ``[T, B, size]``, by a parallel scan.
+
+    Args:
+        modulus: moduli of the eigenvalues, ``[size]``.
+        phase: their angles, ``[size]``.
+        goes_on: false where an episode starts with that step, ``[T, B, 1]``.
+        inputs: both parts, ``[T, B, size]``.
+        first: both parts before the first step, ``[B, size]``.
+    """
+    # Rotated back by t angles, the states of step t decay by the real modulus: one real scan computes both parts.
+    phases = phase * jnp.arange(1.0, len(goes_on) + 1.0)[:, None, None]  # [T, 1, size]
+    rotated = jnp.stack(_rotated(*inputs, -phases), axis=-2)  # [T, B, 2, size]
+    decays = jnp.where(goes_on[..., None], modulus, 0.0)  # [T, B, 1, size]
+    states = linear_scan(decays, rotated, jnp.stack(first, axis=-2))
+    return _rotated(states[..., 0, :], states[..., 1, :], phases)
+
+
+def _steps(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
+    """Return what ``_scan_at_once`` returns, one step after the other, for both parts of the eigenvalues ``[size]``."""
+
+    def one_step(state: Parts, row: tuple[jax.Array, Parts]) -> tuple[Parts, Parts]:
+        keeps, (real_x, imaginary_x) = row
+        kept = (jnp.where(keeps, state[0], 0.0), jnp.where(keeps, state[1], 0.0))
+        real, imaginary = _products(eigenvalues, kept)
+        state = (real + real_x, imaginary + imaginary_x)
+        return state, state
+
+    return jax.lax.scan(one_step, first, (goes_on, inputs))[1]
+
+
+@jax.custom_jvp
+def _scan_in_sequence(eigenvalues: Parts, goes_on: jax.Array, inputs: Parts, first: Parts) -> Parts:
+    """Return ``_steps``, with gradients that leave only additions of products in the loop.
+
+    On a CPU, with gradients, it takes half the time of ``_scan_at_once``, which computes sines and cosines of every
+    step for every row.
+    """
+    return _steps(eigenvalues, goes_on, inputs, first)
+
+
+@_scan_in_sequence.defjvp
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Parts, Parts]:
+    eigenvalues, goes_on, _, first = primals
+    states = _scan_in_sequence(*primals)
+    earlier = jax.tree.map(lambda x, y: jnp.where(goes_on, jnp.concatenate([x[None], y[:-1]]), 0.0), first, states)
+    # The same recurrence, driven by the tangents.
+    driven = jax.tree.map(jnp.add, _products(tangents[0], earlier), tangents[2])
+    return states, _steps(eigenvalues, goes_on, driven, tangents[3])
+
+
+def _products(x: Parts, y: Parts) -> Parts:
+    """Return the products of complex numbers, given by their parts."""
+    return x[0] * y[0] - x[1] * y[1], x[1] * y[0] + x[0] * y[1]
+
+
+def _rotated(real: jax.Array, imaginary: jax.Array, phase: jax.Array) -> Parts:
     """Rotate complex numbers, given by their parts, by ``phase``."""
-    cos, sin = jnp.cos(phase), jnp.sin(phase)
-    return cos * real - sin * imaginary, sin * real + cos * imaginary
+    return _products((jnp.cos(phase), jnp.sin(phase)), (real, imaginary))

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from evorl.config.custom_parts import custom_class, custom_part, is_custom_name
 from evorl.config.names import no_such
 from evorl.config.values import whole_number
+from evorl.networks.gated_transformer import GTrXL
 from evorl.networks.heads import torso_output
 from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer, orthogonal_matrix
 from evorl.networks.linear_cells import LRU, MIN_MODULUS, MinGRU
@@ -120,13 +121,14 @@ class DilatedLSTM(LSTM):
         return PyTreeDict(cell=cell, hidden=hidden, step=state.step + 1), hidden
 
 
-Cell: TypeAlias = GRU | LSTM | DilatedLSTM | MinGRU | LRU
+Cell: TypeAlias = GRU | LSTM | DilatedLSTM | MinGRU | LRU | GTrXL
 _CELLS: dict[str, type[Cell]] = {
     "gru": GRU,
     "lstm": LSTM,
     "dilated_lstm": DilatedLSTM,
     "min_gru": MinGRU,
     "lru": LRU,
+    "gtrxl": GTrXL,
 }
 
 
@@ -176,6 +178,27 @@ class RecurrentNetwork(nn.Module):
         _, (outputs, states) = steps(self.cell, state, (self._cell_inputs(obs), starts))
         return self.head(outputs), states
 
+    def after_burn_in(
+        self, obs: Observation, next_obs: Observation, state: CellState, starts: jax.Array, burn_in: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the outputs for sequences ``[T, N]`` and their true successors, ``[T - burn_in, N, ...]`` each.
+
+        The first ``burn_in`` steps only update the state, without gradients (Kapturowski et al. 2019, section 3).
+        Successors are read with the state of the same episode, also where ``obs`` continues with the next one.
+
+        Args:
+            obs: ``[T, N, *observation]``.
+            next_obs: ``[T, N, *observation]``.
+            state: state before the first step, ``[N, *]``.
+            starts: as for ``unroll``.
+            burn_in: number of steps.
+        """
+        if burn_in:
+            _, states = self.unroll(obs[:burn_in], state, starts[:burn_in])
+            state = jax.lax.stop_gradient(jax.tree.map(lambda x: x[-1], states))
+        outputs, states = self.unroll(obs[burn_in:], state, starts[burn_in:])
+        return outputs, self(next_obs[burn_in:], states)[0]
+
     def _cell_inputs(self, obs: Observation) -> jax.Array:
         # float32, which user-defined cells expect
         return self.cell.inputs(torso_output(self.torso, obs, self.observation_ndim).astype(jnp.float32))
@@ -210,8 +233,8 @@ def computing_in(network: nn.Module, dtype: Dtype) -> nn.Module:
 
 
 def build_cell(config: Any) -> Cell | None:
-    """Build a recurrent cell from a name, ``gru``, ``lstm``, ``dilated_lstm``, ``min_gru`` or ``lru``, or from a
-    mapping with ``name``, ``size`` and further attributes of the cell. Returns ``None`` for ``None``.
+    """Build a recurrent cell from a name, ``gru``, ``lstm``, ``dilated_lstm``, ``min_gru``, ``lru`` or ``gtrxl``, or
+    from a mapping with ``name``, ``size`` and further attributes of the cell. Returns ``None`` for ``None``.
 
     ``package.module:Class`` is a user-defined one: a Flax module with ``initial_state``, ``inputs`` and
     ``__call__``, as in ``GRU``, and optionally ``unroll``, as in ``MinGRU``.
@@ -242,6 +265,10 @@ def build_cell(config: Any) -> Cell | None:
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(
             f"recurrent: {cell.size} units cannot be divided into {cell.num_cores} cores: choose a divisor."
+        )
+    if isinstance(cell, GTrXL) and cell.size % cell.num_heads:
+        raise ValueError(
+            f"recurrent: {cell.size} units cannot be divided among {cell.num_heads} heads: choose a divisor."
         )
     if isinstance(cell, LRU) and 1.0 - 1.0 / cell.horizon <= MIN_MODULUS:
         raise ValueError(f"recurrent.horizon of lru must be more than 10 steps, got {cell.horizon}.")

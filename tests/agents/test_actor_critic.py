@@ -106,6 +106,7 @@ CELLS = {
     "dilated lstm": {"recurrent": {"name": "dilated_lstm", "size": 8, "num_cores": 2}, "heads": {"policy": [4]}},
     "min_gru": {"recurrent": {"name": "min_gru", "size": 8}},
     "lru, shared": {"recurrent": {"name": "lru", "size": 8}, "shared": True},
+    "gtrxl": {"recurrent": {"name": "gtrxl", "size": 8, "num_layers": 2, "window": 3}},
 }
 
 
@@ -150,7 +151,8 @@ def test_successors_are_valued_with_the_recurrent_state_of_their_episode(remembe
     ("algorithm", "cell", "product"),
     [(name, "lstm", "state_gates") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")]
     + [(name, "min_gru", "input_gates") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")]
-    + [(name, "lru", "state_product") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")],
+    + [(name, "lru", "state_product") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")]
+    + [(name, "gtrxl", "layers_0") for name in ("a2c", "impala", "ppo", "reinforce", "trpo")],
 )
 def test_every_algorithm_learns_with_a_recurrent_network(algorithm: str, cell: str, product: str) -> None:
     network = {"torso": [8], "recurrent": {"name": cell, "size": 4}}

@@ -22,6 +22,11 @@ class TestContract(WorkflowContract):
     SMALL = ONE_STEP_CONFIG
 
 
+class TestContractWithLinearMemory(WorkflowContract):
+    workflow = A2CWorkflow
+    SMALL = {**TestContract.SMALL, "agent": {"network": {"torso": [8], "recurrent": {"name": "min_gru", "size": 8}}}}
+
+
 class TestAgent(AgentContract):
     workflow = A2CWorkflow
     settings = TestContract.SMALL["agent"]

@@ -27,6 +27,7 @@ AGENTS = {
     "pqn": "PQN",
     "ppo": "PPO",
     "r2d2": "R2D2",
+    "recurrent_sac": "RecurrentSAC",
     "reinforce": "Reinforce",
     "sac": "SAC",
     "trpo": "TRPO",
@@ -84,7 +85,7 @@ def test_only_allowed_actions_are_taken(algorithm: str) -> None:
         assert len(np.unique(np.asarray(explored))) == NUM_ACTIONS
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "iql", "r2d2", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "iql", "r2d2", "recurrent_sac", "sac"])
 def test_what_is_learned_stays_finite(algorithm: str) -> None:
     changes = {"learning_starts": 8.0} if algorithm in ("dqn", "iql", "sac") else {}
     workflow = small(algorithm, ENV, **ONLINE.get(algorithm, {}), **changes)

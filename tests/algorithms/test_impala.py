@@ -23,6 +23,11 @@ class TestContract(WorkflowContract):
     SMALL = PPO_CONFIG
 
 
+class TestContractWithLinearMemory(WorkflowContract):
+    workflow = IMPALAWorkflow
+    SMALL = {**TestContract.SMALL, "agent": {"network": {"torso": [8], "recurrent": {"name": "lru", "size": 8}}}}
+
+
 class TestAgent(AgentContract):
     workflow = IMPALAWorkflow
     settings = TestContract.SMALL["agent"]

@@ -26,6 +26,26 @@ class TestContract(WorkflowContract):
     endless_env = ("MountainCar-v0", 100)
 
 
+class TestContractWithLinearMemory(WorkflowContract):
+    workflow = PPOWorkflow
+    SMALL = {
+        **TestContract.SMALL,
+        "agent": {"network": {"torso": [8], "recurrent": {"name": "lru", "size": 8}, "shared": True}},
+    }
+    env = "CartPole-v1"
+    endless_env = ("MountainCar-v0", 100)
+
+
+class TestContractWithAttention(WorkflowContract):
+    workflow = PPOWorkflow
+    SMALL = {**TestContract.SMALL, "agent": {"network": {"torso": [8], "recurrent": {"name": "gtrxl", "size": 8}}}}
+
+
+class TestAgentWithLinearMemory(AgentContract):
+    workflow = PPOWorkflow
+    settings = TestContractWithLinearMemory.SMALL["agent"]
+
+
 class TestAgent(AgentContract):
     workflow = PPOWorkflow
     settings = TestContract.SMALL["agent"]

@@ -40,7 +40,11 @@ OF_NAME = {
     "point_maze": {"maze": "u", "start": "anywhere", "goal": "anywhere"},
     "reacher": {"backend": None},
 }
-MORE_THAN_A_NAME = ("cartpole_hidden_velocities", "remote", "user")
+OBSERVED = {
+    "cartpole_hidden_velocities": "[0, 2] # position of the cart and angle of the pole",
+    "pendulum_hidden_velocity": "[0, 1] # cosine and sine of the angle",
+}
+MORE_THAN_A_NAME = (*OBSERVED, "remote", "user")
 SHORT_NAMES = {
     path.stem: path.read_text().split("[")[1].split("]")[0]
     for path in FOLDER.glob("[!_]*.yaml")
@@ -87,8 +91,8 @@ def test_options_are_set_on_the_command_line() -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.rglob("[!_]*.yaml")), ids=lambda path: path.stem)
 def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    if path.stem == "cartpole_hidden_velocities":
-        assert lines[1:] == ["env:", "  observed: [0, 2] # position of the cart and angle of the pole"]
+    if path.stem in OBSERVED:
+        assert lines[1:] == ["env:", f"  observed: {OBSERVED[path.stem]}"]
     elif path.parent.name == "atari":
         assert lines[:2] == ["defaults: [/env/_atari, _self_]", "env:"]
         assert len(lines) == 3

@@ -42,7 +42,8 @@ def node() -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo_discrete", "ppo_gru_history", "ppo_lru", "ppo_min_gru", "masked", "goals", "dqn_convolutional"]
+    "name",
+    ["ppo_discrete", "ppo_gru_history", "ppo_lru", "ppo_gtrxl", "ppo_min_gru", "masked", "goals", "dqn_convolutional"],
 )
 def test_the_policy_in_the_page_is_the_policy(name: str, tmp_path: Path) -> None:
     node()

@@ -24,7 +24,9 @@ def module_of(name: str, folder: Path, sample: bool = False) -> tuple[dict[str, 
     return module, text
 
 
-@pytest.mark.parametrize("name", ["ppo_gru_history", "ppo_lru", "ppo_min_gru", "masked", "goals", "dqn"])
+@pytest.mark.parametrize(
+    "name", ["ppo_gru_history", "ppo_lru", "ppo_gtrxl", "recurrent_sac", "ppo_min_gru", "masked", "goals", "dqn"]
+)
 def test_it_acts_as_the_loaded_policy(name: str, tmp_path: Path) -> None:
     module, text = module_of(name, tmp_path)
     stated = stored(name, tmp_path).policy

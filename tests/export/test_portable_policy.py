@@ -29,6 +29,11 @@ PORTS = {
         "obs memory_recurrent_policy_imaginary memory_recurrent_policy_real",
         "action next_memory_recurrent_policy_imaginary next_memory_recurrent_policy_real",
     ),
+    "ppo_gtrxl": (
+        "obs memory_recurrent_policy_count memory_recurrent_policy_memory",
+        "action next_memory_recurrent_policy_count next_memory_recurrent_policy_memory",
+    ),
+    "recurrent_sac": ("obs memory_recurrent_hidden", "action next_memory_recurrent_hidden"),
     "r2d2": ("obs memory_recurrent_hidden", "action action_scores next_memory_recurrent_hidden"),
     "masked": ("obs_action_mask obs_observation", "action action_scores"),
     "goals": ("obs_achieved_goal obs_desired_goal obs_observation", "action"),

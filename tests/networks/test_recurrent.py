@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.networks.gated_transformer import GTrXL
 from evorl.networks.heads import ValueNetwork
 from evorl.networks.linear_cells import LRU, MinGRU
 from evorl.networks.recurrent import GRU, LSTM, Cell, DilatedLSTM, RecurrentNetwork, build_cell
@@ -18,7 +19,7 @@ from tests.support.errors import raises_naming
 KEY = jax.random.key(0)
 SIZE, FEATURES, ROWS, STEPS = 6, 4, 3, 7
 X = np.random.default_rng(1).normal(size=(STEPS, ROWS, FEATURES)).astype(np.float32)
-CELLS = [GRU(SIZE), LSTM(SIZE), DilatedLSTM(SIZE, num_cores=3), MinGRU(SIZE), LRU(SIZE)]
+CELLS = [GRU(SIZE), LSTM(SIZE), DilatedLSTM(SIZE, num_cores=3), MinGRU(SIZE), LRU(SIZE), GTrXL(SIZE, num_heads=2)]
 
 
 applied = jax.jit(lambda network, *given: network.apply(*given), static_argnums=0)
@@ -127,7 +128,9 @@ def test_unrolling_is_stepping_with_resets_where_episodes_start(cell: Cell) -> N
         jax.tree.map(lambda a, b, t=t: np.testing.assert_allclose(a[t], b, rtol=1e-4, atol=1e-5), states, state)
 
 
-@pytest.mark.parametrize("cell", [LSTM(SIZE), MinGRU(SIZE), LRU(SIZE)], ids=lambda cell: type(cell).__name__)
+@pytest.mark.parametrize(
+    "cell", [LSTM(SIZE), MinGRU(SIZE), LRU(SIZE), GTrXL(SIZE, num_heads=2)], ids=lambda cell: type(cell).__name__
+)
 def test_gradients_reach_through_time_and_stop_at_an_episodes_start(cell: Cell) -> None:
     network = RecurrentNetwork(Torso(), cell, _Identity())
     state = network.initial_state((ROWS,))
@@ -158,6 +161,7 @@ def test_cells_are_built_from_a_config() -> None:
     assert build_cell("min_gru") == MinGRU()
     assert build_cell({"name": "min_gru", "size": 16, "horizon": 20}) == MinGRU(16, horizon=20)
     assert build_cell({"name": "lru", "size": 16}) == LRU(16)
+    assert build_cell({"name": "gtrxl", "size": 16, "num_heads": 2, "window": 8}) == GTrXL(16, num_heads=2, window=8)
     assert hash(build_cell("gru")) == hash(GRU())
 
 
@@ -165,10 +169,12 @@ def test_cells_are_built_from_a_config() -> None:
     ("config", "message"),
     [
         ("lsmt", ("recurrent cell 'lsmt'", "'lstm'")),
-        ({"size": 3}, ("recurrent cell", "gru, lstm, dilated_lstm, min_gru, lru, null")),
+        ({"size": 3}, ("recurrent cell", "gru, lstm, dilated_lstm, min_gru, lru, gtrxl, null")),
         ({"name": "min_gru", "num_cores": 3}, ("option of recurrent cell min_gru", "'num_cores'", "horizon")),
         ({"name": "lru", "horizon": 0}, ("recurrent.horizon", "got 0")),
         ({"name": "lru", "horizon": 10}, ("recurrent.horizon of lru", "more than 10", "got 10")),
+        ({"name": "gtrxl", "size": 10}, ("10 units", "4 heads", "divisor")),
+        ({"name": "gtrxl", "window": 0}, ("recurrent.window", "got 0")),
         ("mingru", ("recurrent cell 'mingru'", "'min_gru'")),
         ({"name": "lstm", "sise": 3}, ("option of recurrent cell lstm", "'sise'", "'size'")),
         ({"name": "gru", "num_cores": 3}, ("option of recurrent cell gru", "'num_cores'")),

@@ -44,6 +44,19 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         {"agent": {"network": {"torso": [8], "recurrent": {"name": "min_gru", "size": 6}, "shared": True}}},
     ),
     "r2d2": ("r2d2", "CartPole-v1", {"agent": {"network": SMALL_GRU}}),
+    "recurrent_sac": ("recurrent_sac", "Pendulum-v1", {"agent": {"network": SMALL_GRU, "normalize_obs": True}}),
+    "ppo_gtrxl": (
+        "ppo",
+        "Pendulum-v1",
+        {
+            "agent": {
+                "network": {
+                    "torso": [8],
+                    "recurrent": {"name": "gtrxl", "size": 6, "num_heads": 2, "num_layers": 2, "window": 3},
+                }
+            }
+        },
+    ),
     "dqn_convolutional": ("dqn", "Breakout-MinAtar", {"agent": {"network": CONVOLUTIONS}}),
     "openes": ("neuroevolution", "CartPole-v1", {}),
     "masked": ("ppo", {"factory": MASKED, "max_episode_steps": 5}, {}),

@@ -47,6 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ppo, normalized rewards": {"normalize_rewards": True},
     "pqn": {"agent": {"network": {"torso": [8], "layer_norm": True}, "normalize_obs": True}},
     "r2d2": {"prioritized": True, "n_step": 2},
+    "recurrent_sac": {"prioritized": True, "n_step": 2},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
     "td3": {"prioritized": True, "n_step": 3, "agent": FAST_TD3},

@@ -1,0 +1,195 @@
+"""Gated Transformer-XL as a recurrent cell: attention to the last steps of the episode, with gates instead of sums.
+
+It has the methods of ``evorl.networks.recurrent.GRU``, for one step at a time, and ``unroll`` for sequences.
+"""
+
+from __future__ import annotations
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.networks.layers import Dense, Dtype, float32_outputs, kernel_initializer
+from evorl.types import PyTreeDict
+
+GATE_BIAS = 2.0  # initially a layer passes its inputs on almost unchanged (section 3.2)
+
+
+class GTrXL(nn.Module):
+    """Gated Transformer-XL (Parisotto et al. 2020, https://arxiv.org/abs/1910.06764), with gates of a GRU.
+
+    Each layer attends to its own inputs of the last ``window`` steps of the episode and of the current one, by content
+    and distance (Dai et al. 2019, https://arxiv.org/abs/1901.02860, section 3.3). The state holds these inputs, so it
+    has ``num_layers * window * size`` numbers, for each step of a stored trajectory too.
+
+    Attributes:
+        size: number of units of a layer, and of outputs.
+        num_layers: number of layers.
+        num_heads: number of attention heads; must divide ``size``.
+        window: number of earlier steps that a layer attends to.
+        dtype: dtype of the factors of products with parameters, one of ``evorl.networks.layers.DTYPES``.
+    """
+
+    size: int = 64
+    num_layers: int = 1
+    num_heads: int = 4
+    window: int = 16
+    dtype: Dtype = "float32"
+
+    def initial_state(self, shape: tuple[int, ...] = ()) -> PyTreeDict:
+        """Return ``memory``, zeros ``[*shape, layers, window, size]``, oldest first, and ``count``, int32 ``shape``."""
+        memory = jnp.zeros((*shape, self.num_layers, self.window, self.size))
+        return PyTreeDict(memory=memory, count=jnp.zeros(shape, jnp.int32))
+
+    def setup(self) -> None:
+        self.embedding = _dense(self.size, self.dtype)
+        self.layers = [_Layer(self.size, self.num_heads, self.window, self.dtype) for _ in range(self.num_layers)]
+
+    def inputs(self, x: jax.Array) -> jax.Array:
+        """Return the embedding ``[..., size]`` of inputs ``[..., F]``, for many steps in one product."""
+        return self.embedding(x)
+
+    def __call__(self, state: PyTreeDict, inputs: jax.Array) -> tuple[PyTreeDict, jax.Array]:
+        """Return the next state and the output ``[..., size]``; ``inputs`` is the result of the method ``inputs``."""
+        leading = inputs.shape[:-1]
+        memory = state.memory.reshape(-1, *state.memory.shape[len(leading) :])
+        memory, outputs = self._read(memory, inputs.reshape(1, -1, self.size), state.count.reshape(1, -1))
+        memory = memory.reshape(state.memory.shape)
+        return PyTreeDict(memory=memory, count=state.count + 1), outputs.reshape(inputs.shape)
+
+    def unroll(self, state: PyTreeDict, inputs: jax.Array, starts: jax.Array) -> tuple[PyTreeDict, jax.Array]:
+        """Return states and outputs of all steps, leaves ``[T, B, ...]``.
+
+        Args:
+            state: state before the first step, leaves ``[B, ...]``.
+            inputs: result of the method ``inputs``, ``[T, B, size]``.
+            starts: true where an episode starts with that step, ``[T, B]``: earlier steps are invisible from there on.
+        """
+        steps = jnp.arange(len(starts), dtype=jnp.int32)[:, None]
+        start = jax.lax.cummax(jnp.where(starts, steps, -1))  # of the running episode, or -1: before this sequence
+        count = jnp.where(start < 0, state.count + steps, steps - start)
+        memory, outputs = self._read(state.memory, inputs, count)
+        return PyTreeDict(memory=memory, count=count + 1), outputs
+
+    def _read(self, memory: jax.Array, x: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the memory after each step and the outputs.
+
+        Args:
+            memory: memory before the first step, ``[B, layers, window, size]``.
+            x: inputs of the first layer, ``[T, B, size]``.
+            count: number of earlier steps of the episode, ``[T, B]``.
+        """
+        ages = self.window - np.arange(self.window + 1)  # of the steps that a step may see, itself included
+        is_visible = ages <= count[..., None]  # [T, B, window + 1]
+        is_kept = (ages[:-1] <= count[..., None] + 1)[..., None]  # by the next step, [T, B, window, 1]
+        kept = []
+        for layer, earlier in zip(self.layers, jnp.moveaxis(memory, 0, 2), strict=True):
+            seen = jnp.concatenate([earlier, x])  # [window + T, B, size]
+            kept.append(jnp.where(is_kept, _windows(seen, self.window), 0.0))
+            x = layer(x, seen, is_visible)
+        return jnp.stack(kept, axis=2), x
+
+
+class _Layer(nn.Module):
+    """Attention and a dense layer, each followed by a gate; inputs are normalized first (section 3.1).
+
+    Attributes:
+        size: number of units.
+        num_heads: number of attention heads.
+        window: number of earlier steps that a step attends to.
+        dtype: dtype of the factors of products with parameters.
+    """
+
+    size: int
+    num_heads: int
+    window: int
+    dtype: Dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, seen: jax.Array, is_visible: jax.Array) -> jax.Array:
+        """Return the outputs ``[T, B, size]`` for inputs ``x``, the last T of ``seen`` ``[window + T, B, size]``.
+
+        ``is_visible`` ``[T, B, window + 1]`` is true for what each step sees of the steps before it, oldest first, and
+        of itself.
+        """
+        depth, num_steps = self.size // self.num_heads, len(x)
+
+        def heads(x: jax.Array) -> jax.Array:
+            return x.reshape(*x.shape[:-1], self.num_heads, depth)
+
+        normalized = nn.LayerNorm(name="attention_norm")(seen)
+        keys_values = _dense(2 * self.size, self.dtype, "keys_values", use_bias=False)(normalized)
+        keys, values = map(heads, jnp.split(keys_values, 2, axis=-1))  # [P, B, H, D]
+        queries = heads(_dense(self.size, self.dtype, "queries", use_bias=False)(normalized[-num_steps:]))
+        distances = _dense(self.size, self.dtype, "distances", use_bias=False)(_sinusoids(self.window, self.size))
+        shape = (self.num_heads, depth)
+        content_bias, distance_bias = (
+            self.param(name, nn.initializers.zeros, shape) for name in ("content_bias", "distance_bias")
+        )
+        by_content = jnp.einsum("tbhd,pbhd->bhtp", queries + content_bias, keys)
+        by_distance = jnp.einsum("tbhd,mhd->bhtm", queries + distance_bias, heads(distances))
+        scores = (by_content + _placed(by_distance)) / math.sqrt(depth)
+        visible = _placed(jnp.moveaxis(is_visible, 1, 0))[:, None]  # [B, 1, T, P]
+        weights = nn.softmax(jnp.where(visible, scores, jnp.finfo(jnp.float32).min))
+        attended = jnp.einsum("bhtp,pbhd->tbhd", weights, values).reshape(x.shape)
+        x = _Gate(self.dtype, name="attention_gate")(x, nn.relu(_dense(self.size, self.dtype, "attended")(attended)))
+        hidden = nn.gelu(_dense(self.size, self.dtype, "hidden")(nn.LayerNorm(name="hidden_norm")(x)))
+        return _Gate(self.dtype, name="hidden_gate")(x, _dense(self.size, self.dtype, "outputs")(hidden))
+
+
+class _Gate(nn.Module):
+    """Gate of a GRU between the inputs of a part and its outputs (section 3.2).
+
+    Attributes:
+        dtype: dtype of the factors of products.
+    """
+
+    dtype: Dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Return ``(1 - z) x + z h``, ``[..., size]``, for inputs ``x`` and outputs ``y`` of a part."""
+        size = x.shape[-1]
+        reset_y, update_y, new_y = jnp.split(_dense(3 * size, self.dtype, "of_outputs", use_bias=False)(y), 3, axis=-1)
+        reset_x, update_x = jnp.split(_dense(2 * size, self.dtype, "of_inputs", use_bias=False)(x), 2, axis=-1)
+        bias = self.param("bias", nn.initializers.constant(GATE_BIAS), (size,))
+        update = nn.sigmoid(update_y + update_x - bias)
+        kept = nn.sigmoid(reset_y + reset_x) * x
+        new = jnp.tanh(new_y + _dense(size, self.dtype, "of_kept", use_bias=False)(kept))
+        return (1.0 - update) * x + update * new
+
+
+def _dense(size: int, dtype: Dtype, name: str | None = None, use_bias: bool = True) -> nn.Dense:
+    init = kernel_initializer(False, 1.0)
+    return Dense(size, use_bias=use_bias, kernel_init=init, name=name, **float32_outputs(dtype))
+
+
+def _sinusoids(window: int, size: int) -> np.ndarray:
+    """Return encodings of the distances ``window .. 0``, ``[window + 1, size]`` (Vaswani et al. 2017, section 3.5)."""
+    half = (size + 1) // 2
+    angles = np.arange(window, -1, -1)[:, None] * 10_000.0 ** (-np.arange(half) / half)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)[:, :size].astype(np.float32)
+
+
+def _placed(x: jax.Array) -> jax.Array:
+    """Place the entries ``[..., T, window + 1]`` of each step at the steps that it sees, ``[..., T, window + T]``.
+
+    Row t is shifted by t places; other entries are zero.
+    """
+    num_steps, num_seen = x.shape[-2:]
+    padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, num_steps)])
+    # Rows that are one entry too long: reshaped to the right length, each starts one place further on.
+    flat = padded.reshape(*x.shape[:-2], -1)[..., :-num_steps]
+    return flat.reshape(*x.shape[:-1], num_seen - 1 + num_steps)
+
+
+def _windows(seen: jax.Array, window: int) -> jax.Array:
+    """Return the last ``window`` of ``seen`` ``[window + T, B, F]`` after each of T steps, ``[T, B, window, F]``."""
+    num_steps = len(seen) - window
+    if num_steps == 1:
+        return jnp.swapaxes(seen[1:], 0, 1)[None]
+    rows = 1 + np.arange(num_steps)[:, None] + np.arange(window)  # [T, window]
+    return jnp.swapaxes(seen[rows], 1, 2)
