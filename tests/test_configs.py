@@ -41,7 +41,8 @@ EXPERIMENTS = sorted(
 )
 # Agents that equal the defaults of their class.
 ONE_LINE_AGENTS = set(
-    "a2c crossq discor dqn impala ppo pqn r2d2 random reinforce sac td3 tqc trpo ec/nsga2 ec/openes".split()
+    "a2c crossq discor dqn impala ppo pqn pqn_recurrent r2d2 random reinforce".split()
+    + "sac td3 tqc trpo ec/nsga2 ec/openes".split()
 )
 # Physics takes seconds to load: these represent all brax environments, whose files must have the same entries.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}

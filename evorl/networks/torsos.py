@@ -16,10 +16,9 @@ from evorl.config.synonyms import convert_layer
 from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 from evorl.networks import blocks
 from evorl.networks.activations import (
-    ACTIVATIONS,
     Activation,
     KernelActivation,
-    KernelActivationLayer,
+    apply_activation,
     apply_custom_part,
     build_activation,
     check_features,
@@ -176,12 +175,7 @@ class Torso(nn.Module):
         return NORMALIZATIONS[name](dtype=compute_dtype(self.dtype))(x)
 
     def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
-        activation = layer.activation or self.activation
-        if isinstance(activation, KernelActivation):
-            return KernelActivationLayer(activation)(x).astype(x.dtype)
-        if isinstance(activation, CustomPart):
-            return apply_custom_part(activation, x)
-        return ACTIVATIONS[activation](x)
+        return apply_activation(layer.activation or self.activation, x)
 
     def _dense(self, layer: Dense, x: jax.Array) -> jax.Array:
         """Return the sums of a dense layer, normalized before the activation if so configured."""
@@ -189,6 +183,8 @@ class Torso(nn.Module):
         x = dense(layer.size, self.orthogonal, self._gain, **options)(x)
         if layer.batch_norm:
             return BatchRenorm(warmup=None)(x)
+        if layer.rms_norm:
+            return self._normalized(x, "rms_norm")
         return self._normalized(x) if self.layer_norm else x
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
@@ -235,10 +231,11 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``batch_norm``, ``flatten``,
     ``layer_norm`` and ``rms_norm``. A layer may override the ``activation``: ``{dense: {size: 64, activation: elu}}``;
-    ``{dense: {size: 64, batch_norm: true}}`` normalizes before it. ``{simba: 2}`` and ``{bro: 2}`` are residual blocks,
-    see ``evorl.networks.blocks``; a dense layer directly before them, without further settings, is their embedding. A
-    user-defined layer, a Flax module or a function of an array, is ``package.module:name``, or
-    ``{name: package.module:name, size: 64}`` with settings; it is not followed by an activation.
+    ``{dense: {size: 64, batch_norm: true}}`` and ``{dense: {size: 64, rms_norm: true}}`` normalize before it.
+    ``{simba: 2}`` and ``{bro: 2}`` are residual blocks, see ``evorl.networks.blocks``; a dense layer directly before
+    them, without further settings, is their embedding. A user-defined layer, a Flax module or a function of an array,
+    is ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings; it is not followed by an
+    activation.
 
     Args:
         options: options from a config.
@@ -331,8 +328,8 @@ def _layer(layer: Any, where: str) -> Layer:
 def _checked(name: str, value: Any, where: str) -> Any:
     if name in ("activation", "warmup") and value is None:
         return None
-    if name == "batch_norm":
-        return checked_value(value, bool, f"{where}: batch_norm")
+    if name in ("batch_norm", "rms_norm"):
+        return checked_value(value, bool, f"{where}: {name}")
     if name == "activation":
         return build_activation(value)
     if name == "border":

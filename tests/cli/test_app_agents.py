@@ -71,6 +71,8 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
         "crossq",
         "ddpg",
         "fast_td3",
+        "pqn_continuous",
+        "reppo",
         "td3",
         "tqc",
     ]
