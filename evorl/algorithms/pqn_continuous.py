@@ -125,7 +125,7 @@ class PQNContinuousWorkflow(PQNWorkflow):
     ``optimizer`` updates the policy and, with a separate state, the critics.
     """
 
-    agent: PQNContinuousAgent
+    agent: PQNContinuousAgent  # pyright: ignore[reportIncompatibleVariableOverride]  # another kind of agent
     total_timesteps: float = 5e7
     optimizer: Optimizer = Optimizer(name="radam", learning_rate=Schedule(1e-4, 5e-7), max_grad_norm=1.0)
     discount: Annotated[float, Within("[0, 1]")] = 0.995

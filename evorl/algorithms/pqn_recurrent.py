@@ -82,7 +82,7 @@ class PQNRecurrentWorkflow(PQNWorkflow):
             computed, with the present parameters; ``None`` for 0.
     """
 
-    agent: PQNRecurrentAgent
+    agent: PQNRecurrentAgent  # pyright: ignore[reportIncompatibleVariableOverride]  # another kind of agent
     rollout_length: int = 64
     burn_in: int | None = 4
 

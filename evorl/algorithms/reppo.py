@@ -17,7 +17,7 @@ from evorl.agent import AgentState, action_distribution
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.observations import observation_ndim, preprocess
 from evorl.agents.part_settings import PredictiveCriticSettings, differing_torso
-from evorl.config.values import checked_num_atoms, positive, require_positive
+from evorl.config.values import checked_num_atoms, require_positive
 from evorl.distributions import ActionDistribution
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
@@ -70,13 +70,13 @@ class REPPOAgent(CriticEnsembleAgent):
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Build the networks and the distribution of actions from the settings."""
-        options, distribution = settings.pop("network"), action_distribution(env.action_space)
+        options, size = settings.pop("network"), settings.pop("embedding_size")
+        distribution = action_distribution(env.action_space)
         ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
         support = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
-        num_atoms = checked_num_atoms(settings.pop("num_atoms"), "categorical", *support)
+        num_atoms = checked_num_atoms(settings.pop("num_atoms"), "categorical", *support) or 0
         torso = differing_torso(options, settings.pop("critic_network"))
         heads = torso.clone(layers=build_layers(settings.pop("critic_heads"), "agent.critic_heads"))
-        size = positive(settings.pop("embedding_size"), "agent.embedding_size")
         return {
             "policy_network": PolicyNetwork(build_torso(options), distribution.num_parameters, ndims["policy"]),
             "critic_network": PredictiveQNetwork(torso, heads, num_atoms, size, ndims["value"]),
@@ -100,7 +100,8 @@ class REPPOAgent(CriticEnsembleAgent):
         The constant term of the logits makes the initial distribution narrow around a return of 0.
         """
         obs = preprocess(agent_state, obs, self.value_obs_key)
-        logits, embeddings, predictions = self.critic_network.apply(params, obs, actions)
+        outputs: Any = self.critic_network.apply(params, obs, actions)
+        logits, embeddings, predictions = outputs
         return logits + INITIAL_SHARPNESS * hl_gauss(jnp.zeros(()), self.support), embeddings, predictions
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
@@ -213,7 +214,6 @@ class REPPOWorkflow(OnPolicyWorkflow):
         self.require_equal_minibatches(self.num_minibatches)
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
-        """Return the optimizer's states for the critic and for the actor."""
         params = agent_state.params
         return PyTreeDict(critic=self.optimizer.init(params.critic), actor=self.optimizer.init(_actor(params)))
 
