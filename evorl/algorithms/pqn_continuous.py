@@ -1,7 +1,7 @@
 """PQN for continuous actions (Gallici et al. 2024, https://arxiv.org/abs/2407.04811, and their purejaxql, 2025).
 
 A deterministic policy maximizes the mean of several critics, without target networks and replay. Targets are
-SARSA(lambda) returns of the noisy actions of each trajectory. A penalty keeps the policy near the one that acted.
+SARSA(lambda) returns of the noisy actions of each trajectory. A penalty limits changes of the policy per trajectory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PQNContinuousAgent(TD3Agent):
     """The policy and exploration of TD3, and critics; networks should have layer normalization (the default).
 
     Attributes:
-        penalty: weight of the distance of actions from those of the policy that collected the trajectory.
+        penalty: weight of the distance between the policy's actions before and after updates on a trajectory.
         penalty_threshold: mean distance over the action's dimensions above which the penalty applies.
     """
 
@@ -165,7 +165,7 @@ class PQNContinuousWorkflow(PQNWorkflow):
 
 
 def _recurrent_state(agent_state: AgentState, rows: tuple[int, ...]) -> PyTreeDict:
-    """Return the extras of observations at which correlated noise starts anew; empty for independent noise."""
+    """Return the extras of observations, with the initial state of correlated noise; empty for independent noise."""
     state = agent_state.recurrent_state
     if state is None:
         return PyTreeDict()
