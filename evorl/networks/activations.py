@@ -172,15 +172,6 @@ def apply_custom_part(part: CustomPart, x: jax.Array) -> jax.Array:
     return part.call()(x) if isinstance(part.function, type) else part.call(x)
 
 
-def apply_activation(activation: Activation, x: jax.Array) -> jax.Array:
-    """Return the output of an activation for ``[..., F]``; call inside a module, because it may have parameters."""
-    if isinstance(activation, KernelActivation):
-        return KernelActivationLayer(activation)(x).astype(x.dtype)
-    if isinstance(activation, CustomPart):
-        return apply_custom_part(activation, x)
-    return ACTIVATIONS[activation](x)
-
-
 def check_features(activation: Activation, num_features: int) -> None:
     """Raise ``ValueError`` if the activation does not support a layer of ``num_features`` features."""
     if isinstance(activation, KernelActivation) and activation.kernel == "rbf2d" and num_features % 2:

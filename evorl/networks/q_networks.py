@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.activations import apply_activation
 from evorl.networks.heads import network_input, output_layer, torso_output
 from evorl.networks.layers import STATISTICS, NoisyDense
+from evorl.networks.torsos import apply_activation
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params
 
