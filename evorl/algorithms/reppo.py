@@ -130,7 +130,7 @@ class REPPOAgent(CriticEnsembleAgent):
         """Return the losses' inputs of a trajectory ``[T, B]``, with the soft TD(lambda) returns ``extras.targets``.
 
         ``G_t = r_t + discount (1 - termination_t) [lambda G_{t+1} + (1 - lambda) Q(s_{t+1}, a') - alpha log pi(a')]``
-        with ``a'`` sampled at the true successor, of which truncated steps use the value. ``keys`` are ``[T, B]``.
+        with ``a'`` sampled at the true successor, also after truncations. ``keys`` are ``[T, B]``.
         """
         params, extras = agent_state.params, PyTreeDict()
         keys, extras.sample_keys = split_rows(keys)

@@ -41,7 +41,7 @@ class TestProbes(ActorCriticProbes):
     @pytest.fixture(scope="class")
     @classmethod
     def trained(cls) -> tuple:
-        """Train on the probes; noise decays to 0, so that the values are those of the policy."""
+        """Train on the probes; noise decays to 0, so that values of noisy actions become values of the policy."""
         return train_on_every_probe(
             PQNContinuousWorkflow,
             {

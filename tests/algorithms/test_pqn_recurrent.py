@@ -130,7 +130,7 @@ def test_the_loss_is_that_of_a_loop(burn_in: int, settings: dict) -> None:
     """Targets and values are of the present parameters, across a termination and a time limit."""
     agent, state = _agent(**settings)
     trajectory, q_lambda = _trajectory(agent), 0.6
-    params = moved_apart(state.replace(params=PyTreeDict(q=state.params)), "q").params.q  # not those that acted
+    params = moved_apart(state.replace(params=PyTreeDict(q=state.params)), "q").params.q  # unlike the acting parameters
     values, next_values = _stepwise(agent, state, params, trajectory)
     errors = np.zeros((T, B))
     for b in range(B):
