@@ -27,17 +27,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # bounded rewards) add to the lines of a step, XQC to the settings that differ; residual blocks and the
 # projection are two more files.
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1217,
+    "lines of the functions that a PPO step enters": 1220,
     "files of the functions that a PPO step enters": 26,
     "lines of the functions that a SAC step enters": 1463,
     "files of the functions that a SAC step enters": 31,
-    "lines of the functions that evorl train enters before a step": 5375,
+    "lines of the functions that evorl train enters before a step": 5378,
     "files of the functions that evorl train enters before a step": 106,
     "files that the import of algorithms/ppo.py reads": 130,
     "lines of configs/agent that stand in another of its files, %": 42.6,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,
-    "settings in configs/agent that differ from it": 60,
+    "settings in configs/agent that differ from it": 62,
     "circles of imports": 0,
     "classes of ours in the longest line of workflows": 4,
     "circles of imports, with names that strings load late": 0,
@@ -50,7 +50,7 @@ BARS: dict[str, float] = {
     "methods of Workflow": 20,
     "fields of Workflow": 12,
     "class variables of Workflow": 6,
-    "lines of the package": 68695,
+    "lines of the package": 69373,
     "breaches of the rules of English": 0,
 }
 # Target values of measures.
